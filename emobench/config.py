@@ -1,0 +1,183 @@
+"""Configuration: strict frozen dataclasses <-> plain mappings, `--set a.b=c`, `name(key=value)`, content hashes.
+
+Nothing here evaluates code: values are read as YAML scalars or Python literals.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from emobench.errors import ConfigError, UnknownNameError
+
+T = TypeVar("T")
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON with sorted keys and no spaces; dataclasses become mappings, paths become text, NaN is refused."""
+    return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_hash(value: Any) -> str:
+    """Return the sha256 of the canonical JSON of a value, as 64 hex digits."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def to_plain(value: Any) -> Any:
+    """Return a value made of dicts, lists and scalars only."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(to_plain(item) for item in value)
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
+    """Build the dataclass `cls` from a mapping, strictly.
+
+    Unknown keys, missing keys and values of another type are a ConfigError that starts with `where`
+    (a file and line, or the option that was given). The class may check more in `__post_init__` by raising
+    ConfigError; its text is prefixed with `where`, too.
+    """
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{where}: expected a mapping of settings, got {_shown(mapping)}.")
+    hints = get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    for key in mapping:
+        if key not in fields:
+            raise UnknownNameError("setting", str(key), fields, where=f"{where}: ")
+    values = {key: convert(hints[key], value, f"{where}: `{key}`") for key, value in mapping.items()}
+    missing = [n for n, f in fields.items() if n not in values and _required(f)]
+    if missing:
+        raise ConfigError(f"{where}: `{missing[0]}` is missing; give it a value.")
+    try:
+        return cls(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def convert(hint: Any, value: Any, where: str) -> Any:
+    """Return `value` as the annotated type `hint`, or raise a ConfigError that says what was expected."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(args, value, where)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise ConfigError(f"{where} is {_shown(value)}; expected one of {', '.join(map(repr, args))}.")
+    if origin in (tuple, list) or hint in (tuple, list):
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{where} is {_shown(value)}; expected a list.")
+        item = args[0] if args else Any
+        return (list if origin is list else tuple)(convert(item, v, f"{where}[{i}]") for i, v in enumerate(value))
+    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where} is {_shown(value)}; expected a mapping.")
+        return {convert(args[0], k, where): convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
+    if dataclasses.is_dataclass(hint):
+        return value if isinstance(value, typing.cast(type, hint)) else build(typing.cast(type, hint), value, where)
+    return _convert_scalar(hint, value, where)
+
+
+def _convert_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in args:
+        return None
+    problem: ConfigError | None = None
+    for option in (a for a in args if a is not type(None)):
+        try:
+            return convert(option, value, where)
+        except ConfigError as error:
+            problem = problem or error
+    raise typing.cast(ConfigError, problem)
+
+
+def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is float and isinstance(value, str):
+        try:  # YAML reads 5e-5 as text
+            return float(value)
+        except ValueError:
+            pass
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
+        return value
+    raise ConfigError(f"{where} is {_shown(value)}; expected {names.get(hint, getattr(hint, '__name__', hint))}.")
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
+    """Read `--set a.b=c` options into a nested mapping; values are YAML scalars or lists.
+
+    >>> parse_overrides(["recipe.epochs=1", "recipe.lora=false"])
+    {'recipe': {'epochs': 1, 'lora': False}}
+    """
+    tree: dict[str, Any] = {}
+    for text in given:
+        path, equals, raw = text.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise ConfigError(f"--set {text}: expected key=value, such as --set recipe.epochs=1.")
+        node = tree
+        for key in keys[:-1]:
+            node = node.setdefault(key, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"--set {text}: `{key}` was already given a value; set one or the other.")
+        if keys[-1] in node:
+            raise ConfigError(f"--set {text}: `{path}` is set twice; keep one.")
+        try:
+            node[keys[-1]] = yaml.safe_load(raw)
+        except yaml.YAMLError:
+            node[keys[-1]] = raw
+    return tree
+
+
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Split `name` or `name(key=value, ...)`, parsed and never evaluated.
+
+    >>> parse_call("tailr(gamma=0.2)")
+    ('tailr', {'gamma': 0.2})
+    """
+    name, bracket, _ = text.partition("(")
+    if not bracket:
+        return text.strip(), {}
+    try:
+        # The name may be a path, which is no Python expression: only the arguments are parsed.
+        call = ast.parse("f" + text.strip()[len(name) :], mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError("arguments must be named")
+        values = {}
+        for word in call.keywords:
+            if word.arg is None or word.arg in values:
+                raise ValueError("each argument is named once")
+            values[word.arg] = word.value.id if isinstance(word.value, ast.Name) else ast.literal_eval(word.value)
+        return name.strip(), values
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"'{text}' could not be read ({error}); expected name(key=value, ...), such as tailr(gamma=0.2).") from None

@@ -1,0 +1,81 @@
+"""Every error that emobench raises on purpose.
+
+    EmobenchError
+    ├── UserError               what was given is wrong: exit code 2
+    │   ├── UnknownNameError    no such objective, model, suite, task, dataset or parameter
+    │   ├── ConfigError         a value, a file or an override that cannot be used
+    │   ├── DataError           a corpus or a file of examples that cannot be read or used
+    │   ├── ModelError          a model or tokenizer that cannot be used
+    │   └── PluginError         a plugin that does not import or does not keep the contract
+    └── RunError                a run failed: exit code 1
+        ├── NonFiniteLossError  a loss became NaN or infinite
+        ├── MetricError         a metric could not be computed
+        └── StorageError        a disk is full, a folder cannot be written, a file was altered
+
+The text of an error is a sentence for the person who can fix it: what was given, what was expected, what to type
+next. It is printed as it is, without a traceback. Any other exception is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EmobenchError(Exception):
+    """Base of all errors that emobench raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(EmobenchError):
+    """What the user gave is wrong."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UserError):
+    """A name that nothing has; its text ends in the nearest names that exist.
+
+    >>> str(UnknownNameError("objective", "emoo", ["emo", "mle"], hint="See `emobench objectives list`."))
+    "There is no objective 'emoo'; did you mean 'emo'? Known: emo, mle. See `emobench objectives list`."
+    """
+
+    def __init__(self, kind: str, given: str, known: Iterable[str], *, where: str = "", hint: str = "") -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+        guess = f"; did you mean '{near[0]}'?" if near else "."
+        listed = f" Known: {', '.join(names)}." if names else f" There is no {kind} at all."
+        super().__init__(f"{where}There is no {kind} '{given}'{guess}{listed}{' ' + hint if hint else ''}")
+
+
+class ConfigError(UserError):
+    """A value, a file or an override that cannot be used."""
+
+
+class DataError(UserError):
+    """A corpus or a file of examples that cannot be read or used."""
+
+
+class ModelError(UserError):
+    """A model or tokenizer that cannot be used."""
+
+
+class PluginError(UserError):
+    """A plugin that does not import or does not keep the contract."""
+
+
+class RunError(EmobenchError):
+    """A run failed."""
+
+
+class NonFiniteLossError(RunError):
+    """A loss became NaN or infinite."""
+
+
+class MetricError(RunError):
+    """A metric could not be computed."""
+
+
+class StorageError(RunError):
+    """A disk is full, a folder cannot be written, or a file was altered."""

@@ -1,0 +1,25 @@
+"""What an evaluation returns for one metric of one trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One metric of one run.
+
+    `examples` maps an example's id to (value, weight); `aggregate` says how `value` follows from them:
+    "mean" is their weighted mean, "exp_mean" the exponential of it (a perplexity from nats per token, weighted by
+    tokens), "corpus" is no mean of examples (MAUVE), so that there are none.
+    """
+
+    value: float
+    n: int
+    higher_is_better: bool | None
+    unit: str
+    flags: tuple[str, ...] = ()
+    examples: Mapping[str, tuple[float, float]] | None = None
+    aggregate: Literal["mean", "exp_mean", "corpus"] = "mean"
