@@ -1,0 +1,209 @@
+"""The probe finds the head's map of each class, checked against the model's own logits, and refuses the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from emobench.errors import ModelError
+from emobench.models.head import LogitMap, final_hidden, probe_head
+
+LLAMA = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+GPT2 = {
+    "vocab_size": 97,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 64,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+OPT = {
+    **{key: LLAMA[key] for key in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")},
+    "ffn_dim": 48, "max_position_embeddings": 64, "word_embed_proj_dim": 16, "do_layer_norm_before": False,
+}  # fmt: skip
+NEO = {
+    "vocab_size": 97, "hidden_size": 32, "num_layers": 2, "num_heads": 2, "max_position_embeddings": 64,
+    "attention_types": [[["global", "local"], 1]], "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+CLASSES: dict[str, tuple[dict[str, Any], LogitMap]] = {
+    "gpt2": (GPT2, LogitMap()),
+    "opt": (OPT, LogitMap()),  # projects its hidden states down before the head, as OPT-350M does
+    "llama": (LLAMA, LogitMap()),
+    "gpt_neo": (NEO, LogitMap()),
+    "gptj": ({**GPT2, "rotary_dim": 8}, LogitMap()),  # bias
+    "phi": (LLAMA, LogitMap()),  # bias
+    "mistral": (LLAMA, LogitMap()),
+    "qwen2": (LLAMA, LogitMap()),
+    "gpt_neox": (LLAMA, LogitMap()),
+    "gemma2": ({**LLAMA, "head_dim": 16, "final_logit_softcapping": 30.0}, LogitMap(cap=30.0)),
+    "gemma": ({**LLAMA, "head_dim": 16}, LogitMap()),
+    "granite": ({**LLAMA, "logits_scaling": 4.0}, LogitMap(scale=0.25)),
+    "hyperclovax": ({**LLAMA, "logits_scaling": 4.0}, LogitMap(scale=4.0)),
+    "cohere": ({**LLAMA, "logit_scale": 0.0625}, LogitMap(scale=0.0625)),
+    "nanochat": ({**LLAMA, "final_logit_softcapping": 15.0}, LogitMap(cap=15.0)),
+}
+
+
+def tiny(kind: str, settings: dict[str, Any], dtype: torch.dtype = torch.float32) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).to(dtype)
+    head = model.get_output_embeddings()
+    if head.bias is not None:
+        nn.init.normal_(head.bias)  # a bias of zeros would hide that it was forgotten
+    return model
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_map_of_each_class_reproduces_its_logits(kind: str) -> None:
+    settings, expected = CLASSES[kind]
+    model = tiny(kind, settings)
+    head = probe_head(model)
+    assert head.logit_map == expected
+    assert head.linear is model.get_output_embeddings()
+    ids = torch.arange(3, 40)[None]
+    model.eval()
+    with torch.no_grad():
+        logits = head.logit_map.apply(head.linear(final_hidden(model, input_ids=ids)))
+        torch.testing.assert_close(logits, model(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", ["llama", "gptj", "gemma2", "granite"])
+def test_other_precisions_find_the_declared_map_exactly(kind: str, dtype: torch.dtype) -> None:
+    settings, expected = CLASSES[kind]
+    assert probe_head(tiny(kind, settings, dtype)).logit_map == expected
+
+
+def llama_with(change: Callable[[torch.Tensor], torch.Tensor], **settings: Any) -> Any:
+    class Changed(transformers.LlamaForCausalLM):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            output = super().forward(*args, **kwargs)
+            output.logits = change(output.logits)
+            return output
+
+    torch.manual_seed(0)
+    return Changed(transformers.LlamaConfig(**LLAMA, **settings))
+
+
+@pytest.mark.parametrize("cap", [5.0, 30.0, 1000.0])
+def test_an_undeclared_cap_is_refused_even_where_small_logits_would_hide_it(cap: float) -> None:
+    model = llama_with(lambda z: cap * torch.tanh(z / cap))
+    with pytest.raises(ModelError, match="LM head of Changed cannot be used: its logits are no scaled"):
+        probe_head(model)
+
+
+def test_a_declared_cap_that_the_class_ignores_is_not_applied() -> None:
+    assert probe_head(llama_with(lambda z: z, final_logit_softcapping=30.0)).logit_map == LogitMap()
+
+
+def test_scale_before_a_declared_cap_is_found_and_an_undeclared_scale_is_measured() -> None:
+    both = llama_with(lambda z: 30 * torch.tanh(z * 0.5 / 30), final_logit_softcapping=30.0, output_multiplier=0.5)
+    assert probe_head(both).logit_map == LogitMap(scale=0.5, cap=30.0)
+    assert probe_head(llama_with(lambda z: z * 0.3)).logit_map.scale == pytest.approx(0.3, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda z: z[..., :90], "cut or reshaped"),
+        (lambda z: z.clamp(max=20), "declared-capped"),
+        (lambda z: z + 1, "declared-capped"),
+    ],
+)
+def test_other_changes_of_the_logits_are_refused(change: Callable[[torch.Tensor], torch.Tensor], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        probe_head(llama_with(change))
+
+
+class TwoPasses(transformers.LlamaForCausalLM):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        super().forward(*args, **kwargs)
+        return super().forward(*args, **kwargs)
+
+
+class ScaledHidden(transformers.LlamaForCausalLM):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.lm_head.register_forward_pre_hook(lambda _module, args: (args[0] * 2,))
+
+
+class NoWeights(transformers.LlamaForCausalLM):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.lm_head.to("meta")
+
+
+class Zeros(transformers.LlamaForCausalLM):
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        nn.init.zeros_(self.lm_head.weight)
+
+
+@pytest.mark.parametrize(
+    ("cls", "words"),
+    [
+        (TwoPasses, "called it 2 times"),
+        (ScaledHidden, "not the first output of the base model"),
+        (NoWeights, "on device 'meta'"),
+        (Zeros, "all zeros"),
+    ],
+)
+def test_other_heads_are_refused_by_name(cls: Any, words: str) -> None:
+    with pytest.raises(ModelError, match=f"LM head of {cls.__name__} cannot be used.*{words}"):
+        probe_head(cls(transformers.LlamaConfig(**LLAMA)))
+
+
+def test_a_model_without_a_causal_head_is_refused() -> None:
+    with pytest.raises(ModelError, match="LlamaModel cannot be used: it has no output embeddings"):
+        probe_head(transformers.LlamaModel(transformers.LlamaConfig(**LLAMA)))
+
+
+# peft asks transformers for a property by its old name.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_lora_on_the_head_is_refused_and_elsewhere_is_seen_through() -> None:
+    on_head = get_peft_model(tiny("llama", LLAMA), LoraConfig(r=2, target_modules=["lm_head"]))
+    with pytest.raises(ModelError, match=r"LlamaForCausalLM cannot be used: it is a peft\."):
+        probe_head(on_head)
+    elsewhere = get_peft_model(
+        tiny("llama", LLAMA), LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    )
+    head = probe_head(elsewhere)
+    ids = torch.arange(3, 20)[None]
+    elsewhere.eval()
+    with torch.no_grad():
+        logits = head.linear(final_hidden(elsewhere, input_ids=ids))
+        torch.testing.assert_close(logits, elsewhere(input_ids=ids).logits, rtol=1e-5, atol=1e-5)
+
+
+def test_an_auxiliary_router_loss_is_refused() -> None:
+    settings = {**LLAMA, "num_local_experts": 2, "num_experts_per_tok": 1}
+    assert probe_head(tiny("mixtral", settings)).logit_map == LogitMap()
+    with pytest.raises(ModelError, match=r"MixtralForCausalLM.*auxiliary loss.*`output_router_logits` to false"):
+        probe_head(tiny("mixtral", {**settings, "output_router_logits": True}))
+
+
+def test_modes_hooks_and_random_state_are_left_as_they_were() -> None:
+    model = tiny("gpt2", {**GPT2, "resid_pdrop": 0.5})
+    model.train()
+    model.transformer.h[0].eval()
+    modes = [module.training for module in model.modules()]
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    head = probe_head(model)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not head.linear._forward_pre_hooks
+    assert all(parameter.grad is None for parameter in model.parameters())
