@@ -1,3 +1,65 @@
-"""emobench."""
+"""emobench: does a training objective make a language model better, by how much, and are we sure?
+
+The public API: what plugins and tasks import. Names load on first use, so that importing emobench imports no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from emobench.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from emobench.objectives import (
+        CostEmbedding,
+        LogitsObjective,
+        ModelObjective,
+        Objective,
+        SetupContext,
+        StatisticsObjective,
+        TokenStatistics,
+        UnitLosses,
+        objective_loss,
+        param,
+    )
 
 __version__ = "0.1.0"
+
+_OBJECTIVES = (
+    "CostEmbedding",
+    "LogitsObjective",
+    "ModelObjective",
+    "Objective",
+    "SetupContext",
+    "StatisticsObjective",
+    "TokenStatistics",
+    "UnitLosses",
+    "objective_loss",
+    "param",
+)
+_HOME = dict.fromkeys(_OBJECTIVES, "emobench.objectives")
+
+__all__ = [
+    "CostEmbedding",
+    "LogitsObjective",
+    "ModelObjective",
+    "Objective",
+    "SetupContext",
+    "StatisticsObjective",
+    "TokenStatistics",
+    "UnitLosses",
+    "hookimpl",
+    "objective_loss",
+    "param",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'emobench' has no attribute '{name}'; it offers {', '.join(__all__)}.")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,27 @@
+"""Objectives: base classes, token statistics and the chunked linear engine. Concrete objectives are plugins."""
+
+from emobench.objectives.base import LogitsObjective, ModelObjective, Objective, SetupContext, StatisticsObjective, UnitLosses
+from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.engine import LossResult, objective_loss, prepare_for, token_statistics
+from emobench.objectives.parameters import param
+from emobench.objectives.statistics import STATISTICS, TokenStatistics
+from emobench.objectives.targets import IGNORED, Targets
+
+__all__ = [
+    "IGNORED",
+    "STATISTICS",
+    "CostEmbedding",
+    "LogitsObjective",
+    "LossResult",
+    "ModelObjective",
+    "Objective",
+    "SetupContext",
+    "StatisticsObjective",
+    "Targets",
+    "TokenStatistics",
+    "UnitLosses",
+    "objective_loss",
+    "param",
+    "prepare_for",
+    "token_statistics",
+]

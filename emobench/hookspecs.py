@@ -1,0 +1,30 @@
+"""Every hook that a plugin can implement, on one page.
+
+A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective), in `emobench.tasks`
+(a folder of YAML) or in `emobench.components` (metrics, retrievers, judges, backends).
+Mark an implementation with `@emobench.hookimpl`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from emobench.objectives import Objective
+
+PROJECT = "emobench"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def emobench_objectives() -> list[type[Objective]]:  # type: ignore[empty-body]
+    """Return the objectives that this module offers: classes, each with its `name`."""
+
+
+@hookspec
+def emobench_tasks() -> Path:  # type: ignore[empty-body]
+    """Return a folder with `tasks/*.yaml`, `suites/*.yaml` and `recipes/*.yaml`; a file is read when its name is asked for."""

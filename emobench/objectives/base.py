@@ -1,0 +1,164 @@
+"""The base classes of objectives, and their contract.
+
+Three levels, from least to most control:
+
+    StatisticsObjective   a function of token statistics            gets the chunked engine for free
+    LogitsObjective       a function of a chunk's logits            chunked
+    ModelObjective        a function of the model and the batch     whole control
+
+Contract: `loss` returns one loss per unit (a target token, or a sequence), in nats where that has a meaning, and never
+a mean: the trainer divides once, by the global sum of weights, so that gradient accumulation, padding and data
+parallelism leave the gradient unchanged.
+
+Lifecycle: the constructor checks the parameters; `setup(context)` runs once, after the pre-trained weights are loaded
+and before any step or resume; `frozen_state()` names the tensors that `setup` made from them (only their digests go
+into checkpoints, and are compared on resume); `state()` and `load_state()` carry what changes while training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, dataclass_transform
+
+from torch import Tensor
+
+from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.parameters import check_parameters, param
+from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
+
+
+class SetupContext(Protocol):
+    """What `Objective.setup` may ask for."""
+
+    total_steps: int
+    """Optimizer steps of the whole training, for schedules."""
+    vocabulary: int
+    """Rows of the model's head."""
+
+    def head_weight(self) -> Tensor:
+        """Return the pre-trained LM head, (V, D), detached. From scratch there is none: raises UserError."""
+        ...
+
+    def cost_embedding(self, source: str = "pretrained") -> CostEmbedding:
+        """Return the frozen cost embedding: of the `pretrained` head, the `initial` one, or the head of a model."""
+        ...
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(param,))
+class Objective(ABC):
+    """Base of all objectives. Annotated class attributes are its parameters; see `emobench.param`."""
+
+    name: ClassVar[str] = ""
+    """The name that `--objective` takes; the class name in kebab case unless given."""
+    version: ClassVar[str] = "1"
+    """Goes up when the meaning changes, so that old entries are not compared with new ones."""
+    needs: ClassVar[set[str] | frozenset[str]] = frozenset()
+    """Names of statistics and of side data that `loss` reads. `log_prob` is always there."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+        if "name" not in cls.__dict__:
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+        check_needs(cls.needs, cls.__name__)
+
+    def __post_init__(self) -> None:
+        check_parameters(self, f"objective {self.name}")
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters in force, by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{k}={v}" for k, v in self.params.items())
+        return f"{self.name}({given})" if given else self.name
+
+    def setup(self, context: SetupContext) -> None:
+        """Prepare once, with the pre-trained weights loaded and before any step."""
+
+    def frozen_state(self) -> Mapping[str, Tensor]:
+        """Return what `setup` made from the pre-trained weights; checkpoints keep its digests only."""
+        return {}
+
+    def state(self) -> Mapping[str, Tensor]:
+        """Return what changes while training; saved in every checkpoint."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what `state` returned."""
+
+    def total_weight(self, batch: Mapping[str, Tensor]) -> Tensor:
+        """Return the sum of the units' weights in a micro-batch, known before the model runs; default: target tokens."""
+        return (batch["labels"][:, 1:] != -100).sum()
+
+    def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`; default: batch columns in `needs`.
+
+        They reach `loss` as `s.side[name]`, compacted and reordered with the tokens.
+        """
+        return {name: batch[name] for name in self.side_names if name in batch}
+
+    @property
+    def statistic_names(self) -> frozenset[str]:
+        """The statistics in `needs`, and `log_prob`."""
+        return frozenset(n for n in self.needs if n in STATISTICS) | {"log_prob"}
+
+    @property
+    def side_names(self) -> frozenset[str]:
+        """The side data in `needs`."""
+        return frozenset(self.needs) - frozenset(STATISTICS)
+
+
+class StatisticsObjective(Objective):
+    """An objective that is a function of token statistics; it runs in the chunked engine with no further code."""
+
+    cost_embedding: ClassVar[CostEmbedding | None] = None
+
+    @abstractmethod
+    def loss(self, s: TokenStatistics) -> Tensor:
+        """Return the loss of each token, (N,). Token i's loss may depend on token i's statistics only."""
+
+    def parts(self, s: TokenStatistics) -> Mapping[str, Tensor]:
+        """Return what to log beside the loss, each (N,): logged as means, or as sums where the name ends in `_count`."""
+        return {}
+
+    def setup(self, context: SetupContext) -> None:
+        """Take the frozen cost embedding from the pre-trained head, if `expected_cost` is needed."""
+        if "expected_cost" in self.needs:
+            self.use_cost(context.cost_embedding())
+
+    def use_cost(self, cost: CostEmbedding) -> None:
+        """Use this cost embedding from now on."""
+        self.__dict__["cost_embedding"] = cost
+
+    def frozen_state(self) -> Mapping[str, Tensor]:
+        """Return the cost embedding's rows."""
+        return {} if self.cost_embedding is None else {"cost_embedding": self.cost_embedding.rows_VE}
+
+
+class LogitsObjective(Objective):
+    """An objective that is any differentiable function of the logits of a chunk of tokens."""
+
+    @abstractmethod
+    def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
+        """Return the loss of each token, (N,), from float32 logits (N, V). N is a chunk, not a batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitLosses:
+    """Losses of units and their weights, both (U,). Their weights must sum to `Objective.total_weight(batch)`."""
+
+    losses_U: Tensor
+    weights_U: Tensor
+
+
+class ModelObjective(Objective):
+    """An objective with whole control: it gets the model and the batch."""
+
+    @abstractmethod
+    def loss(self, model: Any, batch: Mapping[str, Tensor]) -> UnitLosses:
+        """Return the losses of the batch's units; `model(**inputs)` is the model's own forward."""

@@ -1,0 +1,66 @@
+"""Typed parameters of objectives: `gamma: float = emobench.param(0.1, low=0, high=1, help="...")`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from emobench.config import convert
+from emobench.errors import ConfigError
+
+
+def param(
+    default: Any,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[Any] = (),
+    help: str = "",
+) -> Any:
+    """Declare a parameter of an objective.
+
+    `low` and `high` are the ends of the allowed range, both included. `help` is shown by `emobench objectives show`.
+    """
+    return dataclasses.field(
+        default=default, metadata={"low": low, "high": high, "choices": tuple(choices), "help": help}
+    )
+
+
+def check_parameters(owner: Any, label: str) -> None:
+    """Convert every parameter of `owner` to its annotated type and raise ConfigError where one is out of range."""
+    hints = typing.get_type_hints(type(owner))
+    for field in dataclasses.fields(owner):
+        value = convert(hints[field.name], getattr(owner, field.name), f"{label}: `{field.name}`")
+        problem = _problem(value, field.metadata)
+        if problem:
+            raise ConfigError(f"{label}: `{field.name}` is {value!r}; expected {problem}.")
+        setattr(owner, field.name, value)
+
+
+def describe_range(field: dataclasses.Field[Any]) -> str:
+    """Return the allowed values of a parameter in words, such as "from 0 to 1"; empty if all are allowed."""
+    low, high = field.metadata.get("low"), field.metadata.get("high")
+    choices = field.metadata.get("choices")
+    if choices:
+        return "one of " + ", ".join(map(str, choices))
+    if low is not None and high is not None:
+        return f"from {low} to {high}"
+    if low is not None:
+        return f"at least {low}"
+    return f"at most {high}" if high is not None else ""
+
+
+def _problem(value: Any, rules: typing.Mapping[str, Any]) -> str | None:
+    low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
+    if choices and value not in choices:
+        return "one of " + ", ".join(map(repr, choices))
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    if (low is not None and value < low) or (high is not None and value > high):
+        return "a number " + " and ".join(
+            words for words in (f"of at least {low}" if low is not None else "", f"at most {high}" if high is not None else "") if words
+        )
+    return None

@@ -1,0 +1,117 @@
+"""Token statistics: what an objective may read about the model's next-token distribution.
+
+Legend: N tokens, V vocabulary. With logits z, q = softmax(z) and target t:
+
+    statistic       value                                    derivative by z_v
+    log_prob        log q_t                                  1[v=t] - q_v
+    expected_cost   u = sum_v q_v c_v, c_v = 1 - cos(v, t)   q_v (c_v - u)
+    entropy         H = -sum_v q_v log q_v                   -q_v (log q_v + H)
+    log_partition   logsumexp z                              q_v
+    mean_log_prob   (1/V) sum_v log q_v                      1/V - q_v
+    sum_squares     sum_v q_v^2                              2 q_v (q_v - sum_w q_w^2)
+
+Units: nats; `expected_cost` is in [0, 2], `sum_squares` in (0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from emobench.errors import PluginError, UnknownNameError
+
+STATISTICS = ("log_prob", "expected_cost", "entropy", "log_partition", "mean_log_prob", "sum_squares")
+
+
+class TokenStatistics:
+    """Statistics of N target tokens, each a float vector (N,), with their targets and side data.
+
+    Only the statistics that the objective named in `needs` are there (`log_prob` always is); reading another one
+    raises PluginError. `side` holds what `Objective.side_data` returned, (N, ...), in the order of the tokens.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Tensor], targets_N: Tensor, side: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self._values = dict(values)
+        self.targets = targets_N
+        self.side = dict(side or {})
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name in self._values:
+            return self._values[name]
+        if name in STATISTICS:
+            raise PluginError(f"The statistic '{name}' was not asked for; write needs = {{'{name}'}} in the objective.")
+        raise UnknownNameError("statistic", name, STATISTICS)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """The statistics that are there, by name."""
+        return dict(self._values)
+
+    @property
+    def log_prob(self) -> Tensor:
+        """log q_t in nats, (N,). Its negative is the MLE loss."""
+        return self["log_prob"]
+
+    @property
+    def expected_cost(self) -> Tensor:
+        """u = sum_v q_v (1 - cos(e_v, e_t)), (N,): the DEMD of Eq. 14 for a one-hot target. In [0, 2]."""
+        return self["expected_cost"]
+
+    @property
+    def entropy(self) -> Tensor:
+        """Entropy of q in nats, (N,)."""
+        return self["entropy"]
+
+    @property
+    def log_partition(self) -> Tensor:
+        """logsumexp of the logits in nats, (N,)."""
+        return self["log_partition"]
+
+    @property
+    def mean_log_prob(self) -> Tensor:
+        """Mean over the vocabulary of log q_v in nats, (N,). Used by label smoothing."""
+        return self["mean_log_prob"]
+
+    @property
+    def sum_squares(self) -> Tensor:
+        """sum_v q_v^2, (N,)."""
+        return self["sum_squares"]
+
+    def detach(self) -> TokenStatistics:
+        """Return the same statistics without gradients."""
+        return TokenStatistics({k: v.detach() for k, v in self._values.items()}, self.targets, self.side)
+
+
+def check_needs(needs: object, label: str) -> None:
+    """Raise PluginError unless `needs` is a set of names."""
+    if not isinstance(needs, (set, frozenset)) or not all(isinstance(n, str) for n in needs):
+        raise PluginError(f"{label}: `needs` is {needs!r}; expected a set of names, such as {{'entropy'}}.")
+
+
+def statistics_from_logits(logits_NV: Tensor, targets_N: Tensor, needs: frozenset[str], cost_NV: Tensor | None) -> dict[str, Tensor]:
+    """Return the statistics of whole logits by plain differentiable torch: the definition, kept as the reference.
+
+    `cost_NV` holds c_v for each token's target, and is needed for `expected_cost` only.
+    """
+    logq_NV = torch.log_softmax(logits_NV, dim=-1)
+    q_NV = logq_NV.exp()
+    values = {"log_prob": logq_NV.gather(1, targets_N[:, None])[:, 0]}
+    if "expected_cost" in needs:
+        assert cost_NV is not None
+        values["expected_cost"] = (q_NV * cost_NV).sum(-1)
+    if "entropy" in needs:
+        values["entropy"] = -(q_NV * logq_NV).sum(-1)
+    if "log_partition" in needs:
+        values["log_partition"] = torch.logsumexp(logits_NV, dim=-1)
+    if "mean_log_prob" in needs:
+        values["mean_log_prob"] = logq_NV.mean(-1)
+    if "sum_squares" in needs:
+        values["sum_squares"] = q_NV.square().sum(-1)
+    return values

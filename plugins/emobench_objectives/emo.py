@@ -1,0 +1,41 @@
+"""EMO: earth mover distance optimization (Ren, Wu, Zhu; ICLR 2024, Eq. 14 and 19)."""
+
+import torch
+from torch import Tensor
+
+import emobench
+
+
+class Emo(emobench.StatisticsObjective):
+    """0.5 * ( MLE + sg(MLE / DEMD) * DEMD )
+
+    DEMD = sum_v q_v (1 - cos(e_v, e_t)) is the upper bound of the earth mover's distance between q and the one-hot
+    target (Eq. 14), with e the rows of the pre-trained LM head, frozen. The ratio is each token's own, and a constant
+    (official code, `emo_patch.py`), so that the value of EMO is that of MLE and only its gradient differs: see the
+    parts. There is no epsilon and no clamp: DEMD is a sum of non-negative terms, which keeps the gradient of the
+    logits below (1 - q_t) + MLE in L1 norm. Where DEMD is 0 the ratio has no value; its weight is 0, and counted.
+    """
+
+    name = "emo"
+    needs = frozenset({"expected_cost"})
+    cost: str = emobench.param("pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder")
+
+    def setup(self, context: emobench.SetupContext) -> None:
+        self.use_cost(context.cost_embedding(self.cost))
+
+    def loss(self, s: emobench.TokenStatistics) -> Tensor:
+        return 0.5 * (-s.log_prob + self.weight(s) * s.expected_cost)
+
+    def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        weight = self.weight(s)
+        return {"demd": s.expected_cost, "weight": weight, "zero_weight_count": (weight == 0).to(weight.dtype)}
+
+    def weight(self, s: emobench.TokenStatistics) -> Tensor:
+        """Return MLE / DEMD of each token as a constant, (N,), 0 where DEMD is 0."""
+        ratio = (-s.log_prob / s.expected_cost).detach()
+        return torch.where(torch.isfinite(ratio), ratio, 0.0)
+
+
+@emobench.hookimpl
+def emobench_objectives() -> list[type[emobench.Objective]]:
+    return [Emo]

@@ -1,0 +1,17 @@
+"""Maximum likelihood: the cross-entropy of the target token (EMO paper, Eq. 3-5)."""
+
+from torch import Tensor
+
+import emobench
+
+
+class Mle(emobench.StatisticsObjective):
+    """-log q_t"""
+
+    def loss(self, s: emobench.TokenStatistics) -> Tensor:
+        return -s.log_prob
+
+
+@emobench.hookimpl
+def emobench_objectives() -> list[type[emobench.Objective]]:
+    return [Mle]
