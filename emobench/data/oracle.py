@@ -1,0 +1,250 @@
+"""The oracle language: a synthetic language whose distribution P is known exactly.
+
+A hidden Markov model over word classes emits words, and at last the end-of-text symbol. The forward algorithm gives
+P(. | prefix) without approximation, so that a trained model Q can be compared with the truth itself.
+
+Legend: B texts, T positions, S states (word classes), V symbols (all words, then EOS, so that EOS is V - 1).
+
+A text is w_1 ... w_n and then EOS; a model's input is EOS, w_1, ..., w_n and its targets are w_1, ..., w_n, EOS.
+What is sampled is exactly P: nothing is rejected, shortened or drawn again. The floor gives the empty text a
+probability, too, of about 2e-6 in `oracle_language`; the corpora of `oracle_texts`, fixed by their seeds, hold none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emobench.errors import ConfigError, DataError, UnknownNameError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+Domain = Literal["source", "target"]
+Split = Literal["train", "validation", "test"]
+Floats = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+EOS = "<eos>"
+WORD_COUNT = 512
+VERSIONS = (1,)
+TEXT_COUNTS: dict[Domain, dict[Split, int]] = {
+    "source": {"train": 200_000, "validation": 500, "test": 1_000},
+    "target": {"train": 2_500, "validation": 500, "test": 1_000},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenMarkovLanguage:
+    """A distribution P over texts: a state is drawn, emits a symbol, moves on, until the symbol is EOS.
+
+    start_S, transition_SS (rows: from) and emission_SV are probabilities. Every emission must be positive, so that
+    every text has probability and the log of P is finite. ConfigError where a table cannot be used.
+    """
+
+    start_S: Floats
+    transition_SS: Floats
+    emission_SV: Floats
+
+    def __post_init__(self) -> None:
+        states = len(self.start_S)
+        shapes = (self.start_S.shape, self.transition_SS.shape, self.emission_SV.shape[:1])
+        if shapes != ((states,), (states, states), (states,)) or self.emission_SV.ndim != 2:
+            given = ", ".join(str(table.shape) for table in (self.start_S, self.transition_SS, self.emission_SV))
+            raise ConfigError(f"a language needs tables of shape (S,), (S, S) and (S, V), got {given}.")
+        for name in ("start_S", "transition_SS", "emission_SV"):
+            table = getattr(self, name)
+            if not np.allclose(table.sum(-1), 1, rtol=0, atol=1e-9) or table.min() < 0:
+                raise ConfigError(f"the rows of {name} must be probabilities that sum to 1.")
+        if self.emission_SV.min() <= 0:
+            raise ConfigError("emission_SV must be positive everywhere; mix in a small uniform floor.")
+
+    @property
+    def eos_id(self) -> int:
+        return self.emission_SV.shape[1] - 1
+
+    def sample(self, count: int, seed: int | Sequence[int]) -> list[list[int]]:
+        """Draw `count` independent texts from P: their word ids, without EOS (an empty text is an empty list)."""
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+        transition, emission = _RowSampler(self.transition_SS), _RowSampler(self.emission_SV)
+        rows = np.arange(count)  # the texts that have not ended
+        states = _RowSampler(self.start_S[None])(np.zeros(count, int), generator)
+        columns = [(rows[:0], rows[:0])]
+        while len(rows):
+            symbols = emission(states, generator)
+            going = symbols != self.eos_id
+            rows, states, symbols = rows[going], states[going], symbols[going]
+            columns.append((rows, symbols))
+            states = transition(states, generator)
+        text_of = np.concatenate([rows for rows, _ in columns])
+        words = np.concatenate([symbols for _, symbols in columns])[np.argsort(text_of, kind="stable")]
+        ends = np.cumsum(np.bincount(text_of, minlength=count))
+        return [part.tolist() for part in np.split(words, ends[:-1])] if count else []
+
+    def state_probs(self, ids_BT: Ids) -> Floats:
+        """Return P(state that emits the next symbol | prefix), shape (B, T, S), for inputs that start with EOS.
+
+        Position t has read ids[:, 1 : t + 1]. `state_probs(ids) @ emission_SV` is P(. | prefix); callers that cannot
+        hold (B, T, V) multiply the positions they want.
+        """
+        ids_BT = self._checked(ids_BT)
+        if (ids_BT[:, :1] != self.eos_id).any():
+            raise DataError(f"every input must start with EOS ({self.eos_id}), the start symbol.")
+        probs_BTS = np.empty((*ids_BT.shape, len(self.start_S)))
+        probs_BTS[:, 0] = self.start_S
+        for t in range(1, ids_BT.shape[1]):
+            probs_BTS[:, t] = self._read(probs_BTS[:, t - 1], ids_BT[:, t])[0]
+        return probs_BTS
+
+    def next_symbol_log_probs(self, ids_BT: Ids) -> Floats:
+        """Return log P(. | prefix) in nats, shape (B, T, V), float64; position 0 is the first symbol's distribution.
+
+        `ids_BT` is a model's input: EOS, then words. It aligns with that model's logits. Positions after the end of
+        a text (right padding with EOS) are finite and mean nothing.
+        """
+        return np.log(self.state_probs(ids_BT) @ self.emission_SV)
+
+    def log_prob(self, texts: Sequence[Sequence[int]], ended: Sequence[bool] | None = None) -> Floats:
+        """Return each text's log probability in nats, shape (B,), its EOS included.
+
+        Where `ended` is false the EOS is left out: the probability that a text begins like this.
+        """
+        ends_B = np.ones(len(texts), int) if ended is None else np.asarray(ended, int)
+        lengths_B = np.array([len(text) for text in texts], int) + ends_B
+        ids_BT = np.full((len(texts), lengths_B.max(initial=0)), self.eos_id)
+        for row, text in zip(ids_BT, texts, strict=True):
+            row[: len(text)] = text
+        inside_BT = np.arange(ids_BT.shape[1]) < (lengths_B - ends_B)[:, None]
+        if (self._checked(ids_BT)[inside_BT] == self.eos_id).any():
+            raise DataError("a text holds its words only; leave EOS out, and say with `ended` whether it came.")
+        probs_BS, total_B = np.broadcast_to(self.start_S, (len(texts), len(self.start_S))), np.zeros(len(texts))
+        for t in range(ids_BT.shape[1]):
+            probs_BS, log_prob_B = self._read(probs_BS, ids_BT[:, t])
+            total_B += np.where(t < lengths_B, log_prob_B, 0.0)
+        return total_B
+
+    def _read(self, probs_BS: Floats, ids_B: Ids) -> tuple[Floats, Floats]:
+        """Read one symbol: the next state's probabilities (B, S), and the symbol's log probability (B,)."""
+        joint_BS = probs_BS * self.emission_SV.T[ids_B]
+        symbol_B = joint_BS.sum(-1)
+        return (joint_BS / symbol_B[:, None]) @ self.transition_SS, np.log(symbol_B)
+
+    def _checked(self, ids_BT: Ids) -> Ids:
+        if ids_BT.size and not (ids_BT.min() >= 0 and ids_BT.max() <= self.eos_id):
+            raise DataError(f"symbols are 0 to {self.eos_id}, got {ids_BT.min()} to {ids_BT.max()}.")
+        return ids_BT
+
+
+class _RowSampler:
+    """Draws from row r of a table of probabilities, for many r at once.
+
+    Row r's cumulative sums lie in (r, r + 1], one after another, so that one search serves all rows.
+    """
+
+    def __init__(self, table_RC: Floats) -> None:
+        sums_RC = np.cumsum(table_RC, axis=1)
+        sums_RC[:, -1] = 1.0
+        self.sums = (sums_RC + np.arange(len(table_RC))[:, None]).ravel()
+        self.width = table_RC.shape[1]
+
+    def __call__(self, rows_N: Ids, generator: np.random.Generator) -> Ids:
+        found_N = np.searchsorted(self.sums, rows_N + generator.random(len(rows_N)), side="right")
+        return np.minimum(found_N - rows_N * self.width, self.width - 1)
+
+
+def oracle_words() -> list[str]:
+    """Return the 512 words, distinct and pronounceable; a word's place is its symbol id."""
+    syllables = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeio"]
+    codes = [(1_597 * i) % 4_096 for i in range(WORD_COUNT)]  # an odd factor: no code comes twice
+    return [syllables[code // 64] + syllables[code % 64] for code in codes]
+
+
+SECTIONS, CLASSES = 4, 8  # states = sections x classes
+MOVE_ON = 0.24  # probability to leave a section; from the last one, to end the text
+FLOOR = 1e-3  # uniform share of every emission
+
+
+@lru_cache
+def oracle_language(domain: Domain, version: int = 1) -> HiddenMarkovLanguage:
+    """Return the language of a domain; its tables are drawn from the suite's version.
+
+    A text runs through four sections of eight word classes each (lengths: mean 17, one in 70,000 is over 63 words).
+    Classes prefer words of their own, Zipfian in frequency. The target domain has the same words in the same classes,
+    with other frequencies and another mix of class transitions. 513 symbols: 512 words, then EOS.
+    """
+    if domain not in TEXT_COUNTS:
+        raise UnknownNameError("oracle domain", str(domain), TEXT_COUNTS)
+    if version not in VERSIONS:
+        raise UnknownNameError("oracle language version", str(version), map(str, VERSIONS))
+    # Only uniform numbers are drawn: numpy does not promise the streams of its other distributions.
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([version, 1])))
+    shape_SS = (SECTIONS * CLASSES, SECTIONS * CLASSES)
+    affinity_SV = _affinity(generator.random((SECTIONS * CLASSES, WORD_COUNT)))
+    rank_V = np.argsort(generator.random(WORD_COUNT)) + 1.0
+    mix_SS = -(np.log(generator.random(shape_SS)) ** 3)
+    if domain == "target":
+        rank_V = np.argsort(np.argsort(np.log(rank_V) + 2 * generator.random(WORD_COUNT))) + 1.0
+        mix_SS = 0.5 * mix_SS - 0.5 * np.log(generator.random(shape_SS)) ** 3
+    language = HiddenMarkovLanguage(_start(), _transition(mix_SS), _emission(affinity_SV / rank_V))
+    for table in (language.start_S, language.transition_SS, language.emission_SV):
+        table.setflags(write=False)  # the languages are shared
+    return language
+
+
+def _affinity(uniform_SV: Floats) -> Floats:
+    """Each word belongs to one class, and is borrowed by about one class in twenty."""
+    home_SV = np.arange(uniform_SV.shape[0])[:, None] == np.arange(uniform_SV.shape[1]) % uniform_SV.shape[0]
+    return np.where(home_SV, 1.0, np.where(uniform_SV < 0.05, 0.3, 0.0))
+
+
+def _start() -> Floats:
+    return np.repeat([1.0 / CLASSES, 0.0], [CLASSES, (SECTIONS - 1) * CLASSES])
+
+
+def _transition(mix_SS: Floats) -> Floats:
+    """Stay in the section, or move on to the next; the last section is left by EOS only."""
+    section_S = np.arange(len(mix_SS)) // CLASSES
+    step_SS = section_S - section_S[:, None]
+    stay_SS, next_SS = mix_SS * (step_SS == 0), mix_SS * (step_SS == 1)
+    move_S = np.where(section_S == SECTIONS - 1, 0.0, MOVE_ON)[:, None]
+    onward_SS = next_SS / np.maximum(next_SS.sum(1, keepdims=True), np.finfo(float).tiny)
+    return (1 - move_S) * stay_SS / stay_SS.sum(1, keepdims=True) + move_S * onward_SS
+
+
+def _emission(weight_SW: Floats) -> Floats:
+    """Words by weight, EOS in the last section, and the floor under both."""
+    end_S = np.where(np.arange(len(weight_SW)) // CLASSES == SECTIONS - 1, MOVE_ON, 0.0)[:, None]
+    words_SW = (1 - end_S) * weight_SW / weight_SW.sum(1, keepdims=True)
+    symbols_SV = np.concatenate([words_SW, end_S], axis=1)
+    return (1 - FLOOR) * symbols_SV + FLOOR / symbols_SV.shape[1]
+
+
+def oracle_texts(domain: Domain, split: Split, version: int = 1) -> list[str]:
+    """Return the texts of a split, words joined by a space; `TEXT_COUNTS` has their numbers."""
+    language = oracle_language(domain, version)
+    if split not in TEXT_COUNTS[domain]:
+        raise UnknownNameError("split", str(split), TEXT_COUNTS[domain], where=f"oracle-{domain}: ")
+    seed = [version, 2 + list(TEXT_COUNTS).index(domain), 1 + list(TEXT_COUNTS[domain]).index(split)]
+    words = np.array(oracle_words(), dtype=object)
+    return [" ".join(words[text]) for text in language.sample(TEXT_COUNTS[domain][split], seed)]
+
+
+def oracle_tokenizer() -> PreTrainedTokenizerFast:
+    """Return the tokenizer: one word, one symbol id; EOS also begins and pads, so that there is no 514th symbol.
+
+    An unknown word has no symbol, and raises in encoding. No symbol is added around a text.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {symbol: i for i, symbol in enumerate([*oracle_words(), EOS])}
+    tokenizer = Tokenizer(models.WordLevel(ids))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=EOS, eos_token=EOS, pad_token=EOS, clean_up_tokenization_spaces=False
+    )
