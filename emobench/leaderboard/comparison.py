@@ -1,0 +1,81 @@
+"""Which entries may be ranked together: those of one suite version, protocols, data, model and recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from emobench.config import content_hash, to_plain
+from emobench.leaderboard.entry import Entry
+
+
+def conditions(entry: Entry) -> dict[str, Any]:
+    """Return all that must be equal for two entries to be ranked together, flat, under names for people."""
+    model = entry.model
+    facts: dict[str, Any] = {"suite": str(entry.suite)}
+    facts["model"] = model.revision or model.source
+    facts |= {f"protocol of {task}": protocol for task, protocol in entry.protocols.items()}
+    facts |= {f"data of {name}": digest for name, digest in entry.provenance.data.items()}
+    if not entry.untrained:
+        recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
+        facts |= _flat(to_plain(recipe), "recipe.")
+    return facts
+
+
+def comparison_key(entry: Entry) -> str:
+    """Return a hash of `conditions`: trained entries with the same one are ranked together."""
+    return content_hash(conditions(entry))
+
+
+def differences(a: Entry, b: Entry) -> list[str]:
+    """Return what keeps two entries from being ranked together, in words; empty when nothing does.
+
+    A model as it is (`pretrained`) had no recipe and no training corpus, so these do not count against it.
+    """
+    left, right = conditions(a), conditions(b)
+    found = []
+    for name in dict.fromkeys([*left, *right]):
+        absent = name not in left or name not in right
+        if (a.untrained or b.untrained) and (name.startswith("recipe.") or (absent and name.startswith("data of "))):
+            continue
+        if absent or left[name] != right[name]:
+            shown = [_model(e) if name == "model" else _shown(side, name) for e, side in ((a, left), (b, right))]
+            found.append(f"{name}: {shown[0]} and {shown[1]}")
+    return found
+
+
+def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Split entries into those that may be ranked together, in the order given.
+
+    A `pretrained` row joins every group that it is comparable with.
+    """
+    given = list(entries)
+    by_key: dict[str, list[Entry]] = {}
+    for entry in given:
+        if not entry.untrained:
+            by_key.setdefault(comparison_key(entry), []).append(entry)
+    made = list(by_key.values())
+    alone: dict[str, list[Entry]] = {}
+    for entry in given:
+        if entry.untrained:
+            hosts = [group for group in made if not differences(entry, group[0])]
+            for group in hosts:
+                group.append(entry)
+            if not hosts:
+                alone.setdefault(comparison_key(entry), []).append(entry)
+    return [*made, *alone.values()]
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in mapping.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _model(entry: Entry) -> str:
+    return f"{entry.model.name} ({entry.model.revision or entry.model.source})"
+
+
+def _shown(facts: Mapping[str, Any], name: str) -> str:
+    return str(facts[name]) if name in facts else "none"
