@@ -1,0 +1,176 @@
+"""An objective inside a causal LM: two patched instance forwards, and nothing else changed.
+
+The model's forward, given labels, runs its base model and calls its head *as a module* with the targets; the head's
+forward runs the objective. So DDP, FSDP and ZeRO have the head gathered where the loss runs, and `generate`,
+`save_pretrained` and peft see the model that they know. Attach after loading and before peft and the Trainer.
+
+Legend: B sequences, T positions, D hidden width.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from emobench.models.head import Head, final_hidden
+from emobench.objectives import (
+    IGNORED,
+    LossResult,
+    ModelObjective,
+    Objective,
+    Targets,
+    objective_loss,
+    prepare_for,
+    token_statistics,
+)
+
+
+@dataclass
+class SequenceSums:
+    """Sums over the target tokens of each sequence of an evaluated batch, (B,), float64."""
+
+    mle_B: Tensor
+    loss_B: Tensor
+    """The objective's own loss; equal to `mle_B` unless it was asked for."""
+    tokens_B: Tensor
+
+
+@dataclass
+class AttachedObjective:
+    """An objective and a head, attached to a model. A plain object: as a module it would become the head's child."""
+
+    objective: Objective
+    head: Head
+    engine: str = "chunked"
+    evaluate_loss: bool = False
+    """Whether evaluation computes the objective's own loss beside MLE."""
+    window: list[dict[str, Tensor]] = field(default_factory=list)
+    """For each training forward since it was last emptied: sums of the loss and its parts, and `tokens`."""
+    evaluated: SequenceSums | None = None
+    """What the last forward in eval mode found."""
+
+    def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | None) -> Tensor:
+        """Return the loss of a micro-batch: the sum of its units' losses over the denominator."""
+        if model.training and isinstance(self.objective, ModelObjective):
+            return self._model_loss(model, batch, denominator)
+        labels_BT = _next(batch["labels"], IGNORED)
+        call = _HeadCall(labels_BT, self._prepared(labels_BT), {}, denominator)
+        if self._needs_side(model):
+            call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
+        inputs = {k: v for k, v in batch.items() if k != "labels" and k not in self.objective.side_names}
+        hidden_BTD = final_hidden(model, **inputs)
+        return model.get_output_embeddings()(hidden_BTD, call=call)
+
+    def _needs_side(self, model: Any) -> bool:
+        return bool(self.objective.side_names) and (model.training or self.evaluate_loss)
+
+    def _prepared(self, labels_BT: Tensor) -> Targets | None:
+        if isinstance(self.objective, ModelObjective):
+            return None
+        return prepare_for(self.objective, labels_BT, vocabulary=self.head.linear.out_features)
+
+    def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor, call: _HeadCall) -> Tensor:
+        """Run the objective where the head's weight is whole; returns one scalar."""
+        hidden_ND = hidden_BTD.flatten(0, 1)
+        if linear.training:
+            result = self._loss(linear, hidden_ND, call)
+            self.window.append({"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts})
+            return result.total / _divisor(call.denominator, result.count)
+        head = Head(linear, self.head.logit_map)
+        mle_N = -token_statistics(hidden_ND, head, call.labels_BT.flatten()).log_prob
+        loss_N = self._loss(linear, hidden_ND, call).losses_N if self.evaluate_loss else mle_N
+        shape = call.labels_BT.shape
+        tokens_B = (call.labels_BT != IGNORED).sum(1)
+        self.evaluated = SequenceSums(mle_N.double().view(shape).sum(1), loss_N.double().view(shape).sum(1), tokens_B)
+        return mle_N.sum() / _divisor(call.denominator, tokens_B.sum())
+
+    def _loss(self, linear: nn.Linear, hidden_ND: Tensor, call: _HeadCall) -> LossResult:
+        assert call.targets is not None
+        return objective_loss(
+            self.objective,
+            hidden_ND,
+            linear.weight,
+            linear.bias,
+            call.targets,
+            logit_map=self.head.logit_map,
+            side=call.side,
+            impl=self.engine,
+        )
+
+    def _model_loss(self, model: Any, batch: Mapping[str, Tensor], denominator: Tensor | None) -> Tensor:
+        assert isinstance(self.objective, ModelObjective)
+        units = self.objective.loss(types.MethodType(type(model).forward, model), batch)
+        total = (units.losses_U * units.weights_U).sum()
+        weight = units.weights_U.sum()
+        self.window.append({"loss": total.detach(), "tokens": weight.detach()})
+        return total / _divisor(denominator, weight)
+
+
+@dataclass
+class _HeadCall:
+    labels_BT: Tensor
+    targets: Targets | None
+    side: dict[str, Tensor]
+    denominator: Tensor | None
+
+
+def attach(model: Any, objective: Objective, head: Head, *, engine: str = "chunked", evaluate_loss: bool = False) -> AttachedObjective:
+    """Attach an objective to a bare Hugging Face causal LM, whose head `probe_head` has found."""
+    attached = AttachedObjective(objective, head, engine, evaluate_loss)
+
+    def lm_forward(
+        self: Any,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | None = None,
+        **others: Any,
+    ) -> Any:
+        given = {k: v for k, v in others.items() if v is not None}
+        if labels is None:
+            return type(self).forward(self, input_ids=input_ids, attention_mask=attention_mask, **given)
+        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels, **given}
+        for name in ("use_cache", "return_dict"):
+            batch.pop(name, None)
+        present = {k: v for k, v in batch.items() if v is not None}
+        return CausalLMOutputWithPast(loss=attached.forward(self, present, num_items_in_batch))  # type: ignore[arg-type]
+
+    def head_forward(self: nn.Linear, hidden: Tensor, call: _HeadCall | None = None) -> Tensor:
+        return nn.Linear.forward(self, hidden) if call is None else attached.head_forward(self, hidden, call)
+
+    lm_forward.__signature__ = inspect.signature(type(model).forward)  # type: ignore[attr-defined]
+    model.forward = types.MethodType(lm_forward, model)
+    head.linear.forward = types.MethodType(head_forward, head.linear)
+    # The Trainer then passes the global count of target tokens, and divides nothing itself.
+    model.accepts_loss_kwargs = True
+    return attached
+
+
+def detach(model: Any, head: Head) -> None:
+    """Undo `attach`."""
+    del model.forward, head.linear.forward, model.accepts_loss_kwargs
+
+
+def _next(value_BT: Tensor, fill: int) -> Tensor:
+    """Align with the position that predicts: position t gets the value of position t + 1, the last one `fill`."""
+    shifted = torch.full_like(value_BT, fill)
+    shifted[:, :-1] = value_BT[:, 1:]
+    return shifted
+
+
+def _divisor(denominator: Tensor | None, count: Tensor | int) -> Tensor | float:
+    # A batch without targets has loss 0 / 1, not 0 / 0.
+    if denominator is not None:
+        return denominator
+    return max(float(count), 1.0)
+
+
+def _scalar(value: int, like: Tensor) -> Tensor:
+    return torch.tensor(value, device=like.device)

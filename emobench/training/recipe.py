@@ -1,0 +1,90 @@
+"""How to train: one frozen dataclass; a YAML file in `recipes/` is its values, `--set recipe.x=y` overrides them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from emobench.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Low-rank adapters (peft). The defaults are those of the official EMO code for LLaMA."""
+
+    rank: int = 32
+    alpha: int = 16
+    dropout: float = 0.05
+    targets: tuple[str, ...] = ()
+    """Module names to adapt; none means peft's own choice for the architecture."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Every value that determines a training besides model, objective and seed.
+
+    The defaults are section 4.1.1 of the EMO paper with the settings of its code (PAPER.md, "Language modelling").
+    """
+
+    name: str
+    corpus: str
+    epochs: float = 3
+    batch: int = 32
+    """Sequences per optimizer step, over all devices and accumulated micro-batches."""
+    accumulation: int = 1
+    """Micro-batches per optimizer step and device; changes memory and speed, not the gradient."""
+    learning_rate: float = 5e-5
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup: float = 0.0
+    """Share of the steps in which the learning rate grows from 0."""
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    """Largest gradient norm; 0 does not clip."""
+    max_length: int = 256
+    """Tokens of a block, or the most tokens of a row."""
+    packing: Literal["blocks", "rows"] = "blocks"
+    """blocks: texts concatenated and cut into blocks of max_length; rows: one text per row."""
+    ends: bool = False
+    """rows: put the end-of-text token before and after each text."""
+    mask_until: str = ""
+    """rows: no loss on the text up to and including this marker, such as "### Response:"; empty masks nothing."""
+    max_tokens: int | None = None
+    """Train on this many tokens at most."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """What the forward pass computes in; half precisions keep the master weights as they were loaded."""
+    lora: bool | Lora = False
+    select: Literal["mle", "objective", "last"] = "mle"
+    """Which checkpoint is kept: of lowest validation MLE, of lowest own loss (the official code's rule), or the last."""
+    engine: Literal["chunked", "reference"] = "chunked"
+
+    def __post_init__(self) -> None:
+        positive = ("epochs", "batch", "accumulation", "learning_rate", "max_length")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected a number above 0.")
+        for name in ("weight_decay", "clip"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected 0 or more.")
+        if not 0 <= self.warmup <= 1:
+            raise ConfigError(f"`warmup` is {self.warmup}; expected a share of the steps, from 0 to 1.")
+        if self.max_length < 2:
+            raise ConfigError(f"`max_length` is {self.max_length}; expected at least 2, a token and its target.")
+        if self.max_tokens is not None and self.max_tokens < self.max_length:
+            raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
+        if self.packing == "blocks" and (self.ends or self.mask_until):
+            raise ConfigError("`ends` and `mask_until` belong to packing=rows; set packing to rows, or drop them.")
+
+    @property
+    def adapters(self) -> Lora | None:
+        """The LoRA settings in force, None without."""
+        return Lora() if self.lora is True else (self.lora or None)
+
+    def micro_batch(self, processes: int) -> int:
+        """Return the sequences of one forward pass on one device."""
+        micro, rest = divmod(self.batch, self.accumulation * processes)
+        if rest or micro == 0:
+            raise ConfigError(
+                f"`batch` is {self.batch}; expected a multiple of accumulation x processes, "
+                f"{self.accumulation} x {processes}, such as {max(1, micro) * self.accumulation * processes}."
+            )
+        return micro

@@ -1,0 +1,241 @@
+"""One training: a model, an objective, a recipe and a seed in; a plain Hugging Face folder out.
+
+    FOLDER/model/          what AutoModelForCausalLM.from_pretrained loads, with its tokenizer
+    FOLDER/log.jsonl       each step: loss, its parts, gradient norm, learning rate, tokens per second; each validation
+    FOLDER/training.json   what was chosen, and what it cost
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PrinterCallback, TrainingArguments, set_seed
+
+from emobench.config import canonical_json
+from emobench.errors import ModelError
+from emobench.models.head import probe_head
+from emobench.objectives import Objective
+from emobench.training.attach import attach, detach
+from emobench.training.checkpoints import last_checkpoint, restore_objective
+from emobench.training.context import TrainingContext
+from emobench.training.recipe import Lora, Recipe
+from emobench.training.trainer import ObjectiveTrainer, StepLog, StopOnRequest
+
+KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """All that one training needs. `train` and `validation` hold rows with `input_ids`, `labels` and `row`."""
+
+    model: Any
+    tokenizer: Any
+    objective: Objective
+    recipe: Recipe
+    train: Sized
+    validation: Sized
+    collate: Callable[[list[dict[str, Any]]], dict[str, Tensor]]
+    seed: int
+    folder: Path
+    pretrained: bool = True
+    device: str = "cpu"
+    trackers: tuple[str, ...] = ()
+    load_head: Callable[[str], Tensor]
+    progress: Callable[[dict[str, float]], None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSummary:
+    """What a training chose and cost."""
+
+    steps: int
+    tokens: int
+    """Target tokens seen."""
+    seconds: float
+    """Of the steps, those before an interruption included; validation and saving left out."""
+    peak_memory_bytes: int
+    selected_by: str
+    selected_step: int
+    validation_mle: float | None
+    """Of the selected weights, in nats per token."""
+
+
+def train(job: Training) -> TrainingSummary:
+    """Train, or go on from the last checkpoint in the folder, and write the selected weights."""
+    set_seed(job.seed)
+    recipe = job.recipe
+    head = probe_head(job.model)
+    checkpoints = job.folder / "checkpoints"
+    checkpoint = last_checkpoint(checkpoints)
+    steps = total_steps(recipe, len(job.train), torch_processes())
+    job.objective.setup(TrainingContext(head, steps, job.pretrained, job.load_head))
+    if checkpoint is not None:
+        restore_objective(checkpoint, job.objective)
+    attached = attach(
+        job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective"
+    )
+    model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    log = StepLog(job.folder / "log.jsonl", int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+    stop = StopOnRequest()
+
+    def on_step(values: dict[str, float]) -> None:
+        log.append(values)
+        if job.progress is not None:
+            job.progress(values)
+
+    trainer = ObjectiveTrainer(
+        model=model,
+        args=training_arguments(job, checkpoints),
+        train_dataset=job.train,
+        eval_dataset=job.validation,
+        data_collator=job.collate,
+        callbacks=[stop],
+        attached=attached,
+        on_step=on_step,
+    )
+    trainer.remove_callback(PrinterCallback)
+    with _interruptible(stop):
+        steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
+    summary = _summarise(job, trainer, steps)
+    if trainer.is_world_process_zero():
+        _export(job, trainer, head)
+        (job.folder / "training.json").write_text(canonical_json(summary) + "\n")
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return summary
+
+
+def training_arguments(job: Training, folder: Path) -> TrainingArguments:
+    """Return the Trainer's arguments for a recipe. What is not named here is the Trainer's default."""
+    recipe = job.recipe
+    micro = recipe.micro_batch(torch_processes())
+    schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+    return TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=recipe.epochs,
+        per_device_train_batch_size=micro,
+        per_device_eval_batch_size=micro,
+        gradient_accumulation_steps=recipe.accumulation,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type=schedules[recipe.schedule],
+        warmup_steps=recipe.warmup,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.clip,
+        optim="adamw_torch",
+        seed=job.seed,
+        data_seed=job.seed,
+        bf16=recipe.precision == "bfloat16",
+        fp16=recipe.precision == "float16",
+        use_cpu=job.device == "cpu",
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=2,
+        load_best_model_at_end=recipe.select != "last",
+        metric_for_best_model=KEPT.get(recipe.select),
+        greater_is_better=False,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        report_to=list(job.trackers) or "none",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        disable_tqdm=True,
+        dataloader_num_workers=0,
+        ddp_find_unused_parameters=False,
+    )
+
+
+def total_steps(recipe: Recipe, rows: int, processes: int) -> int:
+    """Return the optimizer steps of a training on `rows` rows, by the Trainer's own rule."""
+    batches = math.ceil(math.ceil(rows / recipe.micro_batch(processes)) / processes)
+    return math.ceil(recipe.epochs * max(math.ceil(batches / recipe.accumulation), 1))
+
+
+def torch_processes() -> int:
+    """Return the number of processes that train together (torchrun), 1 without."""
+    if torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _with_adapters(model: Any, lora: Lora) -> Any:
+    from peft import LoraConfig, get_peft_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets) or None,
+    )
+    try:
+        wrapped = get_peft_model(model, config)
+    except ValueError as error:
+        raise ModelError(f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets.") from None
+    # An adapter on the head would be dropped in silence: the engine reads the head's own weight.
+    if isinstance(wrapped.get_base_model().get_output_embeddings(), BaseTunerLayer):
+        raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")
+    return wrapped
+
+
+def _export(job: Training, trainer: ObjectiveTrainer, head: Any) -> None:
+    model: Any = trainer.accelerator.unwrap_model(trainer.model)
+    if job.recipe.adapters is not None:
+        model = model.merge_and_unload()
+    detach(job.model, head)
+    model.save_pretrained(job.folder / "model")
+    job.tokenizer.save_pretrained(job.folder / "model")
+
+
+def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> TrainingSummary:
+    lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    validated = {line["step"]: line["eval_mle"] for line in lines if "eval_mle" in line}
+    best = trainer.state.best_global_step if job.recipe.select != "last" else steps
+    device = trainer.args.device
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_resident_bytes()
+    return TrainingSummary(
+        steps=steps,
+        tokens=int(sum(line.get("tokens", 0) for line in lines)),
+        seconds=sum(line.get("seconds", 0.0) for line in lines),
+        peak_memory_bytes=peak,
+        selected_by=job.recipe.select,
+        selected_step=best or steps,
+        validation_mle=validated.get(best or steps),
+    )
+
+
+def _peak_resident_bytes() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@contextmanager
+def _interruptible(stop: StopOnRequest) -> Iterator[None]:
+    """First Ctrl-C: stop after this step, with a checkpoint. Second: at once."""
+
+    def request(signum: int, frame: Any) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.requested = True
+
+    try:
+        before = signal.signal(signal.SIGINT, request)
+    except ValueError:  # not the main thread: nothing to catch
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,168 @@
+"""transformers' Trainer with an attached objective: one global division, exact validation MLE, sealed checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import EvalPrediction
+
+from emobench.errors import NonFiniteLossError
+from emobench.training.attach import AttachedObjective
+from emobench.training.checkpoints import seal_checkpoint
+
+ROWS = "row"
+"""The batch column with the rows' numbers in the training data; named when a loss is not finite."""
+
+
+class ObjectiveTrainer(Trainer):
+    """Trains a model with an attached objective. The divisor is the objective's, over all devices and micro-batches."""
+
+    def __init__(self, *args: Any, attached: AttachedObjective, on_step: Callable[[dict[str, float]], None], **kwargs: Any) -> None:
+        self.attached = attached
+        self._on_step = on_step
+        self._rows: list[list[int]] = []
+        self._parts: dict[str, float] = {}
+        self._step_began = time.monotonic()
+        super().__init__(*args, compute_metrics=validation_losses, **kwargs)
+        self.add_callback(_BeforeStep(self))
+
+    def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Tensor | None:
+        # The objective says what its units are; an integer, because mixed precision rounds floating-point arguments.
+        if not batch_samples:
+            return None
+        weights = [self.attached.objective.total_weight(batch) for batch in batch_samples]
+        total = torch.stack([torch.as_tensor(w) for w in weights]).sum().to(device)
+        if self.args.world_size > 1:
+            total = self.accelerator.gather(total).sum()  # type: ignore[union-attr]
+        return torch.where(total > 0, total, torch.ones_like(total))
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the loss of a micro-batch, already divided; see `AttachedObjective.forward`."""
+        inputs = dict(inputs)
+        rows = inputs.pop(ROWS, None)
+        if model.training and rows is not None:
+            self._rows.append(rows.tolist())
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def before_step(self) -> None:
+        """Sum the parts of this step's micro-batches, and stop before a loss that is not finite moves the weights."""
+        window, self.attached.window = self.attached.window, []
+        rows, self._rows = self._rows, []
+        names = list(window[0])
+        sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
+        found = sums_MP.tolist()
+        for micro, values in enumerate(found):
+            bad = [n for n, v in zip(names, values, strict=True) if not math.isfinite(v)]
+            if bad:
+                raise NonFiniteLossError(self._not_finite(bad, dict(zip(names, values, strict=True)), rows[micro : micro + 1]))
+        total_P = sums_MP.sum(0)
+        if self.args.world_size > 1:
+            total_P = self.accelerator.reduce(total_P, "sum")
+        totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
+        self._parts = _means(totals)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the objective's parts, tokens per second and the clock to a training step's log."""
+        if "loss" in logs and self._parts:
+            seconds = time.monotonic() - self._step_began
+            speed = self._parts["tokens"] / max(seconds, 1e-9)
+            logs.update(self._parts, seconds=seconds, tokens_per_second=speed)
+        super().log(logs, start_time)
+        self._step_began = time.monotonic()
+        if self.is_world_process_zero():
+            self._on_step({**logs, "step": self.state.global_step, "steps": self.state.max_steps})
+
+    def prediction_step(
+        self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
+    ) -> Any:
+        """Return sums per sequence, so that validation losses do not depend on batches or devices."""
+        with torch.no_grad():
+            loss = self.compute_loss(model, self._prepare_inputs(inputs))
+        found = self.attached.evaluated
+        assert found is not None
+        return loss.detach(), (found.mle_B, found.loss_B, found.tokens_B), found.tokens_B
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.is_world_process_zero():
+            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+            seal_checkpoint(folder, self.attached.objective)
+        self.accelerator.wait_for_everyone()
+
+    def _not_finite(self, bad: list[str], values: dict[str, float], rows: list[list[int]]) -> str:
+        parts = ", ".join(f"{n} = {v / max(values['tokens'], 1):g}" for n, v in values.items() if n != "tokens")
+        named = f" of training rows {rows[0]}" if rows else ""
+        return (
+            f"The {'loss' if 'loss' in bad else bad[0]} became {'NaN' if math.isnan(values[bad[0]]) else 'infinite'} at step "
+            f"{self.state.global_step + 1}, in the micro-batch{named} (means over its tokens: {parts}). "
+            f"The weights of the steps before are kept: see {self.args.output_dir}. "
+            "Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
+        )
+
+
+class _BeforeStep(TrainerCallback):
+    def __init__(self, trainer: ObjectiveTrainer) -> None:
+        self._trainer = trainer
+
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.before_step()
+
+
+class StopOnRequest(TrainerCallback):
+    """Ctrl-C: finish the step, save a checkpoint, and stop."""
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_save = control.should_save or self.requested
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+
+
+class StepLog:
+    """Appends each step's numbers to a JSONL file; after a resume, steps beyond the checkpoint are written again."""
+
+    def __init__(self, path: Path, resumed_at: int) -> None:
+        self._path = path
+        kept = []
+        if path.exists():
+            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= resumed_at]
+        path.write_text("".join(line + "\n" for line in kept))
+
+    def append(self, values: Mapping[str, float]) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps(values) + "\n")
+
+
+def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
+    """Return validation MLE and own loss in nats per token, weighted by token over the whole split."""
+    mle_B, loss_B, tokens_B = (np.asarray(p, dtype=np.float64) for p in predictions.predictions)
+    tokens = max(float(tokens_B.sum()), 1.0)
+    return {"mle": float(mle_B.sum() / tokens), "objective": float(loss_B.sum() / tokens)}
+
+
+def _means(totals: Mapping[str, float]) -> dict[str, float]:
+    tokens = max(totals["tokens"], 1.0)
+    return {n: v if n == "tokens" or n.endswith("_count") else v / tokens for n, v in totals.items()}
+
+
+def _step_of(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError):
+        return math.inf
