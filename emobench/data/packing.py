@@ -1,0 +1,183 @@
+"""Texts to training rows: blocks of equal length cut from concatenated texts, or one text per row.
+
+Tokens live in one int32 array (4 bytes a token: 100M tokens are 400 MB); a row is a slice of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emobench.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+IGNORE = -100  # a label that is no target
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Rows for a trainer: `rows[i]` is {"input_ids": int32 (T_i,), "labels": int32 (T_i,)}, labels not shifted.
+
+    `dropped` counts tokens that were cut off, `skipped` the texts that gave no row (blank, or without a target).
+    """
+
+    tokens: NDArray[np.int32]  # all rows, end to end
+    labels: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # row i is offsets[i]:offsets[i + 1]
+    dropped: int = 0
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[np.int32]]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        row = slice(self.offsets[index % len(self)], self.offsets[index % len(self) + 1])
+        return {"input_ids": self.tokens[row], "labels": self.labels[row]}
+
+    def __iter__(self) -> Iterator[dict[str, NDArray[np.int32]]]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def token_count(self) -> int:
+        """The number of tokens in all rows."""
+        return len(self.tokens)
+
+    @property
+    def target_count(self) -> int:
+        """The number of targets: labels that are not ignored, without the first of each row (nothing predicts it)."""
+        return int((self.labels != IGNORE).sum() - (self.labels[self.offsets[:-1]] != IGNORE).sum())
+
+
+def pack_blocks(
+    texts: Sequence[str],
+    tokenizer: Any,
+    *,
+    length: int,
+    group: int = 1000,
+    eos_between: bool = False,
+    add_special_tokens: bool = True,
+    context: int | None = None,
+    progress: Progress | None = None,
+) -> Packed:
+    """Return blocks of `length` tokens: each `group` texts are concatenated and cut, and the rest is dropped.
+
+    Equal to transformers' run_clm.py (`tokenizer(texts)`, then `group_texts` in batches of 1,000), which the official
+    code uses: nothing is put between texts except what the tokenizer itself adds to a text, which is nothing for
+    GPT-2 and a leading BOS for OPT and LLaMA (even to empty lines). `add_special_tokens=False` leaves that out;
+    `eos_between` ends each text that has tokens with EOS. DataError if no block fits, or none fits the model.
+    """
+    _check_length(length, context)
+    eos = [_special_id(tokenizer, "eos")] if eos_between else []
+    blocks: list[NDArray[np.int32]] = []
+    dropped = 0
+    for start in range(0, len(texts), group):
+        batch = list(texts[start : start + group])
+        rows = _tokenize(tokenizer, batch, add_special_tokens)
+        tokens = np.fromiter((t for row in rows if row for t in (*row, *eos)), dtype=np.int32)
+        kept = len(tokens) // length * length
+        blocks.append(tokens[:kept])
+        dropped += len(tokens) - kept
+        if progress is not None:
+            progress(min(start + group, len(texts)), len(texts))
+    tokens = np.concatenate(blocks) if blocks else np.empty(0, np.int32)
+    if not len(tokens):
+        raise DataError(
+            f"No block of {length} tokens fits: each group of {group:,} texts is cut by itself, and the {len(texts):,} "
+            f"texts have {dropped:,} tokens in all. Give more text or a shorter length."
+        )
+    return Packed(tokens, tokens, np.arange(0, len(tokens) + 1, length, dtype=np.int64), dropped)
+
+
+def pack_rows(
+    texts: Sequence[str],
+    tokenizer: Any,
+    *,
+    length: int,
+    bos: bool = False,
+    eos: bool = False,
+    context: int | None = None,
+    progress: Progress | None = None,
+) -> Packed:
+    """Return one row per text: [BOS] tokens [EOS], cut to `length`; only what `bos` and `eos` ask for is added.
+
+    A text that is cut loses its EOS, since it does not end there. Blank texts, and rows under two tokens (nothing to
+    predict), are skipped and counted. DataError if no row is left, or the length does not fit the model.
+    """
+    _check_length(length, context)
+    first = [_special_id(tokenizer, "bos")] if bos else []
+    last = [_special_id(tokenizer, "eos")] if eos else []
+    kept: list[NDArray[np.int32]] = []
+    dropped = skipped = 0
+    for start in range(0, len(texts), 1000):
+        batch = [text for text in texts[start : start + 1000] if text.strip()]
+        skipped += len(texts[start : start + 1000]) - len(batch)
+        for row in _tokenize(tokenizer, batch, add_special_tokens=False):
+            whole = [*first, *row, *last]
+            if len(whole) < 2:
+                skipped += 1
+                continue
+            kept.append(np.array(whole[:length], dtype=np.int32))
+            dropped += len(whole) - len(kept[-1])
+        if progress is not None:
+            progress(min(start + 1000, len(texts)), len(texts))
+    if not kept:
+        raise DataError(
+            f"No target token is left in {len(texts):,} texts: a row needs two tokens, one to predict the other. "
+            "Give texts that are not blank."
+        )
+    tokens = np.concatenate(kept)
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in kept])]).astype(np.int64)
+    return Packed(tokens, tokens, offsets, dropped, skipped)
+
+
+@dataclass(frozen=True)
+class RowCollator:
+    """Rows to a batch: pads on the right to the longest row, with `pad_id`, attention 0 and label -100."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Return int64 tensors (B, T): input_ids, attention_mask, and labels (not shifted, as transformers expects)."""
+        import torch
+
+        longest = max(len(row["input_ids"]) for row in rows)
+        ids = np.full((len(rows), longest), self.pad_id, dtype=np.int64)
+        labels = np.full((len(rows), longest), IGNORE, dtype=np.int64)
+        mask = np.zeros((len(rows), longest), dtype=np.int64)
+        for i, row in enumerate(rows):
+            size = len(row["input_ids"])
+            ids[i, :size], labels[i, :size], mask[i, :size] = row["input_ids"], row["labels"], 1
+        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _tokenize(tokenizer: Any, batch: list[str], add_special_tokens: bool) -> list[list[int]]:
+    if not batch:
+        return []
+    # Not verbose: a text longer than the model's context is cut below, so the tokenizer need not warn about it.
+    return tokenizer(
+        batch, add_special_tokens=add_special_tokens, return_attention_mask=False, truncation=False, verbose=False
+    )["input_ids"]
+
+
+def _check_length(length: int, context: int | None) -> None:
+    if length < 2:
+        raise DataError(f"The row length is {length}; expected at least 2, one token to predict the other.")
+    if context is not None and length > context:
+        raise DataError(f"The row length is {length}, but the model's context is {context}: set at most {context}.")
+
+
+def _special_id(tokenizer: Any, kind: str) -> int:
+    token_id = getattr(tokenizer, f"{kind}_token_id")
+    if token_id is None:
+        raise DataError(f"The tokenizer has no {kind.upper()} token: turn `{kind}` off, or set one in the tokenizer.")
+    return token_id

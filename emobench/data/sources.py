@@ -1,0 +1,109 @@
+"""Where each corpus comes from: repository, files, fields and sizes. No source needs a dataset script.
+
+Files are read one by one, so the scripts that some repositories still hold are never asked for, nor run.
+A file `DIR/<corpus>.<split>.jsonl` of a data folder takes the place of any of these (`emobench.data.texts`).
+None of the downloads could be tried where this was written (`tried=False`); sizes are those of the documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitSource:
+    """One split of a corpus: a file pattern in the repository (or a URL), its rows [start:stop], their number."""
+
+    files: str
+    start: int = 0
+    stop: int | None = None
+    rows: int | None = None  # checked after loading, where it is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusSource:
+    """A corpus: `fields` of a row are joined by `joiner` into one text. Kind "generated" has no splits here."""
+
+    name: str
+    kind: Literal["hub", "url", "generated"]
+    repo: str = ""
+    revision: str = "main"  # symbolic: resolved and recorded at download
+    fields: tuple[str, ...] = ("text",)
+    joiner: str = " "
+    splits: MappingProxyType[str, SplitSource] = field(default_factory=lambda: MappingProxyType({}))
+    note: str = ""
+    tried: bool = False
+
+
+def _hub(name: str, repo: str, splits: dict[str, SplitSource], **more: str | tuple[str, ...]) -> CorpusSource:
+    return CorpusSource(name=name, kind="hub", repo=repo, splits=MappingProxyType(splits), **more)  # type: ignore[arg-type]
+
+
+def _wikitext(name: str, config: str, train_rows: int) -> CorpusSource:
+    rows: dict[str, int] = {"train": train_rows, "validation": 3_760, "test": 4_358}
+    splits = {split: SplitSource(files=f"{config}/{split}-*.parquet", rows=count) for split, count in rows.items()}
+    return _hub(name, "Salesforce/wikitext", splits, note="Raw lines: headings and empty lines are rows, too.")
+
+
+_GPT2_OUTPUT = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1/webtext"
+
+CORPORA: dict[str, CorpusSource] = {
+    corpus.name: corpus
+    for corpus in (
+        _wikitext("wikitext2", "wikitext-2-raw-v1", 36_718),
+        _wikitext("wikitext103", "wikitext-103-raw-v1", 1_801_350),
+        CorpusSource(
+            name="webtext",
+            kind="url",
+            repo="openai/gpt-2-output-dataset",
+            splits=MappingProxyType(
+                {
+                    "train": SplitSource(files=f"{_GPT2_OUTPUT}.train.jsonl", stop=20_000, rows=20_000),
+                    "validation": SplitSource(files=f"{_GPT2_OUTPUT}.valid.jsonl", rows=5_000),
+                    "test": SplitSource(files=f"{_GPT2_OUTPUT}.test.jsonl", rows=5_000),
+                }
+            ),
+            note="The first 20,000 of 250,000 training texts (Table 4). URLs have no commit.",
+        ),
+        _hub(
+            "ptb",
+            "ptb-text-only/ptb_text_only",
+            {
+                "train": SplitSource(files="penn_treebank/train/*.parquet", rows=42_068),
+                "validation": SplitSource(files="penn_treebank/validation/*.parquet", rows=3_370),
+                "test": SplitSource(files="penn_treebank/test/*.parquet", rows=3_761),
+            },
+            revision="refs/convert/parquet",
+            fields=("sentence",),
+            note="The repository holds a script; its converted files are read. Licence: LDC.",
+        ),
+        _hub(
+            "writingprompts",
+            "euclaise/writingprompts",
+            {
+                "train": SplitSource(files="data/train-*.parquet", stop=10_000, rows=10_000),
+                "validation": SplitSource(files="data/validation-*.parquet", stop=925, rows=925),
+                "test": SplitSource(files="data/test-*.parquet", stop=1_047, rows=1_047),
+            },
+            fields=("prompt", "story"),
+            note="Prompt and story joined by a space; the first rows, for Table 4's sizes (its choice is unstated).",
+        ),
+        _hub(
+            "ag_news",
+            "fancyzhx/ag_news",
+            {
+                "train": SplitSource(files="data/train-*.parquet", stop=112_000, rows=112_000),
+                "validation": SplitSource(files="data/train-*.parquet", start=112_000, stop=118_000, rows=6_000),
+                "test": SplitSource(files="data/test-*.parquet", rows=7_600),
+            },
+            note="No validation split exists: rows 112,000 to 118,000 of train, for the sizes of Table 4 (ours).",
+        ),
+        CorpusSource(name="oracle-source", kind="generated", note="The oracle language, source domain.", tried=True),
+        CorpusSource(name="oracle-target", kind="generated", note="The oracle language, target domain.", tried=True),
+    )
+}

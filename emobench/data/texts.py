@@ -1,0 +1,183 @@
+"""Texts of a corpus: local JSONL first, then its source, with a fingerprint of what was read.
+
+Rows stay exactly as the source gives them: WikiText's heading and empty lines are kept, because blocks are cut from
+each 1,000 *rows* (`emobench.data.packing`), and leaving rows out would move every block off the official code's.
+Whoever needs one text per row (`pack_rows`, prompts) skips the blank ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
+from emobench.errors import DataError, UnknownNameError
+from emobench.models.hub import fetch, resolve_revision
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The rows of one split of a corpus, blank ones included.
+
+    `fingerprint` is "sha256:<hex>" over the texts; `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
+    "url: ..." or "generated: ...".
+    """
+
+    corpus: str
+    split: str
+    texts: Sequence[str]
+    fingerprint: str
+    origin: str
+
+
+def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, limit: int | None = None) -> Texts:
+    """Return the first `limit` rows (all, if None) of one split of a corpus.
+
+    `DIR/<corpus>.<split>.jsonl` of the first data folder that has it wins, for any corpus name; then the corpus's own
+    source. Raises UnknownNameError for a corpus or split that nothing has, DataError for rows that cannot be read.
+    """
+    if split not in SPLITS:
+        raise UnknownNameError("split", split, SPLITS)
+    if limit is not None and limit < 1:
+        raise DataError(f"The limit of texts is {limit}; expected at least 1, or none.")
+    local = _local_file(corpus, split, data_dirs)
+    if local is not None:
+        texts, origin = list(islice(_read_jsonl(local), limit)), f"local: {local.name}"
+        where = str(local)
+    else:
+        source = _source(corpus, split, data_dirs)
+        texts, origin = _from_source(source, cast(Split, split), offline=offline, limit=limit)
+        where = f"The corpus '{corpus}' ({split}, {origin})"
+    if not any(text.strip() for text in texts):
+        raise DataError(f"{where} holds no text: expected at least one row with a text that is not blank.")
+    return Texts(corpus, split, texts, fingerprint(texts, where), origin)
+
+
+def fingerprint(texts: Iterable[str], where: str = "The corpus") -> str:
+    """Return "sha256:<hex>" over the texts, each as the length of its UTF-8 form (8 bytes, little endian) and it."""
+    digest = hashlib.sha256()
+    for row, text in enumerate(texts, 1):
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{where}, row {row}: half of a surrogate pair, which is no Unicode text.") from None
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _local_file(corpus: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
+    for folder in data_dirs:
+        if not folder.is_dir():
+            raise DataError(f"--data-dir {folder}: there is no such folder.")
+    if "/" in corpus or "\\" in corpus:
+        return None
+    files = (folder / f"{corpus}.{split}.jsonl" for folder in data_dirs)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
+    if corpus in CORPORA:
+        return CORPORA[corpus]
+    file = f"DIR/{corpus}.{split}.jsonl"
+    local = {path.name.split(".")[0] for folder in data_dirs for path in folder.glob("*.*.jsonl")}
+    if corpus in local:
+        raise DataError(f"The corpus '{corpus}' has no {split} split in the data folders: expected a file {file}.")
+    hint = f"A file {file}, given by --data-dir DIR, would be it."
+    raise UnknownNameError("corpus", corpus, CORPORA.keys() | local, hint=hint)
+
+
+def _read_jsonl(file: Path) -> Iterator[str]:
+    try:
+        with file.open("rb") as lines:
+            for number, raw in enumerate(lines, 1):
+                if raw.strip():
+                    yield _read_row(raw, f"{file}:{number}")
+    except OSError as error:
+        raise DataError(f"{file} could not be read: {error.strerror}.") from None
+
+
+def _read_row(raw: bytes, where: str) -> str:
+    try:
+        row = json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: byte {error.start + 1} of the line is no UTF-8; save the file as UTF-8.") from None
+    except json.JSONDecodeError:
+        raise DataError(
+            f'{where}: expected one JSON object a line, such as {{"text": "..."}}, got {_shown(raw)}.'
+        ) from None
+    if not isinstance(row, dict):
+        raise DataError(f'{where}: expected a JSON object with a "text", got {_shown(raw)}.')
+    if "text" not in row:
+        fields = ", ".join(map(repr, row)) or "none"
+        raise DataError(f'{where}: expected a field "text"; the fields are: {fields}.')
+    if not isinstance(row["text"], str):
+        raise DataError(f'{where}: "text" must be a string, got {_shown(json.dumps(row["text"]).encode())}.')
+    return row["text"]
+
+
+def _shown(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace").strip()
+    return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
+
+
+def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: int | None) -> tuple[list[str], str]:
+    if source.kind == "generated":
+        from emobench.data.oracle import oracle_texts
+
+        domain = "source" if source.name == "oracle-source" else "target"
+        return list(oracle_texts(domain, split)[:limit]), f"generated: {source.name}, version 1"
+    part = source.splits[split]
+    file = f"DIR/{source.name}.{split}.jsonl"
+    try:
+        texts, origin = _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part.files, offline)
+    except DataError as error:
+        raise DataError(
+            f"The corpus '{source.name}' ({split}) could not be read from {source.repo}. {error} "
+            f'Or put it, one {{"text": ...}} a line, in {file} and give --data-dir DIR.'
+        ) from None
+    texts = texts[part.start : part.stop]
+    if part.rows is not None and len(texts) != part.rows:
+        raise DataError(
+            f"{origin} gave {len(texts):,} rows for '{source.name}' ({split}), expected {part.rows:,}: the source has "
+            f"changed. Put the rows that you want in {file} and give --data-dir DIR."
+        )
+    return texts[:limit], origin
+
+
+def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[list[str], str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    commit = resolve_revision(source.repo, source.revision, offline=offline, kind="dataset")
+    folder = fetch(source.repo, commit, [part.files], offline=offline, kind="dataset")
+    origin = f"hub: {source.repo}@{commit}"
+    files = sorted(folder.glob(part.files))
+    if not files:
+        raise DataError(f"Of {origin}, no file {part.files} is here; expected it in {folder}.")
+    try:
+        table = pa.concat_tables(pq.read_table(file, columns=list(source.fields)) for file in files)
+        columns = [table.column(name).to_pylist() for name in source.fields]
+        return [source.joiner.join(values) for values in zip(*columns, strict=True)], origin
+    except (pa.ArrowInvalid, KeyError, TypeError) as error:
+        fields = ", ".join(source.fields)
+        raise DataError(f"{origin}: {part.files} has no text in every row's {fields} ({error}).") from None
+
+
+def _from_url(url: str, offline: bool) -> tuple[list[str], str]:
+    from datasets import DownloadConfig, DownloadManager, config
+    from datasets.utils.file_utils import hash_url_to_filename
+
+    cached = Path(config.DOWNLOADED_DATASETS_PATH) / hash_url_to_filename(url)
+    if offline and not cached.is_file():
+        raise DataError(f"{url} was not downloaded before: run once without --offline.")
+    try:  # without etags a file that was downloaded once is used without a request
+        file = DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)
+    except OSError as error:
+        raise DataError(f"{url} could not be downloaded ({error}): check the network.") from None
+    return list(_read_jsonl(Path(str(file)))), f"url: {url}"

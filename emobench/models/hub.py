@@ -1,0 +1,92 @@
+"""The hub: symbolic revisions to commits, and files of one commit to a local folder. Offline, the local cache alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from emobench.errors import DataError, ModelError, UserError
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+RepoKind = Literal["model", "dataset"]
+
+
+def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind = "model") -> str:
+    """Return the commit (40 hex digits) that a branch, a tag or a ref of a hub repository names now.
+
+    Offline it is the commit of the last download, from the local cache.
+    Raises ModelError (DataError for a dataset) that names the repository and what to do.
+    """
+    if COMMIT.fullmatch(revision):
+        return revision
+    if offline:
+        return _cached_commit(repo, revision, kind)
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        commit = HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=20).sha
+    except GatedRepoError:
+        raise _error(kind)(f"{repo} is gated: accept its licence on the hub, then `hf auth login`.") from None
+    except RevisionNotFoundError:
+        raise _error(kind)(f"{repo} has no revision '{revision}' on the hub.") from None
+    except RepositoryNotFoundError:
+        text = f"The hub shows no {kind} '{repo}': check the name; if it is private or gated, `hf auth login`."
+        raise _error(kind)(text) from None
+    except Exception as error:  # the errors of the HTTP client have no public common class
+        raise _unreachable(repo, error, kind) from None
+    if commit is None:
+        raise _error(kind)(f"The hub named no commit for {repo} at '{revision}'; give a commit.")
+    return commit
+
+
+def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kind: RepoKind = "model") -> Path:
+    """Return the local folder with the files of `commit` that match `patterns`, downloading what is not there.
+
+    Offline the folder holds what was downloaded before, which may be less; the caller checks for the files it needs.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(
+            snapshot_download(
+                repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
+            )
+        )
+    except LocalEntryNotFoundError as error:
+        raise (_not_here(repo, commit, kind) if offline else _unreachable(repo, error, kind)) from None
+    except OSError as error:
+        raise _unreachable(repo, error, kind) from None
+
+
+def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
+    ref = folder / "refs" / revision
+    if not ref.is_file():
+        raise _not_here(repo, revision, kind)
+    return ref.read_text(encoding="utf-8").strip()
+
+
+def _error(kind: RepoKind) -> type[UserError]:
+    return ModelError if kind == "model" else DataError
+
+
+def _not_here(repo: str, revision: str, kind: RepoKind) -> UserError:
+    option = " --repo-type dataset" if kind == "dataset" else ""
+    return _error(kind)(
+        f"{repo} (revision {revision}) is not in the local hub cache: run `hf download {repo}{option}` where there is "
+        f"a network, or run once without --offline."
+    )
+
+
+def _unreachable(repo: str, error: Exception, kind: RepoKind) -> UserError:
+    cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return _error(kind)(
+        f"The hub gave nothing for {repo} ({cause}): check the network, or give --offline to use what is here."
+    )

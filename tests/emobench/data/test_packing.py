@@ -1,0 +1,137 @@
+"""Blocks equal those of transformers' run_clm.py, rebuilt here with `datasets.map`."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset, disable_progress_bars
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
+
+from emobench.data.packing import RowCollator, pack_blocks, pack_rows
+from emobench.errors import DataError
+
+WORDS = 50
+BOS, EOS = 50, 51
+
+
+def make_tokenizer(*, adds_bos: bool = False, special: bool = True) -> Any:
+    """Word w3 is token 3. With `adds_bos`, BOS leads every text, as in OPT and LLaMA."""
+    vocabulary = {**{f"w{i}": i for i in range(WORDS)}, "<s>": BOS, "</s>": EOS}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = Whitespace()
+    if adds_bos:
+        tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"} if special else {}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **tokens)
+
+
+def make_texts(count: int, seed: int = 0) -> list[str]:
+    """Texts of 0 to 12 words; about one in 13 is blank."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(f"w{i}" for i in rng.integers(1, WORDS, rng.integers(0, 13))) for _ in range(count)]
+
+
+def run_clm(texts: list[str], tokenizer: Any, block_size: int) -> list[list[int]]:
+    """The steps of transformers' examples/pytorch/language-modeling/run_clm.py, on its own libraries."""
+    disable_progress_bars()
+
+    def group_texts(examples: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
+        joined = {k: list(chain(*examples[k])) for k in examples}
+        total = len(joined["input_ids"]) // block_size * block_size
+        return {k: [t[i : i + block_size] for i in range(0, total, block_size)] for k, t in joined.items()}
+
+    dataset = Dataset.from_dict({"text": texts})
+    tokenized = dataset.map(lambda rows: tokenizer(rows["text"]), batched=True, remove_columns=["text"])
+    return tokenized.map(group_texts, batched=True, batch_size=1000)["input_ids"][:]
+
+
+# 2,500 texts: two whole groups of 1,000 and one of 500, each with a remainder.
+@pytest.mark.parametrize("adds_bos", [False, True])
+def test_blocks_equal_run_clm(adds_bos: bool) -> None:
+    tokenizer, texts = make_tokenizer(adds_bos=adds_bos), make_texts(2_500)
+    expected = run_clm(texts, tokenizer, 64)
+    packed = pack_blocks(texts, tokenizer, length=64)
+    assert [row["input_ids"].tolist() for row in packed] == expected
+    assert [row["labels"].tolist() for row in packed] == expected
+    total = sum(len(ids) for ids in tokenizer(texts)["input_ids"])
+    assert packed.dropped == total - packed.token_count
+    assert packed.dropped > 0
+    assert packed.target_count == len(expected) * 63
+
+
+def test_blank_texts_count_for_the_groups() -> None:
+    texts = ["", "w1 w2 w3"] * 3
+    assert pack_blocks(texts, make_tokenizer(), length=2, group=2).tokens.tolist() == [1, 2] * 3
+    assert pack_blocks(texts, make_tokenizer(), length=2, group=6).tokens.tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_special_tokens_are_explicit() -> None:
+    texts = ["w1 w2", "", "w3"]
+    tokenizer = make_tokenizer(adds_bos=True)
+    assert pack_blocks(texts, tokenizer, length=6).tokens.tolist() == [BOS, 1, 2, BOS, BOS, 3]
+    assert pack_blocks(texts, tokenizer, length=3, add_special_tokens=False).tokens.tolist() == [1, 2, 3]
+    plain = pack_blocks(texts, make_tokenizer(), length=5, eos_between=True)
+    assert plain.tokens.tolist() == [1, 2, EOS, 3, EOS]
+
+
+def test_block_errors_are_sentences() -> None:
+    with pytest.raises(DataError, match=r"No block of 8 tokens fits: .* the 2 texts have 3 tokens in all"):
+        pack_blocks(["w1 w2", "w3"], make_tokenizer(), length=8)
+    with pytest.raises(DataError, match="No block of 8"):
+        pack_blocks([], make_tokenizer(), length=8)
+    for pack in (pack_blocks, pack_rows):
+        with pytest.raises(DataError, match="row length is 513, but the model's context is 512"):
+            pack(["w1 w2"], make_tokenizer(), length=513, context=512)
+        with pytest.raises(DataError, match="expected at least 2"):
+            pack(["w1 w2"], make_tokenizer(), length=1)
+    with pytest.raises(DataError, match="no EOS token"):
+        pack_blocks(["w1 w2"], make_tokenizer(special=False), length=2, eos_between=True)
+
+
+def test_rows_hold_one_text_each_and_only_the_special_tokens_asked_for() -> None:
+    tokenizer = make_tokenizer(adds_bos=True)
+    texts = ["w1 w2 w3", " ", "w4", "", "w5 w6 w7 w8 w9"]
+    packed = pack_rows(texts, tokenizer, length=5, bos=True, eos=True)
+    assert [row["input_ids"].tolist() for row in packed] == [[BOS, 1, 2, 3, EOS], [BOS, 4, EOS], [BOS, 5, 6, 7, 8]]
+    assert (packed.skipped, packed.dropped, packed.token_count, packed.target_count) == (2, 2, 13, 10)
+    plain = pack_rows(texts, tokenizer, length=5)
+    assert [row["input_ids"].tolist() for row in plain] == [[1, 2, 3], [5, 6, 7, 8, 9]]  # one token predicts nothing
+    assert plain.skipped == 3
+
+
+def test_rows_of_more_than_one_batch_keep_their_order_and_report_progress() -> None:
+    texts = [f"w{i % WORDS} w{i // WORDS % WORDS}" for i in range(2_300)]
+    seen: list[tuple[int, int]] = []
+    packed = pack_rows(texts, make_tokenizer(), length=2, progress=lambda done, total: seen.append((done, total)))
+    assert [row["input_ids"].tolist() for row in packed] == [[i % WORDS, i // WORDS % WORDS] for i in range(2_300)]
+    assert seen == [(1000, 2300), (2000, 2300), (2300, 2300)]
+
+
+def test_rows_without_a_target_are_refused() -> None:
+    with pytest.raises(DataError, match="No target token is left in 3 texts"):
+        pack_rows(["w1", "", "w2"], make_tokenizer(), length=8)
+
+
+def test_rows_are_indexed_as_a_sequence() -> None:
+    packed = pack_rows(["w1 w2", "w3 w4 w5"], make_tokenizer(), length=8)
+    assert packed[-1]["input_ids"].tolist() == [3, 4, 5]
+    assert len(list(packed)) == len(packed) == 2
+    for index in (2, -3):
+        with pytest.raises(IndexError):
+            packed[index]
+
+
+def test_the_collator_pads_on_the_right_and_keeps_a_real_token_equal_to_the_pad() -> None:
+    packed = pack_rows(["w1", "w2 w3"], make_tokenizer(), length=8, eos=True)
+    batch = RowCollator(pad_id=EOS)(list(packed))
+    assert torch.equal(batch["input_ids"], torch.tensor([[1, EOS, EOS], [2, 3, EOS]]))
+    assert torch.equal(batch["attention_mask"], torch.tensor([[1, 1, 0], [1, 1, 1]]))
+    assert torch.equal(batch["labels"], torch.tensor([[1, EOS, -100], [2, 3, EOS]]))
