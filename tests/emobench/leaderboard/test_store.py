@@ -191,7 +191,8 @@ def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
         for i in range(25):
             board.append(new_entry({**fields, "seeds": [i], "recipe": {"worker": worker}}))
             board.append(new_entry({**fields, "seeds": [i]}))
-            board.entries()
+            if i % 8 == 0:
+                board.entries()
             assert not board.problems, board.problems
     """
     processes = [run(code, str(tmp_path), json.dumps(FIELDS), str(worker)) for worker in range(4)]

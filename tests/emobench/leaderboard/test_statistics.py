@@ -1,0 +1,324 @@
+"""The intervals cover, the comparison does not cry wolf, and both agree with independent references."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.errors import MetricError
+from emobench.leaderboard.statistics import Series, Uncertainty, best, difference, summarise
+from emobench.tasks.scores import Score
+
+Sampler = Callable[[], np.ndarray]
+
+
+def scores(values_SI: np.ndarray, *, examples: bool = True, unit: str = "nats") -> list[Score]:
+    """Return a plain-mean score for each seed."""
+    return [
+        Score(
+            value=float(row.mean()),
+            n=len(row),
+            higher_is_better=True,
+            unit=unit,
+            examples={str(i): (float(v), 1.0) for i, v in enumerate(row)} if examples else None,
+            aggregate="mean" if examples else "corpus",
+        )
+        for row in values_SI
+    ]
+
+
+def series(given: list[Score], seeds: list[int] | None = None) -> Series:
+    examples = [s.examples for s in given if s.examples]
+    keys = list(range(len(given))) if seeds is None else seeds
+    return Series.of(summarise(given), keys, examples or None)
+
+
+def crossed(rng: np.random.Generator, seeds: int, items: int, seed_sd: float, item_sd: float) -> np.ndarray:
+    """Return (S, I) values around 0 with residuals of spread 1; `item_sd` may be an array shared by callers."""
+    seed_S1 = rng.normal(0, seed_sd, (seeds, 1))
+    return seed_S1 + rng.normal(0, item_sd, items) + rng.normal(0, 1, (seeds, items))
+
+
+# The expectations below are worked out by scipy and by hand, not by the module.
+
+
+def test_one_seed_covers_the_items_only() -> None:
+    values_I = np.array([0.2, 0.9, 0.4, 0.7, 0.5])
+    summary = summarise(scores(values_I[None]))
+    want = stats.t.interval(0.95, 4, loc=values_I.mean(), scale=stats.sem(values_I))
+    assert summary.ci95 == pytest.approx(want, rel=1e-12)
+    assert summary.ci95_of == "items"
+    assert summary.std is None
+    assert (summary.n, summary.values) == (5, (pytest.approx(0.54),))
+
+
+def test_without_examples_the_interval_is_a_t_interval_over_seeds() -> None:
+    values = [0.80, 0.83, 0.81]
+    summary = summarise(scores(np.array(values)[:, None], examples=False, unit="fraction"))
+    want = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
+    assert summary.ci95 == pytest.approx(want, rel=1e-12)
+    assert summary.ci95_of == "seeds"
+    assert summary.std == pytest.approx(stats.tstd(values))
+
+
+def test_without_examples_one_seed_has_no_interval_and_says_why() -> None:
+    summary = summarise(scores(np.array([[0.8]]), examples=False))
+    assert (summary.ci95, summary.ci95_of) == (None, None)
+    assert summary.ci95_missing == "one seed, and no per-example results"
+
+
+def test_seeds_and_items_by_hand() -> None:
+    """A 2 x 3 table: mean squares from the textbook sums, then Cochran and Cox's critical value."""
+    values_SI = np.array([[1.0, 2.0, 6.0], [2.0, 5.0, 8.0]])
+    ms_seeds = 3 * (2 * 1.0**2) / 1  # seed means 3 and 5 around 4
+    ms_items = 2 * (2.5**2 + 0.5**2 + 3.0**2) / 2  # item means 1.5, 3.5, 7
+    ms_residual = (2 * 0.5**2 + 2 * 0.5**2 + 0.0) / 2  # residuals +-.5, -+.5, 0
+    seed_part, item_part = ms_seeds / 6, (ms_items - ms_residual) / 6
+    critical = (seed_part * stats.t.ppf(0.975, 1) + item_part * stats.t.ppf(0.975, 2)) / (seed_part + item_part)
+    half = critical * math.sqrt(seed_part + item_part)
+    summary = summarise(scores(values_SI))
+    assert summary.ci95 == pytest.approx((4 - half, 4 + half), rel=1e-12)
+    assert summary.ci95_of == "seeds and items"
+
+
+def test_the_residual_is_counted_once() -> None:
+    """The estimated variance of the mean is unbiased for v_seed / S + v_item / I + v_residual / (S I)."""
+    rng = np.random.default_rng(1)
+    want = 0.3**2 / 3 + 0.8**2 / 50 + 1 / 150
+    got = []
+    for _ in range(1500):
+        summary = summarise(scores(crossed(rng, 3, 50, 0.3, 0.8)))
+        assert summary.ci95 is not None
+        got.append(summary.mean)
+    assert np.var(got) == pytest.approx(want, rel=0.1)
+
+
+def test_a_weighted_mean_has_the_ratio_estimators_variance() -> None:
+    """Against the jackknife, which knows nothing of linearisation."""
+    rng = np.random.default_rng(2)
+    value_I, weight_I = rng.normal(3, 1, 400), rng.integers(5, 60, 400).astype(float)
+    mean = float(np.average(value_I, weights=weight_I))
+    score = Score(
+        value=math.exp(mean),
+        n=400,
+        higher_is_better=False,
+        unit="perplexity",
+        aggregate="exp_mean",
+        examples={str(i): (float(v), float(w)) for i, (v, w) in enumerate(zip(value_I, weight_I, strict=True))},
+    )
+    rest = (value_I @ weight_I - value_I * weight_I) / (weight_I.sum() - weight_I)
+    error = math.sqrt(399 / 400 * np.square(rest - rest.mean()).sum())
+    low, high = summarise([score]).ci95 or (0, 0)
+    assert math.log(high) - math.log(low) == pytest.approx(2 * stats.t.ppf(0.975, 399) * error, rel=0.02)
+    assert math.sqrt(low * high) == pytest.approx(math.exp(mean))
+
+
+def test_an_interval_of_a_fraction_stays_one() -> None:
+    values_SI = np.array([[1.0] * 19 + [0.0], [1.0] * 20])
+    low, high = summarise(scores(values_SI, unit="fraction")).ci95 or (0, 0)
+    assert high == 1.0
+    assert 0 <= low < 0.975
+
+
+def test_no_spread_is_no_certainty() -> None:
+    summary = summarise(scores(np.ones((3, 20)), unit="fraction"))
+    assert (summary.mean, summary.std, summary.ci95) == (1.0, 0.0, None)
+    assert "all values are equal" in (summary.ci95_missing or "")
+
+
+def test_other_items_for_each_seed_fall_back_to_the_seeds() -> None:
+    first, second = scores(np.array([[0.1, 0.2, 0.3], [0.3, 0.4, 0.8]]))
+    renamed = {f"other {key}": pair for key, pair in (second.examples or {}).items()}
+    moved = Score(value=second.value, n=3, higher_is_better=True, unit="nats", examples=renamed)
+    assert summarise([first, moved]).ci95_of == "seeds"
+
+
+def test_flags_are_united_and_the_smallest_n_is_told() -> None:
+    given = [
+        Score(value=0.5, n=n, higher_is_better=True, unit="fraction", flags=flags, aggregate="corpus")
+        for n, flags in ((40, ("small_n",)), (30, ("small_n", "truncated")))
+    ]
+    summary = summarise(given)
+    assert (summary.flags, summary.n) == (("small_n", "truncated"), 30)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "over no seeds"),
+        ([Score(value=math.nan, n=1, higher_is_better=None, unit="nats")], "A score is nan"),
+        ([Score(value=0.5, n=1, higher_is_better=True, unit=unit) for unit in ("nats", "fraction")], "differ in unit"),
+        ([Score(value=0.5, n=1, higher_is_better=True, unit="nats", examples={"0": (0.7, 1)})], "mean of its examples"),
+        ([Score(value=0.5, n=1, higher_is_better=True, unit="nats", examples={"0": (0.5, 0)})], "weights"),
+    ],
+)
+def test_scores_that_cannot_be_summarised(given: list[Score], told: str) -> None:
+    with pytest.raises(MetricError, match=told):
+        summarise(given)
+
+
+@pytest.mark.parametrize("df", [1, 2, 30])
+def test_the_p_value_of_one_part_is_students(df: int) -> None:
+    found = Uncertainty(((4.0, df),), "seeds")
+    for effect in (0.0, 0.5, 3.0, 40.0):
+        assert found.p_value(effect) == pytest.approx(2 * stats.t.sf(effect / 2, df), rel=1e-6)
+    assert found.critical() == pytest.approx(stats.t.ppf(0.975, df))
+
+
+def test_p_and_interval_agree() -> None:
+    """The interval excludes 0 exactly where p is below 5 %."""
+    rng = np.random.default_rng(3)
+    seen = set()
+    for shift in np.linspace(0, 0.6, 40):
+        found = difference(
+            series(scores(crossed(rng, 2, 50, 0, 0.5) + shift)), series(scores(crossed(rng, 2, 50, 0, 0.5)))
+        )
+        assert found is not None
+        excludes = not found.ci95[0] <= 0 <= found.ci95[1]
+        assert excludes == (found.p < 0.05)
+        seen.add(excludes)
+    assert seen == {True, False}
+
+
+def test_without_examples_three_paired_seeds_are_students_paired_t() -> None:
+    a, b = [0.81, 0.84, 0.80, 0.86], [0.80, 0.81, 0.79, 0.82]
+    left, right = (series(scores(np.array(v)[:, None], examples=False)) for v in (a, b))
+    found = difference(left, right)
+    assert found is not None
+    want = stats.ttest_rel(a, b)
+    assert found.p == pytest.approx(float(want.pvalue), rel=1e-6)
+    assert found.ci95 == pytest.approx(tuple(want.confidence_interval()), rel=1e-9)
+    assert (found.of, found.seeds) == ("seeds", 4)
+
+
+def test_two_seeds_without_examples_are_undetermined() -> None:
+    a, b = (series(scores(np.array([[v], [v + 0.01]]), examples=False)) for v in (0.9, 0.1))
+    assert difference(a, b) is None
+    assert best({"a": a, "b": b}) is None
+
+
+def test_only_common_seeds_are_paired() -> None:
+    rng = np.random.default_rng(4)
+    a, b = scores(crossed(rng, 4, 30, 0.1, 1)), scores(crossed(rng, 4, 30, 0.1, 1))
+    some = difference(series(a, [0, 1, 2, 3]), series(b[1:], [1, 2, 9]))
+    assert some == difference(series(a[1:3], [1, 2]), series(b[1:3], [1, 2]))
+    assert difference(series(a, [0, 1, 2, 3]), series(b, [5, 6, 7, 8])) is None
+
+
+def test_perplexities_are_compared_as_ratios() -> None:
+    rng = np.random.default_rng(5)
+
+    def perplexity(shift: float) -> Series:
+        nats_SI = crossed(rng, 3, 80, 0.01, 0.3) + 4 + shift
+        given = [
+            Score(
+                value=math.exp(row.mean()),
+                n=80,
+                higher_is_better=False,
+                unit="perplexity",
+                aggregate="exp_mean",
+                examples={str(i): (float(v), 1.0) for i, v in enumerate(row)},
+            )
+            for row in nats_SI
+        ]
+        return series(given)
+
+    better, worse = perplexity(-1.0), perplexity(0.0)
+    found = difference(better, worse)
+    assert found is not None
+    assert found.log_scale
+    ratio = [better.values[s] / worse.values[s] for s in range(3)]
+    assert math.exp(found.effect) == pytest.approx(stats.gmean(ratio))
+    assert best({"better": better, "worse": worse}) == "better"
+
+
+def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:
+    rng = np.random.default_rng(6)
+    trained = scores(crossed(rng, 3, 100, 0.05, 1) + 1)
+    plain = scores(crossed(rng, 1, 100, 0, 1))
+    found = difference(series(trained), series(plain, []))
+    assert found is not None
+    assert found.effect == pytest.approx(np.mean([s.value for s in trained]) - plain[0].value)
+    mirrored = difference(series(plain, []), series(trained))
+    assert mirrored is not None
+    assert (mirrored.effect, mirrored.p) == (pytest.approx(-found.effect), pytest.approx(found.p))
+    assert best({"emo": series(trained), "pretrained": series(plain, [])}) == "emo"
+
+
+def test_best_refuses_small_n_no_direction_and_no_rival() -> None:
+    rng = np.random.default_rng(7)
+    good, bad = series(scores(crossed(rng, 3, 50, 0, 0.1) + 9)), series(scores(crossed(rng, 3, 50, 0, 0.1)))
+    assert best({"good": good, "bad": bad}) == "good"
+    assert best({"good": good}) is None
+    for change in ({"flags": ("small_n",)}, {"higher_is_better": None}):
+        assert best({"good": good, "bad": Series(**{**vars(bad), **change})}) is None
+
+
+def test_lower_is_better() -> None:
+    rng = np.random.default_rng(8)
+    rows = {name: series(scores(crossed(rng, 3, 50, 0, 0.1) + shift)) for name, shift in (("a", 5), ("b", 2), ("c", 9))}
+    assert best({name: Series(**{**vars(row), "higher_is_better": False}) for name, row in rows.items()}) == "b"
+
+
+def test_best_must_beat_every_rival() -> None:
+    rng = np.random.default_rng(9)
+    top = scores(crossed(rng, 3, 50, 0.05, 1) + 9)
+    near = scores(np.array([[v for v, _ in (s.examples or {}).values()] for s in top]) + rng.normal(0, 0.02, (3, 50)))
+    far = scores(crossed(rng, 3, 50, 0.05, 1))
+    assert best({"top": series(top), "far": series(far)}) == "top"
+    assert best({"top": series(top), "near": series(near), "far": series(far)}) is None
+
+
+def test_holm_asks_more_of_more_rivals() -> None:
+    """p values of .03 and .04 pass alone, and not together (.03 > .05 / 2)."""
+
+    def row(shift: float, spread: float) -> Series:
+        return series(scores(np.array([[shift - spread], [shift], [shift + spread]]), examples=False))
+
+    critical = [float(stats.t.isf(p / 2, 2)) for p in (0.03, 0.04)]
+    top = row(1.0, 0.0)
+    rivals = {f"r{i}": row(1.0 - t * 0.1 / math.sqrt(3), 0.1) for i, t in enumerate(critical)}
+    ps = [found.p for rival in rivals.values() if (found := difference(top, rival))]
+    assert ps == pytest.approx([0.03, 0.04])
+    assert best({"top": top, "r0": rivals["r0"]}) == "top"
+    assert best({"top": top, "r1": rivals["r1"]}) == "top"
+    assert best({"top": top, **rivals}) is None
+
+
+def test_the_interval_covers_seeds_and_items() -> None:
+    """3 seeds x 200 items, both with variance (and neither one negligible): .92 to .98 of intervals hold the mean."""
+    rng = np.random.default_rng(10)
+    held = []
+    for _ in range(1000):
+        low, high = summarise(scores(crossed(rng, 3, 200, 0.1, 1.0))).ci95 or (1, 1)
+        held.append(low <= 0 <= high)
+    assert 0.92 <= np.mean(held) <= 0.98
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+@pytest.mark.parametrize(("seed_sd", "item_sd"), [(0.0, 1.0), (0.1, 0.0), (0.1, 0.5), (0.5, 0.5)])
+def test_best_does_not_cry_wolf(seeds: int, seed_sd: float, item_sd: float) -> None:
+    """Two equal objectives whose items react to the objective: at most 7 % of tables get a winner."""
+    rng = np.random.default_rng([11, seeds, int(seed_sd * 10), int(item_sd * 10)])
+    won = 0
+    for _ in range(500):
+        common_I = rng.normal(0, 1, 60)  # items are hard or easy for both
+        rows = {n: series(scores(common_I + crossed(rng, seeds, 60, seed_sd, item_sd))) for n in ("a", "b")}
+        won += best(rows) is not None
+    assert won / 500 <= 0.07
+
+
+@pytest.mark.parametrize(("seeds", "effect"), [(2, 4.0), (3, 1.0)])
+def test_best_sees_a_large_effect(seeds: int, effect: float) -> None:
+    """In units of an item's residual. 2 seeds leave one degree of freedom: only a huge effect is beyond noise."""
+    rng = np.random.default_rng([12, seeds])
+    shifts = {"a": 0.0, "b": effect, "c": 0.1}
+    won = 0
+    for _ in range(60):
+        rows = {name: series(scores(crossed(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
+        won += best(rows) == "b"
+    assert won >= 54
