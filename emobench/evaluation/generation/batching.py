@@ -1,0 +1,67 @@
+"""Batches of rows of unequal length, and a model that only reads: what every evaluation pass needs.
+
+Legend: B rows, T positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from emobench.errors import ModelError
+
+
+def by_length(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Group row indices, longest first, so that rows x longest stays within `token_budget` (at least one row each).
+
+    Longest first: if memory does not suffice, the first batch says so.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+    batches: list[list[int]] = []
+    for index in order:
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= token_budget:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def pad(
+    rows: Sequence[Sequence[int]], value: int, device: torch.device, *, left: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return ids_BT, padded with `value`, and its attention mask (1 at real positions), both int64."""
+    width = max(1, *(len(row) for row in rows))
+    ids_BT = torch.full((len(rows), width), value, dtype=torch.long)
+    mask_BT = torch.zeros_like(ids_BT)
+    for i, row in enumerate(rows):
+        at = slice(width - len(row), width) if left else slice(0, len(row))
+        ids_BT[i, at] = torch.as_tensor(row, dtype=torch.long)
+        mask_BT[i, at] = 1
+    return ids_BT.to(device), mask_BT.to(device)
+
+
+def check_context(model: Any, tokens: int, what: str) -> None:
+    """Raise ModelError if `tokens` positions exceed the model's: on a GPU the embedding's own error says nothing."""
+    context = getattr(model.config, "max_position_embeddings", None)
+    if context is not None and tokens > context:
+        raise ModelError(
+            f"{what}: {tokens} positions, but {type(model).__name__} has {context}. "
+            "Use shorter lengths, or a model with a longer context."
+        )
+
+
+@contextmanager
+def reading(model: nn.Module) -> Iterator[torch.device]:
+    """Eval mode without gradients; yields the device of the weights; every module gets its own mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield next(model.parameters()).device
+    finally:
+        for module, training in modes:
+            module.training = training

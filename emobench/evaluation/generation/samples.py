@@ -1,0 +1,79 @@
+"""Samples on disk: one JSON object a line, for each (prompt, sample). Metrics can be computed again from this file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.config import build
+from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.evaluation.generation.prompts import Prompt
+from emobench.evaluation.generation.sampling import Continuation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One continuation of one prompt."""
+
+    prompt_id: str
+    sample: int  # index among the prompt's samples
+    prefix_text: str
+    reference_text: str
+    continuation_ids: list[int]
+    continuation_text: str
+    ended: bool  # by EOS, which is not among the ids
+
+    def full_text(self, joiner: str = "") -> str:
+        """Return what MAUVE and ROUGE see: prefix, the rule's joiner, continuation."""
+        return self.prefix_text + joiner + self.continuation_text
+
+
+def make_samples(prompt: Prompt, continuations: Sequence[Continuation], tokenizer: Any) -> list[Sample]:
+    """Return the samples of one prompt, with the continuations as text."""
+    return [
+        Sample(
+            prompt_id=prompt.id,
+            sample=index,
+            prefix_text=prompt.prefix_text,
+            reference_text=prompt.reference_text,
+            continuation_ids=list(continuation.ids),
+            continuation_text=_continuation_text(prompt.prefix_ids, continuation.ids, tokenizer),
+            ended=continuation.ended,
+        )
+        for index, continuation in enumerate(continuations)
+    ]
+
+
+def write_samples(path: Path, samples: Iterable[Sample], *, append: bool = False) -> None:
+    """Write samples as JSONL (UTF-8)."""
+    with path.open("a" if append else "w", encoding="utf-8") as file:
+        for sample in samples:
+            file.write(json.dumps(asdict(sample), ensure_ascii=False) + "\n")
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """Read what `write_samples` wrote; a line that is no sample is a DataError with file and line."""
+    samples = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            where = f"{path}:{number}"
+            try:
+                samples.append(build(Sample, json.loads(line), where))
+            except json.JSONDecodeError as error:
+                raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
+            except (ConfigError, UnknownNameError) as error:
+                raise DataError(f"{error} The file holds no samples, or was altered; generate again.") from None
+    return samples
+
+
+def _continuation_text(prefix_ids: Sequence[int], ids: Sequence[int], tokenizer: Any) -> str:
+    """Decode after the prefix: alone, a sentencepiece tokenizer would drop the space that the first token holds."""
+    before, after = _decode(prefix_ids, tokenizer), _decode([*prefix_ids, *ids], tokenizer)
+    return after[len(before) :] if after.startswith(before) else _decode(ids, tokenizer)
+
+
+def _decode(ids: Sequence[int], tokenizer: Any) -> str:
+    return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
