@@ -22,6 +22,19 @@ from emobench.errors import ConfigError, UnknownNameError
 T = TypeVar("T")
 
 
+class Located(dict[str, Any]):
+    """A mapping that was read from a file and knows the line of each key; `build` names them in its errors."""
+
+    def __init__(self, file: str, line: int) -> None:
+        super().__init__()
+        self.file, self.line = file, line
+        self.lines: dict[str, int] = {}
+
+    def where(self, key: str | None = None) -> str:
+        """Return "file:line" of a key, or of the mapping itself."""
+        return f"{self.file}:{self.lines.get(key, self.line) if key else self.line}"
+
+
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys and no spaces; dataclasses become mappings, paths become text, NaN is refused."""
     return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
@@ -51,17 +64,22 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     """Build the dataclass `cls` from a mapping, strictly.
 
     Unknown keys, missing keys and values of another type are a ConfigError that starts with `where`
-    (a file and line, or the option that was given). The class may check more in `__post_init__` by raising
-    ConfigError; its text is prefixed with `where`, too.
+    (the option that was given; for a mapping from a file, its file and line). The class may check more in
+    `__post_init__` by raising ConfigError; its text is prefixed, too.
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of settings, got {_shown(mapping)}.")
     hints = get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+    located = mapping if isinstance(mapping, Located) else None
     for key in mapping:
         if key not in fields:
-            raise UnknownNameError("setting", str(key), fields, where=f"{where}: ")
-    values = {key: convert(hints[key], value, f"{where}: `{key}`") for key, value in mapping.items()}
+            raise UnknownNameError("setting", str(key), fields, where=f"{located.where(key) if located else where}: ")
+    values = {
+        key: convert(hints[key], value, f"{located.where(key) if located else where}: `{key}`")
+        for key, value in mapping.items()
+    }
+    where = located.where() if located else where
     missing = [n for n, f in fields.items() if n not in values and _required(f)]
     if missing:
         raise ConfigError(f"{where}: `{missing[0]}` is missing; give it a value.")

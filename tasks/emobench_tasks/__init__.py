@@ -1,0 +1,10 @@
+"""The built-in tasks, suites and recipes: YAML files, read when a name is asked for."""
+
+from pathlib import Path
+
+import emobench
+
+
+@emobench.hookimpl
+def emobench_tasks() -> Path:
+    return Path(__file__).parent

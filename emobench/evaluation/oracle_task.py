@@ -1,0 +1,145 @@
+"""Tasks of kind `oracle`: a model of the oracle language against the language itself."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
+from emobench.data.packing import pack_rows
+from emobench.data.texts import Texts
+from emobench.errors import ConfigError, MetricError
+from emobench.evaluation.generation.sampling import Continuation, Sampling, sample_continuations
+from emobench.evaluation.generation.task import features_of
+from emobench.evaluation.kinds import BaseModel, Scored, Subject
+from emobench.evaluation.metrics.mauve import mauve_scores
+from emobench.evaluation.metrics.perplexity import perplexity
+from emobench.evaluation.metrics.rouge import rouge
+from emobench.evaluation.metrics.token_pass import evaluate_tokens
+from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
+from emobench.models.head import probe_head
+from emobench.tasks.scores import Score
+from emobench.tasks.spec import OracleProtocol, Task
+
+SAMPLES = "samples.json"
+"""{"texts": [[ids, ended], ...], "continuations": [ids, ...]}"""
+
+
+def check(task: Task, texts: Texts, model: BaseModel) -> None:
+    rules = _rules(task)
+    language = oracle_language(rules.domain)
+    if len(model.tokenizer) != len(language.words) + 1 or model.tokenizer.tokenize(language.words[0]) != [language.words[0]]:
+        raise ConfigError(
+            f"Task {task.name} compares the model with the oracle language, symbol by symbol; {model.name} has other "
+            "symbols. Use --model tiny-oracle, or another suite: see `emobench suites list`."
+        )
+    longest = max(rules.length, rules.prefix + rules.continuation + 1)
+    if model.context is not None and longest > model.context:
+        raise ConfigError(f"Task {task.name} needs {longest} symbols, but {model.name} reads at most {model.context}.")
+    model.check_encoder(rules.featurizer.model)
+
+
+def generation_rules(task: Task) -> dict[str, Any]:
+    rules = _rules(task)
+    return {name: getattr(rules, name) for name in ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")}
+
+
+def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
+    rules, start = _rules(task), subject.tokenizer.eos_token_id
+    free = Sampling(new_tokens=rules.length, seed=rules.seed, min_new_tokens=0)
+    count = _count(rules, rules.texts)
+    alone = _sample(subject, f"sample {task.name}", [[start]] * count, "text", free)
+    forced = Sampling(new_tokens=rules.continuation, seed=rules.seed)
+    prefixes = [[start, *ids[: rules.prefix]] for ids in _long_enough(subject, rules, texts)]
+    continued = _sample(subject, f"continue {task.name}", prefixes, "prefix", forced) if prefixes else []
+    plain = {"texts": [[c.ids, c.ended] for c in alone], "continuations": [c.ids for c in continued]}
+    (folder / SAMPLES).write_text(json.dumps(plain) + "\n")
+
+
+def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
+    rules = _rules(task)
+    language = oracle_language(rules.domain)
+    samples = json.loads((folder / SAMPLES).read_text())
+    test = _ids(subject, texts)[: _count(rules, len(texts.texts))]
+    found = Scored()
+    found.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))
+    found.add(("ppl_oracle",), partial(_oracle_perplexity, language, samples["texts"]))
+    distances = ("forward_cross_entropy", "reverse_cross_entropy", "forward_kl", "reverse_kl", "total_variation", "entropy")
+    found.add(distances, partial(_distances, subject, language, test))
+    found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"]))
+    found.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
+    return found
+
+
+def _distances(subject: Subject, language: HiddenMarkovLanguage, test: list[list[int]]) -> dict[str, Score]:
+    with subject.work("exact distances", "texts") as progress:
+        return oracle_distances(subject.model, language, test, progress=progress)
+
+
+def _oracle_perplexity(language: HiddenMarkovLanguage, texts: list[Any]) -> dict[str, Score]:
+    return {"ppl_oracle": oracle_perplexity(language, [ids for ids, _ in texts], [ended for _, ended in texts])}
+
+
+def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> dict[str, Score]:
+    chosen = list(texts.texts)[: _count(rules, len(texts.texts))]
+    rows = pack_rows(chosen, subject.tokenizer, length=rules.length, bos=True, eos=True)
+    sums = evaluate_tokens(subject.model, probe_head(subject.model), rows)  # type: ignore[arg-type]
+    return {"ppl_test": perplexity(sums, [str(i) for i in range(len(rows))])}
+
+
+def _mauve(subject: Subject, rules: OracleProtocol, test: list[list[int]], samples: list[Any]) -> dict[str, Score]:
+    human = [text for text in _texts(subject, [ids[: rules.length] for ids in test]) if text]
+    generated = [text for text in _texts(subject, [ids for ids, _ in samples]) if text]
+    found = mauve_scores(
+        features_of(subject, rules.featurizer, human, keep=True),
+        features_of(subject, rules.featurizer, generated),
+        seeds=rules.kmeans_seeds,
+    )
+    return {"mauve": found.mauve, "mauve_star": found.mauve_star}
+
+
+def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations: list[list[int]]) -> dict[str, Score]:
+    human = _long_enough(subject, rules, texts)
+    if not human:
+        raise MetricError(f"No test text has the {rules.prefix + rules.continuation} words that ROUGE compares.")
+    end = rules.prefix + rules.continuation
+    references = _texts(subject, [ids[:end] for ids in human])
+    generated = _texts(subject, [[*ids[: rules.prefix], *new] for ids, new in zip(human, continuations, strict=True)])
+    return rouge(generated, references, [str(i) for i in range(len(human))], variants=("rouge1", "rougeL"))  # type: ignore[return-value]
+
+
+def _sample(subject: Subject, title: str, prompts: list[list[int]], kind: str, sampling: Sampling) -> list[Continuation]:
+    with subject.work(title, "texts") as progress:
+        found = sample_continuations(
+            subject.model,
+            prompts,
+            prompt_keys=[f"{kind} {i}" for i in range(len(prompts))],
+            sampling=sampling,
+            progress=progress,
+        )
+    return [continuations[0] for continuations in found]
+
+
+def _long_enough(subject: Subject, rules: OracleProtocol, texts: Texts) -> list[list[int]]:
+    shortest = rules.prefix + rules.continuation
+    found = [ids for ids in _ids(subject, texts) if len(ids) >= shortest]
+    return found[: _count(rules, rules.texts)]
+
+
+def _ids(subject: Subject, texts: Texts) -> list[list[int]]:
+    return subject.tokenizer(list(texts.texts), add_special_tokens=False)["input_ids"]
+
+
+def _texts(subject: Subject, rows: list[list[int]]) -> list[str]:
+    return [subject.tokenizer.decode(ids, skip_special_tokens=True) for ids in rows]
+
+
+def _count(rules: OracleProtocol, count: int) -> int:
+    return count if rules.limit is None else min(rules.limit, count)
+
+
+def _rules(task: Task) -> OracleProtocol:
+    assert isinstance(task.protocol, OracleProtocol)
+    return task.protocol

@@ -1,0 +1,110 @@
+"""The model that a run starts from: a folder, a hub model, or the tiny one that the harness makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emobench.config import content_hash
+from emobench.errors import ConfigError
+from emobench.models.catalog import ModelSource, find_model
+from emobench.pipeline.request import Request
+from emobench.pipeline.tiny_oracle import CONTEXT
+
+if TYPE_CHECKING:
+    from emobench.models.load import LoadedModel, ModelFacts
+    from emobench.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A model that was found and checked. `facts` identify its weights and tokenizer, and go into every key."""
+
+    source: ModelSource
+    facts: Mapping[str, Any]
+    request: Request
+    checked: ModelFacts | None = None
+    """What is known of it before its weights are read; None for a model that the harness makes."""
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def made(self) -> bool:
+        """Whether the harness makes this model itself."""
+        return self.source.kind == "made"
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer alone; needs no weights."""
+        if self.made:
+            from emobench.data.oracle import oracle_tokenizer
+
+            return oracle_tokenizer()
+        from emobench.models.load import load_tokenizer
+
+        request = self.request
+        return load_tokenizer(self.source, offline=request.offline, trust_remote_code=request.trust_remote_code)
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens that the model reads, None where its configuration names no limit."""
+        return CONTEXT if self.checked is None else self.checked.context
+
+    def check_length(self, recipe: Recipe) -> None:
+        """Raise ConfigError if the recipe's length does not fit the model."""
+        if self.context is not None and recipe.max_length > self.context:
+            raise ConfigError(
+                f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most {self.context}; "
+                f"add --set recipe.max_length={self.context}, or take a model with a longer context."
+            )
+
+    def check_encoder(self, name: str) -> None:
+        """Raise a UserError if an encoder cannot be found; "pretrained" is this model."""
+        if name != "pretrained":
+            from emobench.models.load import check_model
+
+            check_model(find_model(name, offline=self.request.offline), offline=self.request.offline)
+
+    def load(self, folder: Path | None = None, *, from_scratch: bool = False, seed: int = 0) -> LoadedModel:
+        """Load the model, or weights of its kind from a folder; `from_scratch` draws them with `seed` instead."""
+        from emobench.models.load import load_model
+
+        request = self.request
+        return load_model(
+            self.source if folder is None else ModelSource(self.name, str(folder), None, "local"),
+            dtype=request.dtype,
+            device=request.device,
+            from_scratch=from_scratch,
+            seed=seed,
+            offline=request.offline,
+            trust_remote_code=request.trust_remote_code,
+        )
+
+    def entry_fields(self) -> dict[str, Any]:
+        """Return the model as a leaderboard entry names it."""
+        revision = self.source.revision or f"sha256:{content_hash(self.facts)}"
+        # A local folder's path says nothing to others, and is nobody's business: its files' digests identify it.
+        source = "local folder" if self.source.kind == "local" else self.source.source
+        parameters = None if self.checked is None else self.checked.parameters
+        return {"name": self.name, "source": source, "revision": revision, "parameters": parameters}
+
+
+def find_base_model(name: str, request: Request) -> BaseModel:
+    """Look up and check a model without reading its weights."""
+    source = find_model(name, offline=request.offline)
+    if source.kind == "made":
+        from emobench.pipeline.tiny_oracle import pretraining
+
+        return BaseModel(source, {"made": pretraining(request).stage.key}, request)
+    from emobench.models.folder import identity
+    from emobench.models.load import check_model
+
+    facts = check_model(
+        source, from_scratch=request.from_scratch, offline=request.offline, trust_remote_code=request.trust_remote_code
+    )
+    return BaseModel(source, identity(source), request, facts)

@@ -1,0 +1,101 @@
+"""The generate and score stages: a trained model becomes samples, then scores and per-example results.
+
+Generations are a stage of their own: a metric that fails, or changes, never costs them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from emobench.evaluation.kinds import Subject, evaluator
+from emobench.leaderboard.examples import write_examples
+from emobench.pipeline.base_model import BaseModel
+from emobench.pipeline.plan import PlannedTask
+from emobench.pipeline.reporter import Reporter
+from emobench.pipeline.stages import Stages
+from emobench.pipeline.train import quiet_libraries
+from emobench.tasks.scores import Score
+
+SCORES, EXAMPLES = "scores.json", "examples.jsonl"
+
+
+class Evaluation:
+    """The scores of one task of one run, as they are on disk."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        data = json.loads((folder / SCORES).read_text())
+        self.folder, self.key = folder, key
+        self.missing: dict[str, str] = data["missing"]
+        self.seconds: float = data["seconds"]
+        self._scores = data["scores"]
+
+    def scores(self) -> dict[str, Score]:
+        """Return the scores with their per-example results, by "<task>/<metric>"."""
+        from emobench.leaderboard.examples import read_examples
+
+        examples = read_examples(self.folder / EXAMPLES)
+        return {
+            name: Score(**{**values, "flags": tuple(values["flags"]), "examples": examples.get(name)})
+            for name, values in self._scores.items()
+        }
+
+
+class Evaluator:
+    """Makes generate and score stages. The base model is loaded once, where a featurizer asks for it."""
+
+    def __init__(self, stages: Stages, reporter: Reporter, base: BaseModel, base_folder: Callable[[], Path | None]) -> None:
+        self._stages = stages
+        self._reporter = reporter
+        self._base = base
+        self._base_folder = base_folder
+        self._encoders: dict[str, Any] = {}
+        self._features: dict[tuple[str, ...], Any] = {}
+
+    def evaluate(self, planned: PlannedTask, load: Callable[[], Any]) -> Evaluation:
+        """Return the evaluation of a task; `load` gives the evaluated model where something is not finished."""
+        if not self._stages.is_finished(planned.scores):
+            with quiet_libraries():
+                loaded = load()
+                subject = Subject(loaded.model, loaded.tokenizer, self._encoder, self._features, self._reporter.work)
+                self._make(planned, subject)
+        return Evaluation(self._stages.folder(planned.scores), planned.scores.key)
+
+    def _make(self, planned: PlannedTask, subject: Subject) -> None:
+        kind = evaluator(planned.task.kind)
+        generated = self._stages.make(
+            planned.generation, lambda folder: kind.generate(subject, planned.task, planned.texts, folder)
+        )
+
+        def score(folder: Path) -> None:
+            import time
+
+            began = time.monotonic()
+            found = kind.score(subject, planned.task, planned.texts, generated)
+            scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
+            missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
+            write_examples(folder / EXAMPLES, scores)
+            plain = {"scores": _plain(scores), "missing": missing, "seconds": time.monotonic() - began}
+            (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
+
+        self._stages.make(planned.scores, score)
+
+    def _encoder(self, name: str) -> Any:
+        """Return a loaded encoder: of a name, or the base model for "pretrained"."""
+        if name not in self._encoders:
+            if name == "pretrained":
+                self._encoders[name] = self._base.load(self._base_folder())
+            else:
+                from emobench.models.catalog import find_model
+                from emobench.models.load import load_model
+
+                request = self._base.request
+                self._encoders[name] = load_model(find_model(name, offline=request.offline), device=request.device)
+        return self._encoders[name]
+
+
+def _plain(scores: Mapping[str, Score]) -> dict[str, Any]:
+    return {name: {k: v for k, v in asdict(score).items() if k != "examples"} for name, score in scores.items()}

@@ -1,0 +1,185 @@
+"""The record stage: the evaluations of a row become one leaderboard entry."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import emobench
+from emobench.config import to_plain
+from emobench.errors import MetricError
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.examples import digest, write_examples
+from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.store import Leaderboard
+from emobench.pipeline.evaluate import Evaluation
+from emobench.pipeline.plan import Plan, PlannedRow
+from emobench.pipeline.stages import Stage, Stages
+from emobench.registry import PRETRAINED
+from emobench.tasks.scores import Score
+
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "peft", "mauve-text", "rouge-score", "lm-eval", "numpy")
+
+
+def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
+    """Append the entry of a row, and return it; the entry that is there already, if it was recorded before.
+
+    `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of fewer seeds is superseded.
+    """
+    runs = [_run(plan, row, index, found, stages) for index, found in enumerate(evaluations)]
+    board = Leaderboard(plan.request.leaderboard)
+    keys = {run["key"] for run in runs}
+    older = None
+    for entry in board.entries(suite=plan.suite.name):
+        recorded = {run.key for run in entry.runs}
+        if recorded == keys:
+            return entry
+        if recorded < keys:
+            older = entry.id
+    entry = new_entry({**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": older})
+    board.append(entry)
+    return entry
+
+
+def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+    metrics, missing = _metrics(evaluations)
+    return {
+        "kind": "measured",
+        "suite": {"name": plan.suite.name, "version": plan.suite.version},
+        "protocols": {planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks},
+        "model": plan.model.entry_fields(),
+        "objective": _objective(row),
+        "recipe": _recipe(plan, row),
+        "seeds": [] if row.objective is None else [run.seed for run in row.runs],
+        "metrics": metrics,
+        "missing": missing,
+        "cost": _cost(row, evaluations, stages),
+        "source": {"command": plan.request.command or None, "cite": None},
+        "provenance": {
+            "commit": _commit(),
+            "packages": _packages(),
+            "hardware": hardware(plan.request.device),
+            "data": _data(row),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        },
+    }
+
+
+def _run(plan: Plan, row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
+    """Return a run's key and the one file that holds the per-example results of all its tasks."""
+    stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
+
+    def work(folder: Path) -> None:
+        write_examples(folder / "examples.jsonl", _merged(found))
+
+    path = stages.make(stage, work) / "examples.jsonl"
+    return {
+        "seed": None if row.objective is None else row.runs[index].seed,
+        "key": stage.key,
+        "examples": {"path": str(path.relative_to(stages.root)), "sha256": digest(path)},
+    }
+
+
+def _merged(found: Sequence[Evaluation]) -> dict[str, Score]:
+    return {name: score for evaluation in found for name, score in evaluation.scores().items()}
+
+
+def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any], dict[str, str]]:
+    by_seed = [_merged(found) for found in evaluations]
+    missing = {name: why for found in evaluations for evaluation in found for name, why in evaluation.missing.items()}
+    metrics = {}
+    for name in dict.fromkeys(name for scores in by_seed for name in scores):
+        if name in missing:  # not there for every seed: no mean over different seeds
+            continue
+        try:
+            metrics[name] = to_plain(summarise([scores[name] for scores in by_seed]))
+        except MetricError as error:
+            missing[name] = str(error)
+    return metrics, missing
+
+
+def _objective(row: PlannedRow) -> dict[str, Any]:
+    if row.objective is None:
+        return {"name": PRETRAINED, "version": "1", "params": {}, "source_sha256": None}
+    found = row.objective
+    return {
+        "name": found.name,
+        "version": found.objective.version,
+        "params": found.objective.params,
+        "source_sha256": found.source_sha256,
+    }
+
+
+def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
+    if row.objective is None:
+        return {}
+    run = {"dtype": plan.request.dtype, "from_scratch": plan.request.from_scratch}
+    if len(plan.recipes) == 1:
+        return {**to_plain(plan.recipes[0]), **run}
+    return {**{f"{i + 1}. {recipe.name}": to_plain(recipe) for i, recipe in enumerate(plan.recipes)}, **run}
+
+
+def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+    trained = [
+        json.loads((stages.folder(training.stage) / "training.json").read_text())
+        for run in row.runs
+        for training, _ in run.parts
+        if training is not None
+    ]
+    return {
+        "train_seconds": sum(t["seconds"] for t in trained) if trained else None,
+        "evaluate_seconds": sum(e.seconds for found in evaluations for e in found),
+        "tokens": sum(t["tokens"] for t in trained) if trained else None,
+        "peak_memory_bytes": max((t["peak_memory_bytes"] for t in trained), default=None),
+    }
+
+
+def _data(row: PlannedRow) -> dict[str, str]:
+    data: dict[str, str] = {}
+    for training, tasks in row.runs[0].parts:
+        texts = [*(training.texts.values() if training else ()), *(planned.texts for planned in tasks)]
+        data |= {f"{t.corpus}.{t.split}": f"{t.fingerprint} ({t.origin})" for t in texts}
+    return data
+
+
+def hardware(device: str) -> str:
+    """Return what computed, such as "x86_64, 2 cores" or a GPU's name."""
+    import os
+
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _packages() -> dict[str, str]:
+    found = {"emobench": emobench.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that emobench runs from, marked "+changes" if it differs; None if installed."""
+    root = Path(emobench.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

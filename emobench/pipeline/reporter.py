@@ -1,0 +1,43 @@
+"""How long work tells what it does; the command line shows it, a script may ignore it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total)."""
+
+
+class Reporter(Protocol):
+    """What the pipeline calls while it works."""
+
+    def plan(self, lines: Sequence[str]) -> None:
+        """Show what will be done and what is there already."""
+
+    def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
+        """Begin a piece of work of countable units; the context gives its progress callback."""
+        ...
+
+    def values(self, values: Mapping[str, float]) -> None:
+        """Show the latest numbers of the work in progress, such as a training step's loss."""
+
+    def note(self, text: str) -> None:
+        """Say one sentence."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def plan(self, lines: Sequence[str]) -> None:
+        pass
+
+    def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
+        return nullcontext(lambda done, total: None)
+
+    def values(self, values: Mapping[str, float]) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass

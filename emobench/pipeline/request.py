@@ -1,0 +1,90 @@
+"""What a user asks for, before any name in it is looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from emobench.errors import ConfigError, UnknownNameError
+
+SETTINGS = ("objective", "recipe", "generation", "oracle", "tasks", "corpus", "protocol")
+"""The first words of `--set`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One call of `emobench run`, `train` or `evaluate`."""
+
+    suite: str
+    objectives: tuple[str, ...]
+    model: str | None = None
+    seeds: tuple[int, ...] = (0,)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What `--set` gave, nested."""
+    limit: int | None = None
+    data_dirs: tuple[Path, ...] = ()
+    runs: Path = Path("runs")
+    leaderboard: Path = Path("leaderboards/measured")
+    offline: bool = False
+    device: str = "cpu"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    from_scratch: bool = False
+    trust_remote_code: bool = False
+    trackers: tuple[str, ...] = ()
+    command: str = ""
+    """The command line, for the entry."""
+
+    def __post_init__(self) -> None:
+        for key in self.settings:
+            if key not in SETTINGS:
+                raise UnknownNameError("setting", key, SETTINGS, where="--set: ")
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
+        if not self.seeds:
+            raise ConfigError("No seed is given; add --seed 0.")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"--seed is given as {', '.join(map(str, self.seeds))}; expected each seed once.")
+        if min(self.seeds) < 0 or max(self.seeds) >= 2**32:
+            raise ConfigError(f"--seed is {min(self.seeds)}; expected numbers from 0 to 2**32 - 1.")
+        if self.section("objective") and len(self.objectives) != 1:
+            raise ConfigError(
+                "--set objective.* needs exactly one --objective; with several, give parameters inline: "
+                '--objective "tailr(gamma=0.2)".'
+            )
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return the nested settings under a first word."""
+        found = self.settings.get(name, {})
+        if not isinstance(found, Mapping):
+            raise ConfigError(f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_EXAMPLES[name]}.")
+        return found
+
+    def word(self, name: str) -> str | None:
+        """Return a setting that is one word, such as `corpus=ag_news`."""
+        found = self.settings.get(name)
+        if found is not None and not isinstance(found, str):
+            raise ConfigError(f"--set {name}: expected one word, such as --set {name}={_EXAMPLES[name]}.")
+        return found
+
+    def words(self, name: str) -> tuple[str, ...] | None:
+        """Return a setting that is one word or a list of words, such as `tasks=[sst2,trec]`."""
+        found = self.settings.get(name)
+        if found is None:
+            return None
+        listed = [found] if isinstance(found, str) else found
+        if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
+            raise ConfigError(f"--set {name}: expected a list of names, such as --set '{name}=[{_EXAMPLES[name]}]'.")
+        return tuple(listed)
+
+
+_EXAMPLES = {
+    "objective": "gamma=0.2",
+    "recipe": "epochs=1",
+    "generation": "prefix=20",
+    "oracle": "texts=500",
+    "tasks": "lm-quick",
+    "corpus": "ag_news",
+    "protocol": "paper",
+}

@@ -1,0 +1,79 @@
+"""The whole job: plan, train, evaluate, record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from emobench.leaderboard.entry import Entry
+from emobench.pipeline.evaluate import Evaluation, Evaluator
+from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
+from emobench.pipeline.record import record_row
+from emobench.pipeline.reporter import Reporter, Silent
+from emobench.pipeline.stages import Stages, storage_errors
+from emobench.pipeline.train import Trainer
+
+
+def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:
+    """Do all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete."""
+    worker = _Worker(plan, reporter or Silent())
+    worker.check()
+    return [worker.row(index) for index in range(len(plan.rows))]
+
+
+def train_plan(plan: Plan, reporter: Reporter | None = None) -> list[tuple[PlannedTraining, Path]]:
+    """Train only; return each training with the folder of its model."""
+    worker = _Worker(plan, reporter or Silent())
+    worker.check()
+    return [(planned, worker.trainer.folder(planned) / "model") for planned in plan.trainings()]
+
+
+class _Worker:
+    def __init__(self, plan: Plan, reporter: Reporter) -> None:
+        self.plan = plan
+        self.reporter = reporter
+        self.stages = Stages(plan.request.runs)
+        self.trainer = Trainer(self.stages, reporter)
+        self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)
+
+    def check(self) -> None:
+        """Check what needs the data: every corpus is packed before the first training starts."""
+        with storage_errors(self.stages.root):
+            self.stages.root.mkdir(parents=True, exist_ok=True)
+            probe = self.stages.root / ".writable"
+            probe.touch()
+            probe.unlink()
+        for planned in self.plan.trainings():
+            if not self.stages.is_finished(planned.stage):
+                for split in planned.texts:
+                    self.trainer.pack(planned, split)
+
+    def row(self, index: int) -> Entry:
+        row = self.plan.rows[index]
+        found = [self._run(run) for run in row.runs]
+        return record_row(self.plan, row, found, self.stages)
+
+    def _run(self, run: PlannedRun) -> list[Evaluation]:
+        found = []
+        for training, tasks in run.parts:
+            load = self._loader(training)
+            found += [self.evaluator.evaluate(planned, load) for planned in tasks]
+        return found
+
+    def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
+        """Return what loads the evaluated model, once; the training is done even where nothing needs its model."""
+        loaded: list[Any] = []
+        folder = None if training is None else self.trainer.folder(training) / "model"
+
+        def load() -> Any:
+            if not loaded:
+                loaded.append(self.plan.model.load(self._made_folder() if folder is None else folder))
+            return loaded[0]
+
+        return load
+
+    def _made_folder(self) -> Path | None:
+        return self.trainer.made_folder(self.plan.request) if self.plan.model.made else None
+
+

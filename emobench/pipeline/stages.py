@@ -1,0 +1,109 @@
+"""Stages on disk: each is a folder named by a key of all that determines it, and is there only when it is complete.
+
+    RUNS/<kind>/<key>/          a finished stage; `stage.json` says what the key was made of
+    RUNS/<kind>/<key>.part/     one that is being made, or was interrupted; a training goes on from it
+
+A stage is made in the `.part` folder and renamed when complete, under a lock, so that two processes never make the
+same one and a killed run leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.config import canonical_json, content_hash
+from emobench.errors import StorageError
+
+FACTS = "stage.json"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that may or may not have been made yet."""
+
+    kind: str
+    """train, generate or score."""
+    facts: Mapping[str, Any]
+    """All that determines the output."""
+
+    @property
+    def key(self) -> str:
+        """16 hex digits of the facts' hash."""
+        return content_hash({"kind": self.kind, "facts": self.facts})[:16]
+
+
+class Stages:
+    """The folder of all stages of all runs."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, stage: Stage) -> Path:
+        """Return where a stage is when it is finished."""
+        return self.root / stage.kind / stage.key
+
+    def is_finished(self, stage: Stage) -> bool:
+        """Return whether a stage is complete on disk."""
+        return (self.folder(stage) / FACTS).is_file()
+
+    def make(self, stage: Stage, work: Callable[[Path], None], *, continues: bool = False) -> Path:
+        """Return the folder of a stage, after making it with `work(folder)` unless it is finished.
+
+        With `continues`, `work` gets the folder of an interrupted attempt as it was left; otherwise an empty one.
+        """
+        final = self.folder(stage)
+        if self.is_finished(stage):
+            return final
+        part = final.with_name(f"{final.name}.part")
+        with storage_errors(self.root), _lock(final.with_name(f"{final.name}.lock")):
+            if self.is_finished(stage):  # another process made it while this one waited
+                return final
+            if part.exists() and not continues:
+                shutil.rmtree(part)
+            part.mkdir(parents=True, exist_ok=True)
+            work(part)
+            (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
+            _sync(part)
+            os.replace(part, final)
+        return final
+
+
+@contextmanager
+def storage_errors(root: Path) -> Iterator[None]:
+    """Turn a full disk or an unwritable folder into a StorageError."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is not None:
+            raise StorageError(
+                f"{error.filename or root} could not be written: {error.strerror or error}. Free some space or choose "
+                "another folder with --runs DIR, then run the same command again; finished stages are kept."
+            ) from error
+        raise
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    path.unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    """Make a folder's files durable before it gets its final name."""
+    for path in [*folder.rglob("*"), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,138 @@
+"""The train stage: a planned training becomes a folder with a model in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emobench.pipeline.plan import PlannedTraining
+from emobench.pipeline.reporter import Reporter
+from emobench.pipeline.request import Request
+from emobench.pipeline.stages import Stages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emobench.data.packing import Packed
+    from emobench.models.load import LoadedModel
+
+
+class Trainer:
+    """Makes train stages; packed corpora are kept between them."""
+
+    def __init__(self, stages: Stages, reporter: Reporter) -> None:
+        self._stages = stages
+        self._reporter = reporter
+        self._packed: dict[tuple[Any, ...], Packed] = {}
+
+    def folder(self, planned: PlannedTraining) -> Path:
+        """Return the folder of a finished training, after training if need be."""
+        if self._stages.is_finished(planned.stage):
+            return self._stages.folder(planned.stage)
+        base = self.made_folder(planned.model.request) if planned.model.made else None
+        scratch = planned.model.request.from_scratch
+
+        def work(folder: Path) -> None:
+            loaded = planned.model.load(base, from_scratch=scratch, seed=planned.seed)
+            self._train(planned, loaded, folder, pretrained=not scratch)
+
+        return self._stages.make(planned.stage, work, continues=True)
+
+    def made_folder(self, request: Request) -> Path:
+        """Return the folder of the tiny model, after pre-training it at first use."""
+        from emobench.pipeline.tiny_oracle import pretraining, write_untrained
+
+        planned = pretraining(request)
+
+        def work(folder: Path) -> None:
+            write_untrained(folder / "untrained")
+            loaded = planned.model.load(folder / "untrained")
+            self._train(planned, loaded, folder, pretrained=False)
+
+        return self._stages.make(planned.stage, work, continues=True) / "model"
+
+    def pack(self, planned: PlannedTraining, split: str) -> Packed:
+        """Return a split of the recipe's corpus as rows of tokens."""
+        from emobench.data.packing import pack_blocks, pack_rows
+
+        recipe, texts, model = planned.recipe, planned.texts[split], planned.model
+        key = (texts.fingerprint, recipe.packing, recipe.max_length, recipe.ends, recipe.mask_until, recipe.max_tokens, model.name)
+        if key not in self._packed:
+            common: dict[str, Any] = {"length": recipe.max_length, "context": model.context}
+            with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
+                common["progress"] = progress
+                if recipe.packing == "blocks":
+                    packed = pack_blocks(texts.texts, model.tokenizer, **common)
+                else:
+                    common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
+                    packed = pack_rows(texts.texts, model.tokenizer, **common)
+            limit = recipe.max_tokens if split == "train" else None
+            self._packed[key] = packed if limit is None else packed.first(limit)
+        return self._packed[key]
+
+    def _train(self, planned: PlannedTraining, loaded: LoadedModel, folder: Path, *, pretrained: bool) -> None:
+        from emobench.data.packing import RowCollator
+        from emobench.training.train import Training, train
+
+        request = planned.model.request
+        rows = {split: self.pack(planned, split) for split in ("train", "validation")}
+        with quiet_libraries():
+            title = f"train {planned.objective.objective} seed {planned.seed} on {planned.recipe.corpus}"
+            with self._reporter.work(title, "steps") as progress:
+
+                def on_step(values: dict[str, float]) -> None:
+                    progress(int(values["step"]), int(values["steps"]))
+                    self._reporter.values(values)
+
+                train(
+                    Training(
+                        model=loaded.model,
+                        tokenizer=loaded.tokenizer,
+                        objective=planned.objective.objective,
+                        recipe=planned.recipe,
+                        train=rows["train"],
+                        validation=rows["validation"],
+                        collate=RowCollator(_pad_id(loaded.tokenizer)),
+                        seed=planned.seed,
+                        folder=folder,
+                        pretrained=pretrained,
+                        device=request.device,
+                        trackers=request.trackers,
+                        load_head=lambda name: head_of(name, request),
+                        progress=on_step,
+                    )
+                )
+
+
+def head_of(name: str, request: Request) -> Tensor:
+    """Return the head weight of another model, for a cost embedding."""
+    from emobench.models.catalog import find_model
+    from emobench.models.head import probe_head
+    from emobench.models.load import load_model
+
+    source = find_model(name, offline=request.offline)
+    return probe_head(load_model(source, offline=request.offline).model).linear.weight.detach()
+
+
+def _pad_id(tokenizer: Any) -> int:
+    # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
+    return next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Keep the progress bars and warnings of transformers and datasets off the terminal: ours replace them."""
+    from transformers.utils import logging as transformers_logging
+
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity(logging.ERROR)
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,222 @@
+"""Names to plugins: the only module that reads entry points.
+
+Plugins are loaded by name, one at a time, so that a broken one breaks only itself. Built-ins come in by the same door.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pluggy
+
+from emobench import hookspecs
+from emobench.config import build, parse_call
+from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError
+from emobench.tasks.spec import Suite, Task, override, task_from
+from emobench.tasks.yaml import read_yaml
+
+if TYPE_CHECKING:
+    from emobench.objectives import Objective
+    from emobench.training.recipe import Recipe
+
+OBJECTIVES, TASKS = "emobench.objectives", "emobench.tasks"
+PRETRAINED = "pretrained"
+"""The reserved name of no objective: a model as it is, without training."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LoadedObjective:
+    """An objective with its parameters, and what identifies its code."""
+
+    objective: Objective
+    source_sha256: str
+
+    @property
+    def name(self) -> str:
+        return self.objective.name
+
+
+def objective_names() -> list[str]:
+    """Return the names of the installed objectives, without importing them."""
+    return sorted({point.name for point in entry_points(group=OBJECTIVES)})
+
+
+def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> LoadedObjective:
+    """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)` or `./my_loss.py:MyLoss`.
+
+    `settings` are `--set objective.*` values; a parameter given both ways is an error.
+    """
+    name, given = parse_call(text)
+    both = given.keys() & (settings or {}).keys()
+    if both:
+        raise ConfigError(f"`{min(both)}` is given in --objective '{text}' and in --set objective.{min(both)}; keep one.")
+    cls = objective_class(name)
+    return LoadedObjective(build(cls, {**given, **(settings or {})}, f"objective {cls.name}"), source_digest(cls))
+
+
+def objective_class(name: str) -> type[Objective]:
+    """Return the class of an installed objective, or of one in a file, `path.py:Class`."""
+    if name == PRETRAINED:
+        raise ConfigError(f"'{PRETRAINED}' is no objective: it stands for a model as it is; use `emobench evaluate`.")
+    path, colon, attribute = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _objective_from_file(Path(path), attribute)
+    if name.endswith(".py"):
+        raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
+    module = _load_plugin(OBJECTIVES, name, "objective", hint="See `emobench objectives list`.")
+    found = {cls.name: cls for cls in _call(module, "emobench_objectives", name)}
+    if name not in found:
+        raise PluginError(f"The plugin '{name}' offers {', '.join(found) or 'nothing'}, not '{name}'.")
+    return found[name]
+
+
+def source_digest(cls: type) -> str:
+    """Return the sha256 of the file that defines a class."""
+    return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks."""
+    return sorted(_files("tasks"))
+
+
+def suite_names() -> list[str]:
+    """Return the names of all suites."""
+    return sorted(_files("suites"))
+
+
+def recipe_names() -> list[str]:
+    """Return the names of all recipes."""
+    return sorted(_files("recipes"))
+
+
+def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str, Any] | None = None) -> Task:
+    """Read a task, with one of its protocols and overridden rules."""
+    path = _file("tasks", name, "task")
+    task = task_from(read_yaml(path), protocol=protocol, overrides=overrides)
+    return _named(task, task.name, path)
+
+
+def find_suite(name: str) -> Suite:
+    """Read a suite."""
+    path = _file("suites", name, "suite")
+    suite = build(Suite, read_yaml(path), str(path))
+    return _named(suite, suite.name, path)
+
+
+def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:
+    """Read a recipe and apply overrides, in order."""
+    from emobench.training.recipe import Recipe
+
+    path = _file("recipes", name, "recipe")
+    recipe = _named(build(Recipe, data := read_yaml(path), str(path)), data.get("name"), path)
+    for changes in overrides:
+        recipe = override(recipe, changes, "--set recipe")
+    return recipe
+
+
+def _named(value: T, name: object, path: Path) -> T:
+    if name != path.stem:
+        raise ConfigError(f"{path}: the file says `name: {name}`; expected `name: {path.stem}`, the file's own.")
+    return value
+
+
+def _file(folder: str, name: str, kind: str) -> Path:
+    files = _files(folder)
+    if name not in files:
+        raise UnknownNameError(kind, name, files, hint=f"See `emobench {folder} list`." if folder != "recipes" else "")
+    return files[name]
+
+
+def _files(folder: str) -> dict[str, Path]:
+    """Return the YAML files of all tasks plugins, by name; two of one name are an error that names both."""
+    found: dict[str, Path] = {}
+    for root in _task_folders():
+        for path in sorted((root / folder).glob("*.yaml")):
+            if path.stem in found:
+                raise PluginError(f"Two plugins have {folder}/{path.name}: {found[path.stem]} and {path}. Remove one.")
+            found[path.stem] = path
+    return found
+
+
+@cache
+def _task_folders() -> tuple[Path, ...]:
+    folders = []
+    for name in sorted({point.name for point in entry_points(group=TASKS)}):
+        folders += _call(_load_plugin(TASKS, name, "tasks plugin"), "emobench_tasks", name)
+    return tuple(folders)
+
+
+def _load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
+    points = list(entry_points(group=group, name=name))
+    if not points:
+        raise UnknownNameError(kind, name, {p.name for p in entry_points(group=group)}, hint=hint)
+    # A distribution that is installed and on the path is listed twice; it is the same plugin.
+    if len({point.value for point in points}) > 1:
+        owners = " and ".join(sorted(f"{_owner(point)} ({point.value})" for point in points))
+        raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
+    return _import(lambda: points[0].load(), f"'{name}' from {_owner(points[0])}")
+
+
+def _owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown distribution"
+
+
+def _import(load: Callable[[], T], label: str) -> T:
+    try:
+        return load()
+    except EmobenchError:
+        raise
+    except Exception as error:  # whatever a stranger's module raises while it is imported
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})"
+        raise PluginError(f"The plugin {label} does not import: {reason}. Mend or uninstall it; others still work.") from error
+
+
+def _call(module: ModuleType, hook: str, name: str) -> Iterable[Any]:
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(module)
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"The plugin '{name}' does not keep the contract: {error}") from None
+    results = getattr(manager.hook, hook)()
+    if not results:
+        raise PluginError(f"The plugin '{name}' implements no `{hook}`; mark it with @emobench.hookimpl.")
+    return results[0] if isinstance(results[0], list) else results
+
+
+def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
+    from emobench.objectives import Objective
+
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}; expected an objective as path.py:Class.")
+    # The digest in the name keeps two files of one name apart, and an edited one from its old self.
+    name = f"emobench_file_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    _import(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+    offered = {
+        n: v for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Objective) and v.__module__ == name
+    }
+    if attribute not in offered:
+        raise UnknownNameError("objective class", attribute, offered, where=f"{path}: ")
+    if inspect.isabstract(offered[attribute]):
+        missing = ", ".join(sorted(offered[attribute].__abstractmethods__))
+        raise PluginError(f"{path}:{attribute} does not define {missing}; write `def {missing}(self, s)`.")
+    return offered[attribute]

@@ -1,0 +1,201 @@
+"""What a task, its protocols and a suite are: the typed form of the YAML in a tasks plugin.
+
+A protocol holds every rule that decides a score. Its id is its name and a digest of its resolved rules, so that any
+override makes another protocol, and results of different rules are never ranked together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from emobench.config import Located, build, content_hash, to_plain
+from emobench.errors import ConfigError, UnknownNameError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Featurizer:
+    """The encoder whose features MAUVE compares."""
+
+    model: str = "pretrained"
+    """An alias, folder or hub id; "pretrained" is the evaluated model before training."""
+    pooling: Literal["mean", "last"] = "mean"
+    """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large)."""
+    max_length: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How continuations are sampled; everything that determines the samples besides model and prompts."""
+
+    samples: int = 1
+    """Continuations per prompt."""
+    seed: int = 0
+    """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
+    suppress_eos: bool = True
+    """No end of text before the full length; otherwise a continuation may end early."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationProtocol:
+    """Continuations of prefixes of real texts (EMO paper, 4.1; `protocols` of the official code)."""
+
+    unit: Literal["tokens", "words"] = "tokens"
+    """What the two lengths count: tokens of the evaluated tokenizer, or words as in the official code."""
+    prefix: int = 20
+    continuation: int = 80
+    margin: int = 0
+    """Units that a text must have beyond prefix and continuation."""
+    min_characters: int = 0
+    without: tuple[str, ...] = ()
+    """A text that holds one of these strings is not used."""
+    joiner: str = ""
+    """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
+    bos: bool = False
+    """Whether each prompt begins with exactly one beginning-of-text token, or none."""
+    sampling: Sampling = Sampling()
+    featurizer: Featurizer = Featurizer()
+    kmeans_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    max_length: int = 256
+    """Block length of the test text for PPL_test."""
+    limit: int | None = None
+    """Prompts at most; None takes all that are long enough."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "prefix", "continuation", "max_length", "limit")
+        _positive(self.sampling, "samples")
+        if not self.kmeans_seeds:
+            raise ConfigError("`kmeans_seeds` is empty; give at least one seed.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleProtocol:
+    """Exact comparison with the oracle language, and samples from the model alone."""
+
+    domain: Literal["source", "target"] = "target"
+    texts: int = 1000
+    """Texts sampled from the model, and texts of P that they are compared with."""
+    length: int = 64
+    """Words and end-of-text that a sample may have, and that are read of each test text."""
+    prefix: int = 8
+    """Words of the prefix of the continuations that ROUGE compares."""
+    continuation: int = 16
+    seed: int = 0
+    featurizer: Featurizer = Featurizer()
+    kmeans_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    limit: int | None = None
+    """Test texts, samples and prompts at most."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "texts", "length", "prefix", "continuation", "limit")
+        if not self.kmeans_seeds:
+            raise ConfigError("`kmeans_seeds` is empty; give at least one seed.")
+
+
+Protocol: TypeAlias = GenerationProtocol | OracleProtocol
+KINDS: dict[str, type[Protocol]] = {"generation": GenerationProtocol, "oracle": OracleProtocol}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One evaluation, with the protocol that was chosen for it."""
+
+    name: str
+    kind: str
+    version: int
+    corpus: str
+    protocol_name: str
+    protocol: Protocol
+    description: str = ""
+
+    @property
+    def protocol_id(self) -> str:
+        """The protocol's name and six hex digits of its rules, such as "paper@3fa9c1"."""
+        rules = {"task": self.name, "version": self.version, "kind": self.kind, "rules": to_plain(self.protocol)}
+        return f"{self.protocol_name}@{content_hash(rules)[:6]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TaskFile:
+    name: str
+    kind: str
+    version: int
+    corpus: str
+    protocols: Mapping[str, Any]
+    description: str = ""
+
+
+def task_from(data: Located, *, protocol: str | None = None, overrides: Mapping[str, Any] | None = None) -> Task:
+    """Return the task of a file with one of its protocols (the first unless named) and overridden rules."""
+    file = build(_TaskFile, data, data.where())
+    if file.kind not in KINDS:
+        raise UnknownNameError("kind of task", file.kind, KINDS, where=f"{data.where('kind')}: ")
+    if not file.protocols:
+        raise ConfigError(f"{data.where('protocols')}: the task has no protocol; give at least one.")
+    name = protocol or next(iter(file.protocols))
+    if name not in file.protocols:
+        raise UnknownNameError("protocol", name, file.protocols, where=f"Task {file.name}: ")
+    # Every protocol is built, so that a slip in the one that nobody asked for shows, too.
+    built = {n: build(KINDS[file.kind], rules or {}, data.where("protocols")) for n, rules in file.protocols.items()}
+    chosen = override(built[name], overrides or {}, f"--set {file.kind}")
+    return Task(
+        name=file.name,
+        kind=file.kind,
+        version=file.version,
+        corpus=file.corpus,
+        protocol_name=name,
+        protocol=chosen,
+        description=file.description,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRun:
+    """One training of a suite, and the tasks that evaluate it."""
+
+    recipe: str
+    tasks: tuple[str, ...]
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Values of the recipe that this suite changes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A named, versioned list of trainings and their evaluations."""
+
+    name: str
+    version: int
+    runs: tuple[SuiteRun, ...]
+    model: str | None = None
+    """The model to use where none is named."""
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.runs or not all(run.tasks for run in self.runs):
+            raise ConfigError("a suite needs at least one run with at least one task.")
+
+
+def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
+    """Return a copy of a dataclass with some fields changed, nested ones too; checked like a file."""
+    known = {f.name for f in dataclasses.fields(value)}
+    merged = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    for key, change in changes.items():
+        if key not in known:
+            raise UnknownNameError("setting", f"{where.removeprefix('--set ')}.{key}", _dotted(value, where), where="--set: ")
+        current = merged[key]
+        nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
+        merged[key] = override(current, change, f"{where}.{key}") if nested else change
+    return build(type(value), merged, where)
+
+
+def _dotted(value: Any, where: str) -> list[str]:
+    return [f"{where.removeprefix('--set ')}.{f.name}" for f in dataclasses.fields(value)]
+
+
+def _positive(owner: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"`{name}` is {value}; expected at least 1.")
