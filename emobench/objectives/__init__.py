@@ -1,8 +1,16 @@
 """Objectives: base classes, token statistics and the chunked linear engine. Concrete objectives are plugins."""
 
-from emobench.objectives.base import LogitsObjective, ModelObjective, Objective, SetupContext, StatisticsObjective, UnitLosses
+from emobench.objectives.base import (
+    LogitsObjective,
+    ModelObjective,
+    Objective,
+    SetupContext,
+    StatisticsObjective,
+    UnitLosses,
+)
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.engine import LossResult, objective_loss, prepare_for, token_statistics
+from emobench.objectives.engine import objective_loss, prepare_for, token_statistics
+from emobench.objectives.job import LossResult
 from emobench.objectives.parameters import param
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
 from emobench.objectives.targets import IGNORED, Targets

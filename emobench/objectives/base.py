@@ -28,6 +28,7 @@ from torch import Tensor
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.parameters import check_parameters, param
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
+from emobench.objectives.targets import IGNORED
 
 
 class SetupContext(Protocol):
@@ -48,7 +49,7 @@ class SetupContext(Protocol):
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(param,))
-class Objective(ABC):
+class Objective:
     """Base of all objectives. Annotated class attributes are its parameters; see `emobench.param`."""
 
     name: ClassVar[str] = ""
@@ -92,11 +93,11 @@ class Objective(ABC):
         """Take back what `state` returned."""
 
     def total_weight(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the sum of the units' weights in a micro-batch, known before the model runs; default: target tokens."""
-        return (batch["labels"][:, 1:] != -100).sum()
+        """Return the sum of the units' weights in a micro-batch, before the model runs; default: its target tokens."""
+        return (batch["labels"][:, 1:] != IGNORED).sum()
 
     def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`; default: batch columns in `needs`.
+        """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`; default: columns in `needs`.
 
         They reach `loss` as `s.side[name]`, compacted and reordered with the tokens.
         """
@@ -113,7 +114,7 @@ class Objective(ABC):
         return frozenset(self.needs) - frozenset(STATISTICS)
 
 
-class StatisticsObjective(Objective):
+class StatisticsObjective(Objective, ABC):
     """An objective that is a function of token statistics; it runs in the chunked engine with no further code."""
 
     cost_embedding: ClassVar[CostEmbedding | None] = None
@@ -123,7 +124,7 @@ class StatisticsObjective(Objective):
         """Return the loss of each token, (N,). Token i's loss may depend on token i's statistics only."""
 
     def parts(self, s: TokenStatistics) -> Mapping[str, Tensor]:
-        """Return what to log beside the loss, each (N,): logged as means, or as sums where the name ends in `_count`."""
+        """Return what to log beside the loss, each (N,): as means, or as sums where the name ends in `_count`."""
         return {}
 
     def setup(self, context: SetupContext) -> None:
@@ -133,14 +134,14 @@ class StatisticsObjective(Objective):
 
     def use_cost(self, cost: CostEmbedding) -> None:
         """Use this cost embedding from now on."""
-        self.__dict__["cost_embedding"] = cost
+        vars(self)["cost_embedding"] = cost
 
     def frozen_state(self) -> Mapping[str, Tensor]:
         """Return the cost embedding's rows."""
         return {} if self.cost_embedding is None else {"cost_embedding": self.cost_embedding.rows_VE}
 
 
-class LogitsObjective(Objective):
+class LogitsObjective(Objective, ABC):
     """An objective that is any differentiable function of the logits of a chunk of tokens."""
 
     @abstractmethod
@@ -156,7 +157,7 @@ class UnitLosses:
     weights_U: Tensor
 
 
-class ModelObjective(Objective):
+class ModelObjective(Objective, ABC):
     """An objective with whole control: it gets the model and the batch."""
 
     @abstractmethod

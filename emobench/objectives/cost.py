@@ -18,7 +18,9 @@ class CostEmbedding:
     divided by the norms of the *rounded* rows when costs are made, which keeps near-duplicate tokens apart.
     """
 
-    def __init__(self, weight_VE: Tensor, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self, weight_VE: Tensor, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> None:
         exact = weight_VE.dtype if weight_VE.dtype == torch.float64 else torch.float32
         rows_VE = weight_VE.detach().to(device=device, dtype=exact, copy=True)
         rows_VE /= rows_VE.norm(dim=1, keepdim=True).clamp_min(torch.finfo(exact).tiny)

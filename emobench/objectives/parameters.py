@@ -60,7 +60,6 @@ def _problem(value: Any, rules: typing.Mapping[str, Any]) -> str | None:
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     if (low is not None and value < low) or (high is not None and value > high):
-        return "a number " + " and ".join(
-            words for words in (f"of at least {low}" if low is not None else "", f"at most {high}" if high is not None else "") if words
-        )
+        bounds = [f"of at least {low}" if low is not None else "", f"at most {high}" if high is not None else ""]
+        return "a number " + " and ".join(filter(None, bounds))
     return None

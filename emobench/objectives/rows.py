@@ -14,7 +14,9 @@ from torch import Tensor
 _TINY_TARGET = 1e-20  # below this share of the largest logit's mass, log1p(rest / target) would overflow or lose digits
 
 
-def reduce_rows(logits_RV: Tensor, targets_R: Tensor, cost_RV: Tensor | None, needs: frozenset[str]) -> dict[str, Tensor]:
+def reduce_rows(
+    logits_RV: Tensor, targets_R: Tensor, cost_RV: Tensor | None, needs: frozenset[str]
+) -> dict[str, Tensor]:
     """Return the statistics of a block of logits, each (R,).
 
     The target's own mass is left out of every sum and added in closed form: log_prob as -log1p(rest / target) keeps

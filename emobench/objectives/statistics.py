@@ -95,7 +95,9 @@ def check_needs(needs: object, label: str) -> None:
         raise PluginError(f"{label}: `needs` is {needs!r}; expected a set of names, such as {{'entropy'}}.")
 
 
-def statistics_from_logits(logits_NV: Tensor, targets_N: Tensor, needs: frozenset[str], cost_NV: Tensor | None) -> dict[str, Tensor]:
+def statistics_from_logits(
+    logits_NV: Tensor, targets_N: Tensor, needs: frozenset[str], cost_NV: Tensor | None
+) -> dict[str, Tensor]:
     """Return the statistics of whole logits by plain differentiable torch: the definition, kept as the reference.
 
     `cost_NV` holds c_v for each token's target, and is needed for `expected_cost` only.
@@ -107,7 +109,8 @@ def statistics_from_logits(logits_NV: Tensor, targets_N: Tensor, needs: frozense
         assert cost_NV is not None
         values["expected_cost"] = (q_NV * cost_NV).sum(-1)
     if "entropy" in needs:
-        values["entropy"] = -(q_NV * logq_NV).sum(-1)
+        # 0 log 0 = 0, for the gradient as well: an entry masked by -inf adds nothing.
+        values["entropy"] = -(q_NV * logq_NV.masked_fill(q_NV == 0, 0)).sum(-1)
     if "log_partition" in needs:
         values["log_partition"] = torch.logsumexp(logits_NV, dim=-1)
     if "mean_log_prob" in needs:

@@ -54,13 +54,17 @@ def prepare_targets(labels: Tensor, *, chunk_rows: int, with_cost: bool) -> Targ
     ids_M, by_target_M = flat_N[order_M].sort(stable=True)
     order_M = order_M[by_target_M]
     distinct, inverse_M = torch.unique_consecutive(ids_M, return_inverse=True)
-    # rows_M[i]: rows that tokens 0..i hold together; it grows by one or two, so a chunk's end is a search.
-    rows_M = torch.arange(1, len(ids_M) + 1) + (inverse_M.cpu() + 1 if with_cost else 0)
+    inverse = inverse_M.cpu()
+    # rows[i]: rows that tokens 0..i hold together; it grows by one or two, so a chunk's end is a search.
+    rows = torch.arange(1, len(inverse) + 1) + (inverse + 1 if with_cost else 0)
     chunks, start = [], 0
-    while start < len(ids_M):
-        held_before = int(rows_M[start]) - (2 if with_cost else 1)
-        stop = max(start + 1, int(torch.searchsorted(rows_M, held_before + max(chunk_rows, 1), right=True)))
-        first, last = int(inverse_M[start]), int(inverse_M[stop - 1])
+    while start < len(inverse):
+        held_before = int(rows[start]) - (2 if with_cost else 1)
+        stop = max(start + 1, int(torch.searchsorted(rows, held_before + chunk_rows, right=True)))
+        first, last = int(inverse[start]), int(inverse[stop - 1])
         chunks.append(Chunk(start, stop, distinct[first : last + 1], inverse_M[start:stop] - first))
         start = stop
+    if not chunks:
+        # One empty chunk, so that an objective logs the same parts on every device and micro-batch.
+        chunks.append(Chunk(0, 0, distinct, inverse_M))
     return Targets(order_M, ids_M, tuple(chunks), flat_N.numel())

@@ -18,7 +18,9 @@ class Emo(emobench.StatisticsObjective):
 
     name = "emo"
     needs = frozenset({"expected_cost"})
-    cost: str = emobench.param("pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder")
+    cost: str = emobench.param(
+        "pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder"
+    )
 
     def setup(self, context: emobench.SetupContext) -> None:
         self.use_cost(context.cost_embedding(self.cost))

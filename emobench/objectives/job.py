@@ -1,0 +1,112 @@
+"""One call of the engine: its inputs beside the tensors, the contract's checks, and what it found.
+
+Legend: N tokens, M target tokens sorted by target, C tokens of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from emobench.errors import PluginError, UnknownNameError
+from emobench.models.head import LogitMap
+from emobench.objectives.base import LogitsObjective, StatisticsObjective
+from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.statistics import STATISTICS, TokenStatistics
+from emobench.objectives.targets import Chunk, Targets
+
+
+@dataclass
+class LossResult:
+    """What one call of the engine found."""
+
+    total: Tensor
+    """Sum of the losses of the target tokens: a scalar with gradients, not yet divided."""
+    losses_N: Tensor
+    """Loss of each token, detached, 0 where the label is -100."""
+    log_prob_N: Tensor
+    """log q_t of each token in nats, detached, 0 where the label is -100."""
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    """Sums over target tokens of what the objective logs, `mle` among them."""
+    count: int = 0
+    """Target tokens."""
+
+
+class Job:
+    """One call of the engine."""
+
+    def __init__(
+        self,
+        objective: StatisticsObjective | LogitsObjective,
+        targets: Targets,
+        logit_map: LogitMap,
+        side: Mapping[str, Tensor],
+        dtype: torch.dtype,
+    ) -> None:
+        self.objective = objective
+        self.targets = targets
+        self.logit_map = logit_map
+        self.side_M = _sorted_side(objective, side, targets)
+        self.dtype = dtype
+        self.cost = _cost_of(objective)
+        self.with_grad = False
+        self.losses: list[Tensor] = []
+        self.log_probs: list[Tensor] = []
+        self.parts: dict[str, Tensor] = {}
+
+    def side(self, chunk: Chunk) -> dict[str, Tensor]:
+        """Return the side data of a chunk's tokens."""
+        return {name: value[chunk.start : chunk.stop] for name, value in self.side_M.items()}
+
+    def note(self, loss_C: Tensor, s: TokenStatistics) -> None:
+        """Keep the losses and parts of a chunk. Raises PluginError unless each is one number per token."""
+        self._check("loss", loss_C, len(s))
+        self.losses.append(loss_C.detach())
+        self.log_probs.append(s.log_prob.detach())
+        parts = self.objective.parts(s.detach()) if isinstance(self.objective, StatisticsObjective) else {}
+        for name, value_C in {"mle": -s.log_prob, **parts}.items():
+            self._check(f"parts['{name}']", value_C, len(s))
+            # Summed in float64: thousands of float32 terms would show in the sixth digit.
+            self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
+
+    def result(self, total: Tensor) -> LossResult:
+        """Return what was found, in the order of the inputs."""
+        losses_N = total.new_zeros(self.targets.tokens)
+        log_prob_N = torch.zeros_like(losses_N)
+        losses_N[self.targets.order_M] = torch.cat(self.losses).to(total.dtype)
+        log_prob_N[self.targets.order_M] = torch.cat(self.log_probs).to(total.dtype)
+        return LossResult(total, losses_N, log_prob_N, self.parts, len(self.targets))
+
+    def _check(self, what: str, value: object, tokens: int) -> None:
+        if isinstance(value, Tensor) and value.shape == (tokens,):
+            return
+        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise PluginError(
+            f"{self.objective.name}: {what} is {found}; expected one number per token, shape ({tokens},), and no mean: "
+            "the trainer divides."
+        )
+
+
+def _cost_of(objective: StatisticsObjective | LogitsObjective) -> CostEmbedding | None:
+    if "expected_cost" not in objective.needs:
+        return None
+    cost = getattr(objective, "cost_embedding", None)
+    if cost is None:
+        raise PluginError(f"{objective.name} needs `expected_cost` but has no cost embedding; call setup() first.")
+    return cost
+
+
+def _sorted_side(
+    objective: StatisticsObjective | LogitsObjective, side: Mapping[str, Tensor], targets: Targets
+) -> dict[str, Tensor]:
+    for name in sorted(objective.side_names - set(side)):
+        raise UnknownNameError("statistic or side data", name, {*STATISTICS, *side}, where=f"{objective.name}.needs: ")
+    for name, value in side.items():
+        if value.shape[0] != targets.tokens:
+            raise PluginError(
+                f"Side data '{name}' has {value.shape[0]} rows; expected one for each of the {targets.tokens} tokens."
+            )
+    return {name: value[targets.order_M] for name, value in side.items()}

@@ -1,0 +1,60 @@
+"""From hidden states to logits, in place, and the dtypes in which the engine works.
+
+Legend: C tokens of a chunk, R rows of a block, S rows of a slice of the head, V vocabulary, D hidden width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from emobench.models.head import LogitMap
+
+_SLICE = 4096  # rows of the head
+
+
+def compute_dtype(hidden_ND: Tensor, weight_VD: Tensor) -> torch.dtype:
+    """Return the dtype of the matrix products: autocast's where it is on, else that of the head."""
+    kind = hidden_ND.device.type
+    if torch.is_autocast_enabled(kind) and weight_VD.dtype != torch.float64:
+        return torch.get_autocast_dtype(kind)
+    return weight_VD.dtype
+
+
+def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of statistics, losses and the sums of gradients."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def make_logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, logit_map: LogitMap) -> Tensor:
+    """Return the logits of a chunk, (C, V), in the accumulator's dtype; all three inputs share one dtype."""
+    logits_CV = _wide_product(hidden_CD, weight_VD)
+    if bias_V is not None:
+        logits_CV.add_(bias_V)
+    if logit_map.scale != 1.0:
+        logits_CV.mul_(logit_map.scale)
+    if logit_map.cap is not None:
+        logits_CV.div_(logit_map.cap).tanh_().mul_(logit_map.cap)
+    return logits_CV
+
+
+def _wide_product(hidden_CD: Tensor, weight_VD: Tensor) -> Tensor:
+    """Return hidden @ weight.T in the accumulator's dtype: a logit of 20 rounded to bfloat16 moves q by 3 %."""
+    wide = accumulator_dtype(hidden_CD.dtype)
+    if hidden_CD.dtype == wide:
+        return hidden_CD @ weight_VD.T
+    if hidden_CD.is_cuda:
+        return torch.mm(hidden_CD, weight_VD.T, out_dtype=wide)
+    # Only CUDA multiplies half precision into float32; elsewhere a slice of the head at a time is made wide.
+    logits_CV = hidden_CD.new_empty(len(hidden_CD), len(weight_VD), dtype=wide)
+    hidden_CD = hidden_CD.to(wide)
+    for out_CS, weight_SD in zip(logits_CV.split(_SLICE, dim=1), weight_VD.split(_SLICE), strict=True):
+        torch.mm(hidden_CD, weight_SD.to(wide).T, out=out_CS)
+    return logits_CV
+
+
+def map_slope(logit_map: LogitMap, logits_RV: Tensor) -> Tensor | float | None:
+    """Return d logit / d raw logit, read off the logits themselves; None where it is 1."""
+    if logit_map.cap is None:
+        return None if logit_map.scale == 1.0 else logit_map.scale
+    return (logits_RV / logit_map.cap).square_().neg_().add_(1).mul_(logit_map.scale)
