@@ -1,0 +1,53 @@
+"""The command line: one file per command group. Nothing here imports torch before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from emobench.cli.console import fail, interrupted
+from emobench.cli.doctor import doctor
+from emobench.cli.leaderboard import app as leaderboard
+from emobench.cli.listings import models, suites, tasks
+from emobench.cli.objectives import app as objectives
+from emobench.cli.run import evaluate, run, train
+from emobench.errors import EmobenchError
+
+app = typer.Typer(
+    name="emobench",
+    help="Does this training objective make a language model better, by how much, and are we sure?",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, train, evaluate, doctor):
+    app.command()(command)
+app.add_typer(leaderboard, name="leaderboard")
+app.add_typer(objectives, name="objectives")
+app.add_typer(tasks, name="tasks")
+app.add_typer(suites, name="suites")
+app.add_typer(models, name="models")
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+) -> None:
+    if version:
+        from emobench import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line. An error of ours is a sentence on stderr and an exit code; any other is a bug."""
+    try:
+        app()
+    except EmobenchError as error:
+        sys.exit(fail(error))
+    except KeyboardInterrupt:
+        sys.exit(interrupted())

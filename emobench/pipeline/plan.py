@@ -7,19 +7,19 @@ and the tasks that evaluate it. Their stages have keys already, so a plan also k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
 from emobench.config import to_plain
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, UnknownNameError
 from emobench.evaluation.kinds import evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
 from emobench.registry import PRETRAINED, LoadedObjective, find_recipe, find_suite, find_task, load_objective
-from emobench.tasks.spec import Suite, Task
+from emobench.tasks.spec import Suite, SuiteRun, Task
 from emobench.training.recipe import Recipe
 
 
@@ -47,8 +47,6 @@ class PlannedTask:
     task: Task
     texts: Texts
     subject: Mapping[str, Any]
-    seen: str
-    """The first words of the stage's key: model facts or a training's key."""
 
     @property
     def generation(self) -> Stage:
@@ -115,14 +113,20 @@ class Plan:
 
 def make_plan(request: Request) -> Plan:
     """Look up every name of a request and check it; raises a UserError for the first thing that is wrong."""
-    suite = find_suite(request.suite)
-    objectives = [
-        None if text == PRETRAINED else load_objective(text, request.section("objective")) for text in request.objectives
-    ]
+    suite = _suite(request)
+    wanted = request.objectives or suite.objectives
+    if not wanted:
+        raise ConfigError(f"The suite {suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`.")
+    if request.section("objective") and len(wanted) != 1:
+        raise ConfigError(
+            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
+            '--objective "tailr(gamma=0.2)".'
+        )
+    objectives = [None if text == PRETRAINED else load_objective(text, request.section("objective")) for text in wanted]
     _check_distinct(objectives)
     name = request.model or suite.model
     if name is None:
-        raise ConfigError(f"The suite {suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
+        raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
     model = find_base_model(name, request)
     splits = _Splits(request)
     recipes = [_recipe(request, run.recipe, run.settings) for run in suite.runs]
@@ -159,6 +163,14 @@ def training_facts(
     }
 
 
+def _suite(request: Request) -> Suite:
+    if request.suite is not None:
+        return find_suite(request.suite)
+    assert request.recipe is not None
+    recipe = find_recipe(request.recipe)
+    return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
+
+
 class _Splits:
     """Splits of corpora, each read once."""
 
@@ -183,7 +195,7 @@ def _row(
     splits: _Splits,
 ) -> PlannedRow:
     runs = []
-    for seed in request.seeds if objective is not None else (0,):
+    for seed in (request.seeds or suite.seeds) if objective is not None else (0,):
         parts = []
         for recipe, group in zip(recipes, tasks, strict=True):
             training = None
@@ -193,10 +205,7 @@ def _row(
                 facts = training_facts(request, model.facts, objective, recipe, seed, texts)
                 training = PlannedTraining(model, objective, recipe, seed, texts, facts)
                 subject = {"training": training.stage.key, "pretrained": model.facts}
-            seen = training.stage.key if training else model.name
-            parts.append(
-                (training, tuple(PlannedTask(task, splits.get(task.corpus, "test"), subject, seen) for task in group))
-            )
+            parts.append((training, tuple(PlannedTask(task, splits.get(task.corpus, "test"), subject) for task in group)))
         runs.append(PlannedRun(seed, tuple(parts)))
     return PlannedRow(objective, tuple(runs))
 
@@ -219,8 +228,6 @@ def _tasks(request: Request, suite: Suite) -> list[list[Task]]:
     known = [name for run in suite.runs for name in run.tasks]
     for name in wanted or ():
         if name not in known:
-            from emobench.errors import UnknownNameError
-
             raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
     return [
         [_task(request, name) for name in run.tasks if wanted is None or name in wanted] for run in suite.runs
@@ -228,8 +235,6 @@ def _tasks(request: Request, suite: Suite) -> list[list[Task]]:
 
 
 def _task(request: Request, name: str) -> Task:
-    import dataclasses
-
     kind = find_task(name).kind
     changes = dict(request.section(kind)) if kind in ("generation", "oracle") else {}
     if request.limit is not None:
@@ -237,7 +242,7 @@ def _task(request: Request, name: str) -> Task:
     task = find_task(name, protocol=request.word("protocol"), overrides=changes)
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.
-    return dataclasses.replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
+    return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
 
 
 def _check_distinct(objectives: list[LoadedObjective | None]) -> None:

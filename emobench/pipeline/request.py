@@ -17,10 +17,13 @@ SETTINGS = ("objective", "recipe", "generation", "oracle", "tasks", "corpus", "p
 class Request:
     """One call of `emobench run`, `train` or `evaluate`."""
 
-    suite: str
-    objectives: tuple[str, ...]
+    suite: str | None = None
+    recipe: str | None = None
+    """Instead of a suite: train by this recipe alone."""
+    objectives: tuple[str, ...] = ()
+    """None, like no model and no seeds, means those of the suite."""
     model: str | None = None
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What `--set` gave, nested."""
     limit: int | None = None
@@ -42,17 +45,15 @@ class Request:
                 raise UnknownNameError("setting", key, SETTINGS, where="--set: ")
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
-        if not self.seeds:
-            raise ConfigError("No seed is given; add --seed 0.")
+        if self.dtype not in ("float32", "bfloat16", "float16"):
+            raise ConfigError(f"--dtype is {self.dtype}; expected float32, bfloat16 or float16.")
+        if (self.suite is None) == (self.recipe is None):
+            raise ConfigError("Give a suite or a recipe, and not both.")
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"--seed is given as {', '.join(map(str, self.seeds))}; expected each seed once.")
-        if min(self.seeds) < 0 or max(self.seeds) >= 2**32:
-            raise ConfigError(f"--seed is {min(self.seeds)}; expected numbers from 0 to 2**32 - 1.")
-        if self.section("objective") and len(self.objectives) != 1:
-            raise ConfigError(
-                "--set objective.* needs exactly one --objective; with several, give parameters inline: "
-                '--objective "tailr(gamma=0.2)".'
-            )
+        for seed in self.seeds:
+            if not 0 <= seed < 2**32:
+                raise ConfigError(f"--seed is {seed}; expected a number from 0 to 2**32 - 1.")
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return the nested settings under a first word."""

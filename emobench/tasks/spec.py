@@ -169,12 +169,14 @@ class Suite:
     version: int
     runs: tuple[SuiteRun, ...]
     model: str | None = None
-    """The model to use where none is named."""
+    """The model to use where none is named; likewise the objectives and seeds."""
+    objectives: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
     description: str = ""
 
     def __post_init__(self) -> None:
-        if not self.runs or not all(run.tasks for run in self.runs):
-            raise ConfigError("a suite needs at least one run with at least one task.")
+        if not self.runs:
+            raise ConfigError("a suite needs at least one run: a recipe and its tasks.")
 
 
 def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:

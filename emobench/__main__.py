@@ -1,0 +1,5 @@
+"""`python -m emobench`."""
+
+from emobench.cli import main
+
+main()

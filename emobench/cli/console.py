@@ -1,0 +1,122 @@
+"""What the terminal shows: progress with rate and time left on stderr, results on stdout, errors as sentences."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from emobench.errors import EmobenchError
+from emobench.pipeline.reporter import Progress, Silent
+
+SHOWN = ("loss", "mle", "demd", "weight", "grad_norm", "tokens_per_second")
+"""Numbers of a training step that fit a line."""
+
+
+class Terminal(Silent):
+    """Reports on stderr: a bar for each piece of work, and a line where one ends."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self._bar: Any = None
+        self._task: Any = None
+
+    def plan(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self.console.print(line, highlight=False, markup=False)
+
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False)
+
+    @contextmanager
+    def work(self, title: str, unit: str) -> Iterator[Progress]:
+        from rich.markup import escape
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[values]}"),
+        )
+        began = None
+        # Without a terminal (CI, a log file) a line at the end is enough.
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
+            self._bar, self._task = bar, bar.add_task(escape(title), total=None, rate="", values="")
+
+            def progress(done: int, total: int) -> None:
+                speed = bar.tasks[0].speed
+                bar.update(self._task, completed=done, total=total, rate=f"{speed:.1f} {unit}/s" if speed else "")
+
+            import time
+
+            began = time.monotonic()
+            try:
+                yield progress
+            finally:
+                self._bar = None
+        self.note(f"  {title}: {_duration(time.monotonic() - began)}")
+
+    def values(self, values: Mapping[str, float]) -> None:
+        shown = " ".join(f"{name} {values[name]:.4g}" for name in SHOWN if name in values)
+        if self._bar is not None and shown:
+            self._bar.update(self._task, values=shown)
+
+
+def reporter(quiet: bool) -> Silent:
+    """Return where progress goes: stderr, or nowhere."""
+    return Silent() if quiet else Terminal()
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on stdout."""
+    from emobench.config import to_plain
+
+    sys.stdout.write(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_out(*renderables: Any) -> None:
+    """Print results on stdout; text is never read as markup."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    for renderable in renderables:
+        console.print(renderable)
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a plain table on stdout."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in header:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    print_out(table)
+
+
+def fail(error: EmobenchError) -> int:
+    """Print an error of ours as it is, and return its exit code."""
+    sys.stderr.write(f"error: {error}\n")
+    return error.exit_code
+
+
+def interrupted() -> int:
+    """Say how to go on after Ctrl-C, and return the exit code."""
+    sys.stderr.write("\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n")
+    return 130
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(seconds, 60)
+    return f"{rest:.1f} s" if minutes < 1 else f"{minutes:.0f} min {rest:.0f} s"

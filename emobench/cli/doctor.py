@@ -1,0 +1,95 @@
+"""`emobench doctor`: what this machine can run, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_table
+
+PACKAGES = {
+    "torch": "training and evaluation",
+    "transformers": "models and the Trainer",
+    "accelerate": "devices and processes",
+    "datasets": "corpora from the hub",
+    "peft": "LoRA (recipe.lora)",
+    "mauve-text": "MAUVE",
+    "rouge-score": "ROUGE",
+    "faiss-cpu": "k-means of MAUVE, retrieval",
+    "sentence-transformers": "retrieval of in-context examples",
+    "lm-eval": "tasks of lm-evaluation-harness",
+    "triton": "GPU kernels (pip install 'emobench[gpu]')",
+    "liger-kernel": "a peer in the benchmarks (pip install 'emobench[gpu]')",
+}
+
+
+def doctor(
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    json: options.Json = False,
+) -> None:
+    """Say what this machine can run, and what is missing."""
+    rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
+    if json:
+        print_json([dict(zip(("what", "state", "note"), row, strict=True)) for row in rows])
+        return
+    print_table("emobench doctor", ("what", "state", "note"), rows)
+
+
+def _machine() -> list[list[str]]:
+    import torch
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    rows = [
+        ["python", platform.python_version(), platform.platform()],
+        ["cpu", f"{len(os.sched_getaffinity(0))} cores", f"{memory:.0f} GiB memory"],
+    ]
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(i)
+            rows.append([f"cuda:{i}", found.name, f"{found.total_memory / 2**30:.0f} GiB; use --device cuda:{i}"])
+    else:
+        rows.append(["cuda", "none", "models of over a billion parameters need one"])
+    offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+    rows.append(["hub", "off (HF_HUB_OFFLINE)" if offline else "on", "models and corpora that are not on disk"])
+    return rows
+
+
+def _packages() -> list[list[str]]:
+    rows = []
+    for name, purpose in PACKAGES.items():
+        try:
+            rows.append([name, version(name), purpose])
+        except PackageNotFoundError:
+            rows.append([name, "missing", purpose])
+    openicl = "found" if find_spec("openicl") else "missing"
+    return [*rows, ["openicl", openicl, "the original in-context scorer; optional, pip install --no-deps openicl"]]
+
+
+def _plugins() -> list[list[str]]:
+    from emobench.errors import EmobenchError
+    from emobench.registry import objective_class, objective_names
+
+    rows = []
+    for name in objective_names():
+        try:
+            objective_class(name)
+            rows.append([f"objective {name}", "ok", ""])
+        except EmobenchError as error:
+            rows.append([f"objective {name}", "unusable", str(error)])
+    return rows
+
+
+def _folders(runs: Path, board: Path) -> list[list[str]]:
+    rows = []
+    for option, folder in (("--runs", runs), ("--leaderboard", board)):
+        existing = next(parent for parent in (folder, *folder.resolve().parents) if parent.exists())
+        free = shutil.disk_usage(existing).free / 2**30
+        state = "writable" if os.access(existing, os.W_OK) else "not writable"
+        rows.append([f"{option} {folder}", state, f"{free:.0f} GiB free"])
+    return rows

@@ -1,0 +1,75 @@
+"""`emobench leaderboard`: the recorded entries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.entry import Entry
+
+app = typer.Typer(help="Recorded results: show.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command()
+def show(
+    suite: Annotated[str | None, typer.Option("--suite", help="Only this suite.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Show the entries, grouped into tables of what may be compared."""
+    print_board(leaderboard, runs, suite=suite, model=model, markdown=markdown, json=json)
+
+
+def print_board(
+    root: Path, runs: Path, *, suite: str | None = None, model: str | None = None, markdown: bool = False, json: bool = False
+) -> None:
+    """Print a board; files that are no entries are named on stderr."""
+    from emobench.leaderboard import table
+    from emobench.leaderboard.store import Leaderboard
+
+    board = Leaderboard(root)
+    entries = [e for e in board.entries(suite=suite) if model in (None, e.model.name)]
+    for problem in board.problems:
+        typer.echo(f"skipped: {problem}", err=True)
+    examples = _Examples(runs)
+    if json:
+        print_json(table.to_json(entries, examples))
+    elif markdown:
+        typer.echo(table.markdown(entries, examples), nl=False)
+    else:
+        print_out(table.render(entries, examples))
+    for problem in examples.problems:
+        typer.echo(f"without per-example results: {problem}", err=True)
+
+
+class _Examples:
+    """Reads entries' per-example results; an entry whose files are elsewhere is compared without them."""
+
+    def __init__(self, runs: Path) -> None:
+        self.problems: list[str] = []
+        self._runs = runs
+
+    def __call__(self, entry: Entry) -> list[dict[str, dict[str, tuple[float, float]]]] | None:
+        from emobench.errors import DataError
+        from emobench.leaderboard.examples import entry_examples
+
+        try:
+            return entry_examples(entry, self._runs)
+        except DataError as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+            return None

@@ -1,0 +1,116 @@
+"""`emobench tasks`, `emobench suites` and `emobench models`: what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, print_table
+
+tasks = typer.Typer(help="Evaluation tasks: list, show.", no_args_is_help=True)
+suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
+models = typer.Typer(help="Models: list, convert.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument()]
+
+
+@tasks.command("list")
+def list_tasks(json: options.Json = False) -> None:
+    """List the tasks with their default protocol."""
+    from emobench.registry import find_task, task_names
+
+    found = [find_task(name) for name in task_names()]
+    if json:
+        print_json([{**_task(task), "rules": None} for task in found])
+        return
+    rows = [[t.name, str(t.version), t.kind, t.corpus, t.protocol_id, t.description] for t in found]
+    print_table("Tasks", ("name", "version", "kind", "corpus", "protocol", "what"), rows)
+
+
+@tasks.command("show")
+def show_task(
+    name: Name,
+    protocol: Annotated[str | None, typer.Option(help="A protocol of the task; its first one by default.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Show a task: every rule of one of its protocols."""
+    from emobench.registry import find_task
+
+    facts = _task(find_task(name, protocol=protocol))
+    if json:
+        print_json(facts)
+        return
+    print_out(f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}", f"protocol {facts['protocol']}")
+    for key, value in _flat(facts["rules"]):
+        print_out(f"  {key} = {value}")
+
+
+@suites.command("list")
+def list_suites(json: options.Json = False) -> None:
+    """List the suites."""
+    from emobench.registry import find_suite, suite_names
+
+    found = [find_suite(name) for name in suite_names()]
+    if json:
+        print_json(found)
+        return
+    rows = [[s.name, str(s.version), ", ".join(t for r in s.runs for t in r.tasks), s.model or "", s.description] for s in found]
+    print_table("Suites", ("name", "version", "tasks", "model", "what"), rows)
+
+
+@suites.command("show")
+def show_suite(name: Name, json: options.Json = False) -> None:
+    """Show a suite: its recipes with every value in force, and its tasks."""
+    from emobench.config import to_plain
+    from emobench.registry import find_recipe, find_suite
+
+    suite = find_suite(name)
+    runs = [{"recipe": to_plain(find_recipe(r.recipe, r.settings)), "tasks": list(r.tasks)} for r in suite.runs]
+    if json:
+        print_json({**to_plain(suite), "runs": runs})
+        return
+    print_out(f"{suite.name} (version {suite.version}): {suite.description}")
+    for run in runs:
+        print_out(f"recipe {run['recipe']['name']}, then {', '.join(run['tasks'])}")
+        for key, value in _flat(run["recipe"]):
+            print_out(f"  {key} = {value}")
+
+
+@models.command("list")
+def list_models(json: options.Json = False) -> None:
+    """List the aliases; any local folder or hub id works as well."""
+    from emobench.models.catalog import CATALOG
+
+    if json:
+        print_json(list(CATALOG.values()))
+        return
+    rows = [
+        [a.name, a.source, f"{a.parameters:,}" if a.parameters else "", "" if a.tried else "not tried here", a.note]
+        for a in CATALOG.values()
+    ]
+    print_table("Models", ("name", "source", "parameters", "state", "note"), rows)
+
+
+@models.command()
+def convert(folder: Annotated[Path, typer.Argument()], out: Annotated[Path, typer.Argument()]) -> None:
+    """Write a folder whose weights are pytorch_model.bin again as safetensors; nothing in it is executed."""
+    from emobench.models.convert import convert_bin
+
+    convert_bin(folder, out)
+    print_out(f"Wrote {out}; use it as --model {out}.")
+
+
+def _task(task: Any) -> dict[str, Any]:
+    from emobench.config import to_plain
+
+    names = ("name", "version", "kind", "corpus", "description")
+    return {**{n: getattr(task, n) for n in names}, "protocol": task.protocol_id, "rules": to_plain(task.protocol)}
+
+
+def _flat(values: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return found

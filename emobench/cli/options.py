@@ -1,0 +1,44 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Objectives = Annotated[
+    list[str] | None,
+    typer.Option("--objective", help='A name, "name(key=value)", or ./file.py:Class. Repeatable. Default: the suite\'s own.'),
+]
+Model = Annotated[
+    str | None, typer.Option("--model", help="An alias, a local folder, or a hub id. Default: the suite's own.")
+]
+Suite = Annotated[str, typer.Option("--suite", help="What is trained and evaluated: see `emobench suites list`.")]
+Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Training seed. Repeatable. Default: the suite's own.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="KEY=VALUE for objective.*, recipe.*, generation.*, oracle.*, tasks, corpus, protocol."),
+]
+Limit = Annotated[int | None, typer.Option("--limit", help="Evaluation examples at most. Makes another protocol.")]
+DataDirs = Annotated[
+    list[Path] | None,
+    typer.Option("--data-dir", help="A folder with <corpus>.<split>.jsonl, used before any download. Repeatable."),
+]
+Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are kept.")]
+Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Use what is on disk; never the network.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or mps.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")]
+FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Draw the weights from the model's configuration.")]
+RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Execute code that comes with a hub model.")]
+Trackers = Annotated[
+    list[str] | None, typer.Option("--track", help="A tracker of transformers' `report_to`. Repeatable. Default: none.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and what is finished, and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+DEFAULT_SUITE = "oracle-language"
+DEFAULT_RUNS = Path("runs")
+DEFAULT_BOARD = Path("leaderboards/measured")

@@ -1,0 +1,169 @@
+"""`emobench run`, and its halves `train` and `evaluate`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, reporter
+
+if TYPE_CHECKING:
+    from emobench.pipeline.plan import Plan
+
+
+def run(
+    objective: options.Objectives = None,
+    model: options.Model = None,
+    suite: options.Suite = options.DEFAULT_SUITE,
+    seed: options.Seeds = None,
+    set_: options.Set = None,
+    limit: options.Limit = None,
+    data_dir: options.DataDirs = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    from_scratch: options.FromScratch = False,
+    trust_remote_code: options.RemoteCode = False,
+    track: options.Trackers = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a model with each objective, evaluate it, and record one leaderboard entry for each.
+
+    Without options: the paper's objectives on a synthetic language whose distribution is known, with a tiny model.
+    """
+    plan = _plan(locals())
+    if dry_run:
+        _show_plan(plan, json)
+        return
+    from emobench.pipeline.run import run_plan
+
+    entries = run_plan(plan, reporter(quiet))
+    if json:
+        print_json({"entries": entries, "leaderboard": str(leaderboard)})
+        return
+    _print_board(plan, runs)
+
+
+def train(
+    objective: options.Objectives = None,
+    model: options.Model = None,
+    recipe: Annotated[str, typer.Option("--recipe", help="How to train: the name of a recipe.")] = "lm-finetune",
+    seed: options.Seeds = None,
+    set_: options.Set = None,
+    data_dir: options.DataDirs = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    from_scratch: options.FromScratch = False,
+    trust_remote_code: options.RemoteCode = False,
+    track: options.Trackers = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train a model with each objective, and print the folders of the trained models."""
+    plan = _plan(locals())
+    if dry_run:
+        _show_plan(plan, json)
+        return
+    from emobench.pipeline.run import train_plan
+
+    found = train_plan(plan, reporter(quiet))
+    rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
+    if json:
+        print_json({"trained": rows})
+        return
+    for row in rows:
+        print_out(f"{row['objective']}, seed {row['seed']}: {row['model']}")
+
+
+def evaluate(
+    model: options.Model = None,
+    suite: options.Suite = options.DEFAULT_SUITE,
+    set_: options.Set = None,
+    limit: options.Limit = None,
+    data_dir: options.DataDirs = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    trust_remote_code: options.RemoteCode = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Evaluate a model as it is, without training, and record it as `pretrained`."""
+    plan = _plan({**locals(), "objective": ["pretrained"]})
+    if dry_run:
+        _show_plan(plan, json)
+        return
+    from emobench.pipeline.run import run_plan
+
+    entries = run_plan(plan, reporter(quiet))
+    if json:
+        print_json({"entries": entries, "leaderboard": str(leaderboard)})
+        return
+    _print_board(plan, runs)
+
+
+def _plan(given: dict[str, Any]) -> Plan:
+    """Make the plan of a command from its options."""
+    from emobench.config import parse_overrides
+    from emobench.pipeline.plan import make_plan
+    from emobench.pipeline.request import Request
+
+    if given.get("offline"):
+        # Read by huggingface_hub when it is imported, which is later.
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    return make_plan(
+        Request(
+            suite=given.get("suite"),
+            recipe=given.get("recipe"),
+            objectives=tuple(given["objective"] or ()),
+            model=given["model"],
+            seeds=tuple(given.get("seed") or ()),
+            settings=parse_overrides(given["set_"] or ()),
+            limit=given.get("limit"),
+            data_dirs=tuple(given["data_dir"] or ()),
+            runs=given["runs"],
+            leaderboard=given.get("leaderboard") or Path(),
+            offline=given["offline"],
+            device=given["device"],
+            dtype=given["dtype"],
+            from_scratch=given.get("from_scratch", False),
+            trust_remote_code=given["trust_remote_code"],
+            trackers=tuple(given.get("track") or ()),
+            command=shlex.join(["emobench", *sys.argv[1:]]),
+        )
+    )
+
+
+def _show_plan(plan: Plan, json: bool) -> None:
+    from emobench.pipeline.describe import describe
+
+    lines = describe(plan)
+    if json:
+        print_json({"plan": lines})
+        return
+    from emobench.cli.console import print_table
+
+    header = ("stage", "what", "amount", "state")
+    print_table(f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}", header, [list(line.values()) for line in lines])
+
+
+def _print_board(plan: Plan, runs: Path) -> None:
+    from emobench.cli.leaderboard import print_board
+
+    print_board(plan.request.leaderboard, runs, suite=plan.suite.name, model=plan.model.name)
