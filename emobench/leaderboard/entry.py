@@ -204,6 +204,8 @@ class Entry:
 
     def _check_measured(self) -> None:
         _require(bool(self.seeds) or self.untrained, "`seeds` is empty; a trained model has at least one.")
+        trained = [run.seed for run in self.runs if run.seed is not None]
+        _require(trained in ([], list(self.seeds)), f"`runs` has the seeds {trained}; expected {list(self.seeds)}.")
         for key, metric in self.metrics.items():
             task, want = key.split("/", 1)[0], max(len(self.seeds), 1)
             _require(task in self.protocols, f"`metrics` has {key!r}, but `protocols` has no {task!r}.")

@@ -157,7 +157,7 @@ def difference(a: Series, b: Series) -> Difference | None:
     left, right = (_linearised(s, seeds, log) for s in (a, b))
     if left is not None and right is not None and left[0] == right[0]:
         delta_SI = left[1] - right[1]
-        effect, found = float(delta_SI.mean()), _crossed(delta_SI)
+        effect, found = float(delta_SI.mean()), crossed(delta_SI)
     elif len(seeds) >= 3:
         delta_S = _seed_values(a, seeds, log) - _seed_values(b, seeds, log)
         effect, found = float(delta_S.mean()), _over_seeds(delta_S)
@@ -194,6 +194,10 @@ def _check_score(score: Score, first: Score) -> None:
         raise MetricError(f"A metric's seeds differ in unit, direction or aggregate: {kind}. They cannot be averaged.")
     if not math.isfinite(score.value):
         raise MetricError(f"A score is {score.value}; one that could not be computed is missing, with a reason.")
+    if score.unit == "fraction" and not 0 <= score.value <= 1:
+        raise MetricError(f"A score is {score.value}; a fraction lies in [0, 1] (percent is only shown).")
+    if score.n < 1:
+        raise MetricError("A score is of no examples; one that could not be computed is missing, with a reason.")
     if score.examples and score.aggregate != "corpus":
         mean = _weighted_mean(score.examples)
         mean = math.exp(mean) if score.aggregate == "exp_mean" else mean
@@ -207,7 +211,7 @@ def _uncertainty(scores: Sequence[Score]) -> tuple[Uncertainty | None, str | Non
     same_items = len(examples) == len(scores) and all(e.keys() == examples[0].keys() for e in examples)
     if same_items and len(examples[0]) > 1:
         values_SI = np.stack([_linearise(e, list(examples[0])) for e in examples])
-        found = _crossed(values_SI) if len(scores) > 1 else _over_items(values_SI[0])
+        found = crossed(values_SI) if len(scores) > 1 else _over_items(values_SI[0])
         return found, None if found else "all values are equal, so that no spread can be estimated"
     if len(scores) < 2:
         return None, "one seed, and no per-example results"
@@ -226,7 +230,8 @@ def _interval(scores: Sequence[Score], found: Uncertainty) -> tuple[float, float
     return (max(low, 0.0), min(high, 1.0)) if scores[0].unit == "fraction" else (low, high)
 
 
-def _crossed(values_SI: Array) -> Uncertainty | None:
+def crossed(values_SI: Array) -> Uncertainty | None:
+    """Return the uncertainty of the mean of S >= 2 seeds by I >= 2 items, or None where there is no spread at all."""
     seeds, items = values_SI.shape
     seed_mean_S, item_mean_I, mean = values_SI.mean(1), values_SI.mean(0), values_SI.mean()
     residual_SI = values_SI - seed_mean_S[:, None] - item_mean_I + mean

@@ -104,6 +104,7 @@ def test_an_entry_survives_json() -> None:
         (fields(suite={"name": "../../etc", "version": 1}), "expected letters, digits"),
         (fields(suite={"name": "nlu", "version": 0}), "expected 1 or more"),
         (fields(seeds=[0, 0, 1]), "expected each seed once"),
+        (fields(seeds=[0, 2, 1]), r"`runs` has the seeds \[0, 1, 2\]; expected \[0, 2, 1\]"),
         (fields(seeds=[], metrics={}), "a trained model has at least one"),
         (fields(supersedes="yesterday"), "12 hex digits"),
         (fields(recipe={"lr": [1.0, math.nan]}), r"`recipe.lr\[1\]` is nan"),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from emobench.errors import MetricError
-from emobench.leaderboard.statistics import Series, Uncertainty, best, difference, summarise
+from emobench.leaderboard.statistics import Series, Uncertainty, best, crossed, difference, summarise
 from emobench.tasks.scores import Score
-
-Sampler = Callable[[], np.ndarray]
 
 
 def scores(values_SI: np.ndarray, *, examples: bool = True, unit: str = "nats") -> list[Score]:
@@ -37,7 +34,17 @@ def series(given: list[Score], seeds: list[int] | None = None) -> Series:
     return Series.of(summarise(given), keys, examples or None)
 
 
-def crossed(rng: np.random.Generator, seeds: int, items: int, seed_sd: float, item_sd: float) -> np.ndarray:
+def plain_series(values_SI: np.ndarray) -> Series:
+    """Return the same as `series(scores(...))`, faster."""
+    return Series(
+        values={s: float(row.mean()) for s, row in enumerate(values_SI)},
+        examples={s: {str(i): (float(v), 1.0) for i, v in enumerate(row)} for s, row in enumerate(values_SI)},
+        higher_is_better=True,
+        log_scale=False,
+    )
+
+
+def sample(rng: np.random.Generator, seeds: int, items: int, seed_sd: float, item_sd: float) -> np.ndarray:
     """Return (S, I) values around 0 with residuals of spread 1; `item_sd` may be an array shared by callers."""
     seed_S1 = rng.normal(0, seed_sd, (seeds, 1))
     return seed_S1 + rng.normal(0, item_sd, items) + rng.normal(0, 1, (seeds, items))
@@ -89,12 +96,8 @@ def test_the_residual_is_counted_once() -> None:
     """The estimated variance of the mean is unbiased for v_seed / S + v_item / I + v_residual / (S I)."""
     rng = np.random.default_rng(1)
     want = 0.3**2 / 3 + 0.8**2 / 50 + 1 / 150
-    got = []
-    for _ in range(1500):
-        summary = summarise(scores(crossed(rng, 3, 50, 0.3, 0.8)))
-        assert summary.ci95 is not None
-        got.append(summary.mean)
-    assert np.var(got) == pytest.approx(want, rel=0.1)
+    found = [crossed(sample(rng, 3, 50, 0.3, 0.8)) for _ in range(2000)]
+    assert np.mean([u.standard_error**2 for u in found if u]) == pytest.approx(want, rel=0.05)
 
 
 def test_a_weighted_mean_has_the_ratio_estimators_variance() -> None:
@@ -151,6 +154,8 @@ def test_flags_are_united_and_the_smallest_n_is_told() -> None:
     [
         ([], "over no seeds"),
         ([Score(value=math.nan, n=1, higher_is_better=None, unit="nats")], "A score is nan"),
+        ([Score(value=95.2, n=1, higher_is_better=True, unit="fraction")], r"95.2; a fraction lies in \[0, 1\]"),
+        ([Score(value=0.5, n=0, higher_is_better=True, unit="fraction")], "of no examples"),
         ([Score(value=0.5, n=1, higher_is_better=True, unit=unit) for unit in ("nats", "fraction")], "differ in unit"),
         ([Score(value=0.5, n=1, higher_is_better=True, unit="nats", examples={"0": (0.7, 1)})], "mean of its examples"),
         ([Score(value=0.5, n=1, higher_is_better=True, unit="nats", examples={"0": (0.5, 0)})], "weights"),
@@ -169,13 +174,18 @@ def test_the_p_value_of_one_part_is_students(df: int) -> None:
     assert found.critical() == pytest.approx(stats.t.ppf(0.975, df))
 
 
+def test_the_fast_series_is_the_real_one() -> None:
+    values_SI = sample(np.random.default_rng(0), 2, 5, 1, 1)
+    assert plain_series(values_SI) == series(scores(values_SI))
+
+
 def test_p_and_interval_agree() -> None:
     """The interval excludes 0 exactly where p is below 5 %."""
     rng = np.random.default_rng(3)
     seen = set()
     for shift in np.linspace(0, 0.6, 40):
         found = difference(
-            series(scores(crossed(rng, 2, 50, 0, 0.5) + shift)), series(scores(crossed(rng, 2, 50, 0, 0.5)))
+            series(scores(sample(rng, 2, 50, 0, 0.5) + shift)), series(scores(sample(rng, 2, 50, 0, 0.5)))
         )
         assert found is not None
         excludes = not found.ci95[0] <= 0 <= found.ci95[1]
@@ -203,7 +213,7 @@ def test_two_seeds_without_examples_are_undetermined() -> None:
 
 def test_only_common_seeds_are_paired() -> None:
     rng = np.random.default_rng(4)
-    a, b = scores(crossed(rng, 4, 30, 0.1, 1)), scores(crossed(rng, 4, 30, 0.1, 1))
+    a, b = scores(sample(rng, 4, 30, 0.1, 1)), scores(sample(rng, 4, 30, 0.1, 1))
     some = difference(series(a, [0, 1, 2, 3]), series(b[1:], [1, 2, 9]))
     assert some == difference(series(a[1:3], [1, 2]), series(b[1:3], [1, 2]))
     assert difference(series(a, [0, 1, 2, 3]), series(b, [5, 6, 7, 8])) is None
@@ -213,7 +223,7 @@ def test_perplexities_are_compared_as_ratios() -> None:
     rng = np.random.default_rng(5)
 
     def perplexity(shift: float) -> Series:
-        nats_SI = crossed(rng, 3, 80, 0.01, 0.3) + 4 + shift
+        nats_SI = sample(rng, 3, 80, 0.01, 0.3) + 4 + shift
         given = [
             Score(
                 value=math.exp(row.mean()),
@@ -238,8 +248,8 @@ def test_perplexities_are_compared_as_ratios() -> None:
 
 def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:
     rng = np.random.default_rng(6)
-    trained = scores(crossed(rng, 3, 100, 0.05, 1) + 1)
-    plain = scores(crossed(rng, 1, 100, 0, 1))
+    trained = scores(sample(rng, 3, 100, 0.05, 1) + 1)
+    plain = scores(sample(rng, 1, 100, 0, 1))
     found = difference(series(trained), series(plain, []))
     assert found is not None
     assert found.effect == pytest.approx(np.mean([s.value for s in trained]) - plain[0].value)
@@ -251,7 +261,7 @@ def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:
 
 def test_best_refuses_small_n_no_direction_and_no_rival() -> None:
     rng = np.random.default_rng(7)
-    good, bad = series(scores(crossed(rng, 3, 50, 0, 0.1) + 9)), series(scores(crossed(rng, 3, 50, 0, 0.1)))
+    good, bad = series(scores(sample(rng, 3, 50, 0, 0.1) + 9)), series(scores(sample(rng, 3, 50, 0, 0.1)))
     assert best({"good": good, "bad": bad}) == "good"
     assert best({"good": good}) is None
     for change in ({"flags": ("small_n",)}, {"higher_is_better": None}):
@@ -260,15 +270,15 @@ def test_best_refuses_small_n_no_direction_and_no_rival() -> None:
 
 def test_lower_is_better() -> None:
     rng = np.random.default_rng(8)
-    rows = {name: series(scores(crossed(rng, 3, 50, 0, 0.1) + shift)) for name, shift in (("a", 5), ("b", 2), ("c", 9))}
+    rows = {name: series(scores(sample(rng, 3, 50, 0, 0.1) + shift)) for name, shift in (("a", 5), ("b", 2), ("c", 9))}
     assert best({name: Series(**{**vars(row), "higher_is_better": False}) for name, row in rows.items()}) == "b"
 
 
 def test_best_must_beat_every_rival() -> None:
     rng = np.random.default_rng(9)
-    top = scores(crossed(rng, 3, 50, 0.05, 1) + 9)
+    top = scores(sample(rng, 3, 50, 0.05, 1) + 9)
     near = scores(np.array([[v for v, _ in (s.examples or {}).values()] for s in top]) + rng.normal(0, 0.02, (3, 50)))
-    far = scores(crossed(rng, 3, 50, 0.05, 1))
+    far = scores(sample(rng, 3, 50, 0.05, 1))
     assert best({"top": series(top), "far": series(far)}) == "top"
     assert best({"top": series(top), "near": series(near), "far": series(far)}) is None
 
@@ -293,23 +303,36 @@ def test_the_interval_covers_seeds_and_items() -> None:
     """3 seeds x 200 items, both with variance (and neither one negligible): .92 to .98 of intervals hold the mean."""
     rng = np.random.default_rng(10)
     held = []
-    for _ in range(1000):
-        low, high = summarise(scores(crossed(rng, 3, 200, 0.1, 1.0))).ci95 or (1, 1)
+    for _ in range(800):
+        low, high = summarise(scores(sample(rng, 3, 200, 0.1, 1.0))).ci95 or (1, 1)
         held.append(low <= 0 <= high)
     assert 0.92 <= np.mean(held) <= 0.98
 
 
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize(("seed_sd", "item_sd"), [(0, 0), (0, 1), (0.1, 0), (0.3, 0), (0.3, 0.5), (1, 0.5), (3, 1)])
+def test_true_nulls_are_seldom_rejected(seeds: int, seed_sd: float, item_sd: float) -> None:
+    """At most 7 % at a nominal 5 %, whichever of seeds, items and residual makes the noise."""
+    rng = np.random.default_rng([11, seeds, int(seed_sd * 10), int(item_sd * 10)])
+    rejected = 0
+    for _ in range(3000):
+        values_SI = sample(rng, seeds, 40, seed_sd, item_sd)
+        found = crossed(values_SI)
+        rejected += found is not None and abs(values_SI.mean()) > found.critical() * found.standard_error
+    assert rejected / 3000 <= 0.07
+
+
 @pytest.mark.parametrize("seeds", [2, 3])
-@pytest.mark.parametrize(("seed_sd", "item_sd"), [(0.0, 1.0), (0.1, 0.0), (0.1, 0.5), (0.5, 0.5)])
+@pytest.mark.parametrize(("seed_sd", "item_sd"), [(0.3, 0.0), (0.3, 0.5)])
 def test_best_does_not_cry_wolf(seeds: int, seed_sd: float, item_sd: float) -> None:
     """Two equal objectives whose items react to the objective: at most 7 % of tables get a winner."""
-    rng = np.random.default_rng([11, seeds, int(seed_sd * 10), int(item_sd * 10)])
+    rng = np.random.default_rng([11, seeds, int(item_sd * 10)])
     won = 0
-    for _ in range(500):
-        common_I = rng.normal(0, 1, 60)  # items are hard or easy for both
-        rows = {n: series(scores(common_I + crossed(rng, seeds, 60, seed_sd, item_sd))) for n in ("a", "b")}
+    for _ in range(1200):
+        common_I = rng.normal(0, 1, 20)  # items are hard or easy for both
+        rows = {n: plain_series(common_I + sample(rng, seeds, 20, seed_sd, item_sd)) for n in ("a", "b")}
         won += best(rows) is not None
-    assert won / 500 <= 0.07
+    assert won / 1200 <= 0.07
 
 
 @pytest.mark.parametrize(("seeds", "effect"), [(2, 4.0), (3, 1.0)])
@@ -319,6 +342,6 @@ def test_best_sees_a_large_effect(seeds: int, effect: float) -> None:
     shifts = {"a": 0.0, "b": effect, "c": 0.1}
     won = 0
     for _ in range(60):
-        rows = {name: series(scores(crossed(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
+        rows = {name: series(scores(sample(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
         won += best(rows) == "b"
     assert won >= 54

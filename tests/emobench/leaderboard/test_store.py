@@ -181,14 +181,14 @@ def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path
 
 
 def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
-    """4 processes, 50 entries each: 25 of its own and 25 that all of them write."""
+    """4 processes, 30 entries each: 15 of its own and 15 that all of them write."""
     code = """
         import json, sys
         from emobench.leaderboard.entry import new_entry
         from emobench.leaderboard.store import Leaderboard
         root, fields, worker = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
         board = Leaderboard(root)
-        for i in range(25):
+        for i in range(15):
             board.append(new_entry({**fields, "seeds": [i], "recipe": {"worker": worker}}))
             board.append(new_entry({**fields, "seeds": [i]}))
             if i % 8 == 0:
@@ -201,5 +201,5 @@ def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
         assert process.returncode == 0, said
     board = Leaderboard(tmp_path)
     seen = {(e.recipe.get("worker"), e.seeds[0]) for e in board.entries()}
-    assert seen == {(worker, i) for worker in (None, 0, 1, 2, 3) for i in range(25)}
-    assert len(list((tmp_path / "lm-quick-v1").iterdir())) == 125
+    assert seen == {(worker, i) for worker in (None, 0, 1, 2, 3) for i in range(15)}
+    assert len(list((tmp_path / "lm-quick-v1").iterdir())) == 75

@@ -1,0 +1,249 @@
+"""The tables say what the entries hold, at any width, and nothing that the numbers do not carry."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from emobench.config import to_plain
+from emobench.errors import DataError
+from emobench.leaderboard.entry import Entry, new_entry, read_entry
+from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.table import markdown, render, to_json
+from emobench.tasks.scores import Score
+
+SIZES = {"accuracy": ("fraction", True), "ppl": ("perplexity", False), "kl": ("nats", False), "entropy": ("nats", None)}
+
+
+def summary(name: str, values: Sequence[float], **more: Any) -> Any:
+    unit, higher = SIZES[name]
+    scores = [Score(value=v, n=50, higher_is_better=higher, unit=unit, aggregate="corpus", **more) for v in values]
+    return to_plain(summarise(scores))
+
+
+def make(name: str, metrics: Mapping[str, Any], **changes: Any) -> Entry:
+    """Return an entry; metrics without a task are of the task `toy`."""
+    metrics = {key if "/" in key else f"toy/{key}": value for key, value in metrics.items()}
+    runs = max((len(value["values"]) for value in metrics.values()), default=1)
+    given = {
+        "kind": "measured",
+        "supersedes": None,
+        "suite": {"name": "suite", "version": 2},
+        "protocols": {key.split("/")[0]: "paper@3fa9c1" for key in metrics} or {"toy": "paper@3fa9c1"},
+        "model": {"name": "tiny", "source": "tiny", "revision": "r1"},
+        "objective": {"name": name, "version": "1", "params": {}},
+        "recipe": {} if name == "pretrained" else {"name": "lm", "epochs": 3},
+        "seeds": [] if name == "pretrained" else list(range(runs)),
+        "metrics": metrics,
+        "missing": {},
+        "runs": [],
+        "cost": {},
+        "source": {},
+        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
+    }
+    return new_entry({**given, **changes})
+
+
+def text(entries: Sequence[Entry], width: int = 100, **more: Any) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None).print(render(entries, **more))
+    return out.getvalue()
+
+
+def rows(shown: str) -> dict[str, list[str]]:
+    """Return the cells of a table's lines by their first cell (cells are two spaces apart or more)."""
+    split = [re.split(r"\s{2,}", line.strip()) for line in shown.splitlines() if line.strip()]
+    return {first: rest for first, *rest in split}
+
+
+def test_a_group_reads_as_the_paper_would_print_it() -> None:
+    entries = [
+        make(
+            "mle", {"accuracy": summary("accuracy", [0.901, 0.903, 0.905]), "ppl": summary("ppl", [72.0, 72.4, 72.2])}
+        ),
+        make(
+            "tailr",
+            {"accuracy": summary("accuracy", [0.951, 0.954, 0.954]), "ppl": summary("ppl", [73.0, 71.4, 72.8])},
+            objective={"name": "tailr", "version": "1", "params": {"gamma": 0.2}},
+        ),
+        make("pretrained", {"accuracy": summary("accuracy", [0.5]), "ppl": summary("ppl", [300.0])}),
+    ]
+    lines = [line.rstrip() for line in text(entries, 80).splitlines()]
+    assert lines[:3] == ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm · data 44136f", ""]
+    assert lines[3:9] == [
+        "                      accuracy          ppl",
+        "objective                (%) ↑            ↓",
+        "───────────────────────────────────────────",
+        "pretrained                50.0        300.0",
+        "mle                 90.3 ± 0.2   72.2 ± 0.2",
+        "tailr(gamma=0.2)   95.3 ± 0.2*   72.4 ± 0.9",
+    ]
+    assert " ".join(lines[10:12]) == (
+        "Mean ± standard deviation over 3 seeds. * better than every other row beyond noise"
+        " (two-sided 5 %, Holm over the rows, paired by seed)."
+    )
+
+
+def test_no_entries_say_which_command_makes_one() -> None:
+    for shown in (text([]), markdown([])):
+        assert "`emobench run`" in shown
+    assert to_json([]) == {"schema": 1, "groups": []}
+
+
+def four_objectives(metrics: int) -> list[Entry]:
+    rng = np.random.default_rng(0)
+    names = [f"task{i}/{'ppl' if i % 2 else 'accuracy'}" for i in range(metrics)]
+    return [
+        make(name, {m: summary(m.split("/")[1], [0.5 + 0.01 * float(rng.random()) for _ in range(3)]) for m in names})
+        for name in ("emo", "mle", "mixce", "a-rather-long-objective")
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("metrics", [1, 3, 9, 20])
+def test_every_number_is_shown_at_every_width(width: int, metrics: int) -> None:
+    entries = four_objectives(metrics)
+    shown = text(entries, width)
+    assert max(cell_len(line.rstrip()) for line in shown.splitlines()) <= width
+    assert "…" not in shown
+    found = sorted(re.findall(r"\d+\.\d+ ± \d+\.\d+", shown))
+    assert len(found) == 4 * metrics
+    assert sorted(re.findall(r"\d+\.\d+ ± \d+\.\d+", markdown(entries))) == found
+
+
+def test_a_table_that_fits_better_turned_is_turned() -> None:
+    shown = rows(text(four_objectives(9), 100))
+    assert shown["metric"] == ["a-rather-long-objective", "emo", "mixce", "mle"]
+    assert len(shown["task0/accuracy (%) ↑"]) == 4
+
+
+def test_missing_scores_and_small_n_have_footnotes() -> None:
+    small = summary("accuracy", [0.5, 0.9, 0.6], flags=("small_n",))
+    entries = [
+        make("emo", {"accuracy": small, "kl": summary("kl", [1.0, 1.1, 1.2])}),
+        make("mle", {"accuracy": small}, missing={"toy/kl": "the oracle\nwas away"}),
+    ]
+    shown = text(entries)
+    assert rows(shown)["mle"] == ["66.7 ± 20.8", "– [2]"]
+    assert "(%) ↑ [1]" in shown
+    assert "[1] toy/accuracy: small n (50): shown, not ranked" in shown
+    assert "[2] toy/kl: the oracle was away" in shown
+    assert "*" not in shown
+
+
+def test_a_spread_never_rounds_to_zero_and_one_seed_has_none() -> None:
+    shown = rows(text([make("emo", {"accuracy": summary("accuracy", [0.50001, 0.50003])})]))
+    assert shown["emo"] == ["50.002 ± 0.001"]
+    single = text([make("emo", {"kl": summary("kl", [0.12345])})])
+    assert rows(single)["emo"] == ["0.123"]
+    assert "one seed, which cannot tell objectives apart" in single
+
+
+def test_a_row_that_ties_is_not_marked() -> None:
+    entries = [
+        make(n, {"accuracy": summary("accuracy", v)}) for n, v in (("a", [0.5, 0.6, 0.7]), ("b", [0.6, 0.5, 0.7]))
+    ]
+    shown = text(entries)
+    assert "*" not in shown
+    assert "No row is better than every other beyond noise" in shown
+
+
+def test_no_row_is_marked_where_a_rival_lacks_the_metric() -> None:
+    wins = [make(n, {"kl": summary("kl", [v, v + 0.01, v + 0.03])}) for n, v in (("a", 1.0), ("b", 9.0))]
+    wins[1] = make("b", {"kl": summary("kl", [9.0, 9.02, 9.01])})
+    assert "1.013 ± 0.015*" in text(wins)
+    assert "*" not in text([*wins, make("c", {"accuracy": summary("accuracy", [0.5])}, missing={"toy/kl": "no"})])
+
+
+def test_entries_that_are_not_comparable_stand_in_tables_of_their_own() -> None:
+    values = summary("accuracy", [0.5, 0.6])
+    entries = [make("emo", {"accuracy": values}), make("emo", {"accuracy": values}, recipe={"name": "lm", "epochs": 9})]
+    shown = text(entries)
+    assert shown.count("objective ") == 2
+    assert "Not ranked with the table above: recipe.epochs: 3 and 9." in shown
+    assert [len(group["entries"]) for group in to_json(entries)["groups"]] == [1, 1]
+
+
+def test_two_rows_of_one_objective_are_told_apart_by_id() -> None:
+    entries = [make("emo", {"accuracy": summary("accuracy", [0.5 + i / 10])}) for i in range(2)]
+    assert {f"emo [{entry.id[:6]}]" for entry in entries} <= rows(text(entries)).keys()
+
+
+def test_examples_let_two_seeds_decide() -> None:
+    """Without per-example results two seeds are undetermined, and files that are away are no crash."""
+    rng = np.random.default_rng(1)
+    items, examples, entries = rng.normal(0, 1, 50), {}, []
+    for name, level in (("emo", 9.0), ("mle", 1.0)):
+        runs = [{str(i): (float(v), 1.0) for i, v in enumerate(items + level + rng.normal(0, 0.1, 50))} for _ in "ab"]
+        given = [
+            Score(
+                value=float(np.mean([v for v, _ in run.values()])),
+                n=50,
+                higher_is_better=True,
+                unit="nats",
+                examples=run,
+            )
+            for run in runs
+        ]
+        entries.append(make(name, {"kl": to_plain(summarise(given))}))
+        examples[entries[-1].id] = [{"toy/kl": run} for run in runs]
+
+    def away(entry: Entry) -> Any:
+        raise DataError("gone")
+
+    best = {"toy/kl": entries[0].id}
+    assert to_json(entries, lambda entry: examples[entry.id])["groups"][0]["best"] == best
+    assert "*" in text(entries, examples_of=lambda entry: examples[entry.id])
+    assert "*" not in text(entries, examples_of=away)
+    assert "*" not in text(entries)
+
+
+def test_json_holds_the_entries_whole() -> None:
+    entry = make("emo", {"accuracy": summary("accuracy", [0.5, 0.6])})
+    (group,) = json.loads(json.dumps(to_json([entry])))["groups"]
+    assert read_entry(group["entries"][0], "json") == entry
+    assert group["best"] == {"toy/accuracy": None}
+
+
+def test_hostile_text_shows_as_text() -> None:
+    hostile = "\x1b[31m<script>|[bold]*_`"
+    entry = make(
+        "emo",
+        {"accuracy": summary("accuracy", [0.5])},
+        model={"name": hostile, "source": "x"},
+        missing={"toy/kl": hostile + "\r\n| a | b |"},
+    )
+    shown = text([entry])
+    assert "\x1b" not in shown
+    assert "<script>|[bold]*_`" in shown
+    table = [line for line in markdown([entry]).splitlines() if line.startswith("|")]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in table] == [4, 4, 4]
+    assert re.search(r"(?<!\\)[<`*]script", markdown([entry])) is None
+
+
+def test_markdown_has_the_same_cells() -> None:
+    entries = [
+        make(n, {"accuracy": summary("accuracy", v)}) for n, v in (("a", [0.1, 0.11, 0.13]), ("b", [0.91, 0.9, 0.92]))
+    ]
+    assert [line for line in markdown(entries).splitlines() if line.startswith("|")] == [
+        "| objective | accuracy (%) ↑ |",
+        "|---|---:|",
+        "| a | 11.3 ± 1.5 |",
+        "| b | **91.0 ± 1.0\\*** |",
+    ]
+
+
+def test_the_tables_module_loads_nothing_heavy() -> None:
+    code = "import sys, emobench.leaderboard.table, emobench.leaderboard.store, emobench.leaderboard.examples as _;"
+    code += "print([m for m in ('numpy', 'scipy', 'torch', 'transformers', 'datasets', 'pandas') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
