@@ -6,7 +6,7 @@ Tokens live in one int32 array (4 bytes a token: 100M tokens are 400 MB); a row 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Rows for a trainer: `rows[i]` is {"input_ids": int32 (T_i,), "labels": int32 (T_i,)}, labels not shifted.
+    """Rows for a trainer: `rows[i]` is {"input_ids": int32 (T_i,), "labels": int32 (T_i,), "row": i}.
+
+    Labels are not shifted.
 
     `dropped` counts tokens that were cut off, `skipped` the texts that gave no row (blank, or without a target).
     """
@@ -37,19 +39,25 @@ class Packed:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[np.int32]]:
+    def __getitem__(self, index: int) -> dict[str, Any]:
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         row = slice(self.offsets[index % len(self)], self.offsets[index % len(self) + 1])
-        return {"input_ids": self.tokens[row], "labels": self.labels[row]}
+        return {"input_ids": self.tokens[row], "labels": self.labels[row], "row": index % len(self)}
 
-    def __iter__(self) -> Iterator[dict[str, NDArray[np.int32]]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[index] for index in range(len(self)))
 
     @property
     def token_count(self) -> int:
         """The number of tokens in all rows."""
         return len(self.tokens)
+
+    def first(self, tokens: int) -> Packed:
+        """Return the first rows that hold at most `tokens` tokens together, at least one row."""
+        rows = max(1, int(np.searchsorted(self.offsets, tokens, side="right")) - 1)
+        end = self.offsets[rows]
+        return replace(self, tokens=self.tokens[:end], labels=self.labels[:end], offsets=self.offsets[: rows + 1])
 
     @property
     def target_count(self) -> int:
@@ -104,10 +112,14 @@ def pack_rows(
     length: int,
     bos: bool = False,
     eos: bool = False,
+    mask_until: str | None = None,
     context: int | None = None,
     progress: Progress | None = None,
 ) -> Packed:
     """Return one row per text: [BOS] tokens [EOS], cut to `length`; only what `bos` and `eos` ask for is added.
+
+    With `mask_until`, the tokens up to the end of that marker's first occurrence (a prompt) are no targets; a text
+    without the marker, or cut before its end, is skipped. It needs a fast tokenizer, which knows tokens' places.
 
     A text that is cut loses its EOS, since it does not end there. Blank texts, and rows under two tokens (nothing to
     predict), are skipped and counted. DataError if no row is left, or the length does not fit the model.
@@ -116,16 +128,23 @@ def pack_rows(
     first = [_special_id(tokenizer, "bos")] if bos else []
     last = [_special_id(tokenizer, "eos")] if eos else []
     kept: list[NDArray[np.int32]] = []
+    labels: list[NDArray[np.int32]] = []
     dropped = skipped = 0
     for start in range(0, len(texts), 1000):
-        batch = [text for text in texts[start : start + 1000] if text.strip()]
+        batch = [text for text in texts[start : start + 1000] if text.strip() and (mask_until or "") in text]
         skipped += len(texts[start : start + 1000]) - len(batch)
-        for row in _tokenize(tokenizer, batch, add_special_tokens=False):
+        rows = _tokenize(tokenizer, batch, add_special_tokens=False)
+        masked = _tokens_until(tokenizer, batch, mask_until) if mask_until else [0] * len(rows)
+        for row, prompt in zip(rows, masked, strict=True):
             whole = [*first, *row, *last]
-            if len(whole) < 2:
+            # Nothing predicts the first token; a row needs a target after that and after its prompt.
+            hidden = len(first) + prompt if mask_until else 0
+            if min(len(whole), length) < max(2, hidden + 1):
                 skipped += 1
                 continue
             kept.append(np.array(whole[:length], dtype=np.int32))
+            labels.append(kept[-1].copy())
+            labels[-1][:hidden] = IGNORE
             dropped += len(whole) - len(kept[-1])
         if progress is not None:
             progress(min(start + 1000, len(texts)), len(texts))
@@ -136,7 +155,7 @@ def pack_rows(
         )
     tokens = np.concatenate(kept)
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in kept])]).astype(np.int64)
-    return Packed(tokens, tokens, offsets, dropped, skipped)
+    return Packed(tokens, np.concatenate(labels), offsets, dropped, skipped)
 
 
 @dataclass(frozen=True)
@@ -146,7 +165,10 @@ class RowCollator:
     pad_id: int
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Return int64 tensors (B, T): input_ids, attention_mask, and labels (not shifted, as transformers expects)."""
+        """Return int64 tensors (B, T): input_ids, attention_mask, and labels (not shifted, as transformers expects).
+
+        `row`, (B,), holds the rows' numbers where they have one.
+        """
         import torch
 
         longest = max(len(row["input_ids"]) for row in rows)
@@ -157,7 +179,20 @@ class RowCollator:
             size = len(row["input_ids"])
             ids[i, :size], labels[i, :size], mask[i, :size] = row["input_ids"], row["labels"], 1
         arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        if all("row" in row for row in rows):
+            arrays["row"] = np.array([row["row"] for row in rows])
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _tokens_until(tokenizer: Any, batch: list[str], marker: str) -> list[int]:
+    """Return, for each text, the tokens that begin before the end of the marker's first occurrence."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise DataError("mask_until needs a fast tokenizer (tokenizer.json); convert this one, or drop mask_until.")
+    if not batch:
+        return []
+    offsets = tokenizer(batch, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    ends = [text.index(marker) + len(marker) for text in batch]
+    return [sum(begin < end for begin, _ in row) for row, end in zip(offsets, ends, strict=True)]
 
 
 def _tokenize(tokenizer: Any, batch: list[str], add_special_tokens: bool) -> list[list[int]]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
+from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_words
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, MetricError
@@ -29,8 +29,8 @@ SAMPLES = "samples.json"
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:
     rules = _rules(task)
-    language = oracle_language(rules.domain)
-    if len(model.tokenizer) != len(language.words) + 1 or model.tokenizer.tokenize(language.words[0]) != [language.words[0]]:
+    words = oracle_words()
+    if len(model.tokenizer) != len(words) + 1 or model.tokenizer.tokenize(words[0]) != [words[0]]:
         raise ConfigError(
             f"Task {task.name} compares the model with the oracle language, symbol by symbol; {model.name} has other "
             "symbols. Use --model tiny-oracle, or another suite: see `emobench suites list`."
