@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emobench.config import content_hash
-from emobench.errors import DataError
 from emobench.leaderboard.comparison import differences, groups
 from emobench.leaderboard.entry import Entry, MetricSummary
 
-ExamplesOf = Callable[[Entry], Sequence[Mapping[str, Mapping[str, tuple[float, float]]]]]
-"""An entry -> for each of its runs, metric -> example -> (value, weight); DataError where there are none."""
+RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Metric -> example -> (value, weight), of one run."""
+
+ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
+"""An entry -> the per-example results of its runs, or None where they are not at hand: then the seeds alone decide."""
 
 ABSENT = "–"
 NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedded default, offline, in a few minutes."
@@ -78,7 +80,7 @@ def best_rows(group: Sequence[Entry], examples_of: ExamplesOf | None = None) -> 
     """Return metric -> id of the entry that is better than all others of its group beyond noise, or None."""
     from emobench.leaderboard.statistics import Series, best
 
-    examples = {entry.id: _examples(entry, examples_of) for entry in group}
+    examples = {entry.id: (examples_of(entry) if examples_of else None) or () for entry in group}
     found: dict[str, str | None] = {}
     for metric in _metrics(group):
         rows = {}
@@ -220,12 +222,3 @@ def _legend(group: Sequence[Entry], marked: bool) -> str:
         return spread
     mark = "* better than every other row beyond noise" if marked else "No row is better than every other beyond noise"
     return f"{spread} {mark} (two-sided 5 %, Holm over the rows, paired by seed)."
-
-
-def _examples(
-    entry: Entry, examples_of: ExamplesOf | None
-) -> Sequence[Mapping[str, Mapping[str, tuple[float, float]]]]:
-    try:
-        return examples_of(entry) if examples_of else ()
-    except DataError:  # absent or altered files: the seeds alone decide, and `leaderboard verify` names them
-        return ()

@@ -25,7 +25,7 @@ _GAP = 2
 def render(entries: Sequence[Entry], examples_of: ExamplesOf | None = None) -> RenderableType:
     """Return what rich prints: a table for each group of comparable entries, fitted to the width it is printed at.
 
-    `examples_of` gives an entry's per-example results (`examples.entry_examples`), which `best` pairs by item.
+    `examples_of` gives an entry's per-example results (from `examples.entry_examples`), which `best` pairs by item.
     """
     if not entries:
         return Text(NO_ENTRIES)
