@@ -59,7 +59,8 @@ def objective_loss(
         raise PluginError(
             f"There are {targets.tokens} labels for {len(hidden_ND)} hidden states; expected one for each."
         )
-    job = Job(objective, targets, logit_map or LogitMap(), side or {}, compute_dtype(hidden_ND, weight_VD))
+    dtype = compute_dtype(hidden_ND, weight_VD)
+    job = Job(objective, targets, logit_map or LogitMap(), side or {}, dtype, len(weight_VD))
     # Not ctx.needs_input_grad, which is true under no_grad as well.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
     job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)

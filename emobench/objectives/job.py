@@ -45,13 +45,14 @@ class Job:
         logit_map: LogitMap,
         side: Mapping[str, Tensor],
         dtype: torch.dtype,
+        vocabulary: int,
     ) -> None:
         self.objective = objective
         self.targets = targets
         self.logit_map = logit_map
         self.side_M = _sorted_side(objective, side, targets)
         self.dtype = dtype
-        self.cost = _cost_of(objective)
+        self.cost = _cost_of(objective, vocabulary)
         self.with_grad = False
         self.losses: list[Tensor] = []
         self.log_probs: list[Tensor] = []
@@ -90,12 +91,14 @@ class Job:
         )
 
 
-def _cost_of(objective: StatisticsObjective | LogitsObjective) -> CostEmbedding | None:
+def _cost_of(objective: StatisticsObjective | LogitsObjective, vocabulary: int) -> CostEmbedding | None:
     if "expected_cost" not in objective.needs:
         return None
     cost = getattr(objective, "cost_embedding", None)
     if cost is None:
         raise PluginError(f"{objective.name} needs `expected_cost` but has no cost embedding; call setup() first.")
+    if len(cost) != vocabulary:
+        raise PluginError(f"{objective.name}: the cost embedding has {len(cost)} rows; the head has {vocabulary}.")
     return cost
 
 

@@ -1,0 +1,178 @@
+"""What an objective's author hears when the contract is broken, and what a user hears about parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import emobench
+from emobench.errors import ConfigError, PluginError, UnknownNameError, UserError
+from emobench.objectives import CostEmbedding, objective_loss
+from emobench_objectives.emo import Emo
+from emobench_objectives.mle import Mle
+
+HIDDEN = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+HEAD = torch.randn(9, 4, generator=torch.Generator().manual_seed(1))
+LABELS = torch.tensor([1, 2, -100, 3, 3, 8])
+
+engines = pytest.mark.parametrize("impl", ["reference", "chunked"])
+
+
+def run(objective: emobench.Objective, impl: str = "chunked", **options: Any) -> Any:
+    return objective_loss(objective, HIDDEN.clone().requires_grad_(), HEAD, None, LABELS, impl=impl, **options)
+
+
+def from_loss(function: Any, **names: Any) -> emobench.Objective:
+    """Return an objective whose loss is `function`."""
+    body = {"loss": lambda self, s: function(s), **names}
+    return type("Mine", (emobench.StatisticsObjective,), body)()
+
+
+@engines
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda s: -s.log_prob.mean(), r"shape \(\)"),
+        (lambda s: -s.log_prob[:, None], r"shape \(5, 1\)"),
+        (lambda s: -s.log_prob[1:], r"shape \(4,\)"),
+        (lambda s: 0.0, "a float"),
+        (lambda s: None, "a NoneType"),
+    ],
+)
+def test_a_loss_is_one_number_per_token(impl: str, function: Any, found: str) -> None:
+    with pytest.raises(PluginError, match=rf"mine: loss is {found}; expected one number per token, shape \(5,\)"):
+        run(from_loss(function), impl)
+
+
+@engines
+def test_a_part_is_one_number_per_token(impl: str) -> None:
+    objective = from_loss(lambda s: -s.log_prob, parts=lambda self, s: {"mean_q": s.log_prob.exp().mean()})
+    with pytest.raises(PluginError, match=r"mine: parts\['mean_q'\] is shape \(\)"):
+        run(objective, impl)
+
+
+def test_a_loss_that_depends_on_nothing() -> None:
+    with pytest.raises(PluginError, match="depends on nothing that the model computes"):
+        run(from_loss(lambda s: -s.log_prob.detach()))
+    with torch.no_grad():
+        assert float(run(from_loss(lambda s: -s.log_prob.detach())).total) > 0
+
+
+@engines
+def test_a_statistic_that_was_not_asked_for(impl: str) -> None:
+    with pytest.raises(PluginError, match=r"'entropy' was not asked for; write needs = \{'entropy'\}"):
+        run(from_loss(lambda s: s.entropy), impl)
+
+
+@engines
+def test_a_statistic_that_does_not_exist(impl: str) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'entropy'"):
+        run(from_loss(lambda s: s["entropi"]), impl)
+
+
+@engines
+def test_a_slip_in_needs_is_neither_statistic_nor_side_data(impl: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"mine\.needs: .*'entropi'; did you mean 'entropy'"):
+        run(from_loss(lambda s: -s.log_prob, needs=frozenset({"entropi"})), impl)
+
+
+@pytest.mark.parametrize("needs", ["entropy", ["entropy"], {1}, None])
+def test_needs_is_a_set_of_names(needs: Any) -> None:
+    with pytest.raises(PluginError, match="expected a set of names"):
+        type("Mine", (emobench.StatisticsObjective,), {"needs": needs, "loss": lambda self, s: s.log_prob})
+
+
+def test_side_data_has_one_row_per_token() -> None:
+    objective = from_loss(lambda s: -s.log_prob * s.side["w"], needs=frozenset({"w"}))
+    with pytest.raises(PluginError, match=r"'w' has 5 rows; expected one for each of the 6 tokens"):
+        run(objective, side={"w": torch.ones(5)})
+
+
+def test_a_model_objective_runs_elsewhere() -> None:
+    class Whole(emobench.ModelObjective):
+        def loss(self, model: Any, batch: Any) -> emobench.UnitLosses:
+            raise NotImplementedError
+
+    with pytest.raises(PluginError, match="whole is a ModelObjective; it runs outside the engine"):
+        run(Whole())
+
+
+def test_hidden_states_are_flat() -> None:
+    with pytest.raises(PluginError, match=r"must be \(tokens, 4\), got \(2, 3, 4\).*hidden\.flatten\(0, 1\)"):
+        objective_loss(Mle(), HIDDEN.view(2, 3, 4), HEAD, None, LABELS)
+    with pytest.raises(PluginError, match=r"must be \(tokens, 4\), got \(6, 3\)"):
+        objective_loss(Mle(), HIDDEN[:, :3], HEAD, None, LABELS)
+
+
+def test_labels_match_the_hidden_states() -> None:
+    with pytest.raises(PluginError, match="6 labels for 5 hidden states"):
+        objective_loss(Mle(), HIDDEN[:5], HEAD, None, LABELS)
+
+
+def test_an_unknown_engine() -> None:
+    with pytest.raises(UserError, match="impl is 'fast'; expected 'chunked' or 'reference'"):
+        run(Mle(), "fast")
+
+
+def test_the_cost_embedding_has_the_vocabulary_of_the_head() -> None:
+    objective = Emo()
+    objective.use_cost(CostEmbedding(torch.randn(8, 4)))
+    with pytest.raises(PluginError, match="cost embedding has 8 rows; the head has 9"):
+        run(objective)
+
+
+def test_backward_twice() -> None:
+    total = run(Mle()).total
+    total.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match=r"gives its gradients away once.*impl='reference'"):
+        total.backward()
+    reference = run(Mle(), "reference").total
+    reference.backward(retain_graph=True)
+    reference.backward()
+
+
+class Tuned(emobench.StatisticsObjective):
+    gamma: float = emobench.param(0.5, low=0.0, high=1.0)
+    steps: int = emobench.param(3, low=1)
+    kind: str = emobench.param("a", choices=("a", "b"))
+
+    def loss(self, s: emobench.TokenStatistics) -> Tensor:
+        return -s.log_prob
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"gamma": 1.5}, r"`gamma` is 1\.5; expected a number of at least 0\.0 and at most 1\.0"),
+        ({"gamma": -1}, r"`gamma` is -1\.0; expected a number"),
+        ({"gamma": float("nan")}, "`gamma` is nan; expected a finite number"),
+        ({"gamma": "much"}, "`gamma`"),
+        ({"gamma": True}, "`gamma`"),
+        ({"steps": 0}, "`steps` is 0; expected a number of at least 1"),
+        ({"steps": 1.5}, "`steps`"),
+        ({"kind": "c"}, "`kind` is 'c'; expected one of 'a', 'b'"),
+    ],
+)
+def test_parameters_are_checked(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match="objective tuned: " + sentence):
+        Tuned(**given)
+
+
+def test_parameters_are_converted_and_shown() -> None:
+    assert Tuned(gamma=1).params == {"gamma": 1.0, "steps": 3, "kind": "a"}
+    assert repr(Tuned(gamma=0.25)) == "tuned(gamma=0.25, steps=3, kind=a)"
+    assert repr(Mle()) == "mle"
+
+
+def test_an_unknown_parameter_is_a_type_error_of_the_constructor() -> None:
+    # By name from the command line, `emobench.config` answers with the nearest names before it comes to this.
+    with pytest.raises(TypeError, match="gama"):
+        Tuned(gama=0.5)
+
+
+def test_names_come_from_the_class_unless_given() -> None:
+    assert type("UniformMle", (Mle,), {}).name == "uniform-mle"
+    assert Emo.name == "emo"

@@ -1,0 +1,149 @@
+"""What the chunked engine computes and holds, counted without a clock: products, and the largest tensors made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from emobench.objectives import CostEmbedding, Targets, objective_loss, prepare_for
+from emobench_objectives.emo import Emo
+from emobench_objectives.mle import Mle
+
+# 200 tokens of 60 distinct targets in chunks of 32 rows: 7 chunks for MLE, more for EMO, which holds cost rows as well.
+# V is many times D and N, so that the largest tensors are the vocabulary-sized ones.
+N, V, D, ROWS = 200, 1009, 16, 32
+
+
+def make(objective: Any, *, head: bool = True, hidden: bool = True) -> tuple[Targets, Callable[[], torch.Tensor]]:
+    rng = torch.Generator().manual_seed(0)
+    labels_N = torch.randint(60, (N,), generator=rng)
+    head_VD = torch.randn(V, D, generator=rng).requires_grad_(head)
+    hidden_ND = torch.randn(N, D, generator=rng).requires_grad_(hidden)
+    if isinstance(objective, Emo):
+        objective.use_cost(CostEmbedding(torch.randn(V, D, generator=rng)))
+    targets = prepare_for(objective, labels_N, vocabulary=V, chunk_bytes=4 * V * ROWS)
+    return targets, lambda: objective_loss(objective, hidden_ND, head_VD, None, targets).total
+
+
+class MadeTensors(TorchDispatchMode):
+    """Collects the shapes of all tensors that own new memory (views and in-place results do not)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        results = out if isinstance(out, (tuple, list)) else (out,)
+        for result, declared in zip(results, func._schema.returns, strict=False):
+            if isinstance(result, torch.Tensor) and declared.alias_info is None:
+                self.shapes.append(tuple(result.shape))
+        return out
+
+
+def flops(run: Callable[[], torch.Tensor]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        total = run()
+        if total.requires_grad:
+            total.backward()
+    return counter.get_total_flops()
+
+
+def made(run: Callable[[], torch.Tensor]) -> list[tuple[int, ...]]:
+    with MadeTensors() as mode:
+        total = run()
+        if total.requires_grad:
+            total.backward()
+    return mode.shapes
+
+
+def test_mle_makes_three_products() -> None:
+    _, run = make(Mle())
+    assert flops(run) == pytest.approx(6 * N * V * D, rel=0.01)
+
+
+def test_emo_adds_one_product_for_the_distinct_targets_of_each_chunk() -> None:
+    targets, run = make(Emo())
+    distinct = sum(len(chunk.distinct_U) for chunk in targets.chunks)
+    assert len(targets.chunks) > 3
+    # Sorted by target, chunks share at most one target with the next.
+    assert 60 <= distinct <= 60 + len(targets.chunks) - 1
+    assert flops(run) == pytest.approx((6 * N + 2 * distinct) * V * D, rel=0.01)
+
+
+@pytest.mark.parametrize("objective", [Mle(), Emo()], ids=repr)
+def test_no_tensor_is_larger_than_a_chunk(objective: Any) -> None:
+    targets, run = make(objective)
+    sizes = [torch.Size(shape).numel() for shape in made(run)]
+    # The check sees the logits of a chunk, ...
+    longest = max(chunk.stop - chunk.start for chunk in targets.chunks)
+    assert max(sizes) >= longest * V
+    # ... and nothing above: logits and cost rows of a chunk hold ROWS rows together.
+    assert max(sizes) <= ROWS * V < N * V
+    for chunk in targets.chunks:
+        cost_rows = len(chunk.distinct_U) if isinstance(objective, Emo) else 0
+        assert chunk.stop - chunk.start + cost_rows <= ROWS
+
+
+def test_a_frozen_head_costs_no_gradient_of_the_head() -> None:
+    _, run = make(Mle(), head=False)
+    assert (V, D) in made(make(Mle())[1])
+    assert (V, D) not in made(run)
+    assert flops(run) == pytest.approx(4 * N * V * D, rel=0.01)
+
+
+def test_frozen_hidden_states_cost_no_gradient() -> None:
+    _, run = make(Mle(), hidden=False)
+    assert flops(run) == pytest.approx(4 * N * V * D, rel=0.01)
+
+
+@pytest.mark.parametrize("objective", [Mle(), Emo()], ids=repr)
+def test_without_gradients_there_is_no_gradient_work(objective: Any) -> None:
+    targets, run = make(objective)
+    expected = run().detach()
+    distinct = sum(len(chunk.distinct_U) for chunk in targets.chunks) if isinstance(objective, Emo) else 0
+    with torch.no_grad():
+        assert flops(run) == pytest.approx((2 * N + 2 * distinct) * V * D, rel=0.01)
+        shapes = made(run)
+        assert (V, D) not in shapes
+        assert (N, D) not in shapes
+        assert torch.equal(run(), expected)
+
+
+def test_chunks_cover_the_targets_once() -> None:
+    labels = torch.tensor([[5, -100, 2, 5], [2, 9, -100, 5]])
+    targets = prepare_for(Emo(), labels, vocabulary=10, chunk_bytes=4 * 10 * 3)
+    assert targets.tokens == 8
+    assert labels.flatten()[targets.order_M].tolist() == targets.ids_M.tolist() == [2, 2, 5, 5, 5, 9]
+    assert [(chunk.start, chunk.stop, chunk.distinct_U.tolist()) for chunk in targets.chunks] == [
+        (0, 2, [2]),
+        (2, 4, [5]),
+        (4, 5, [5]),
+        (5, 6, [9]),
+    ]
+    for chunk in targets.chunks:
+        assert torch.equal(chunk.distinct_U[chunk.inverse_C], targets.ids_M[chunk.start : chunk.stop])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_cuda_gives_the_numbers_of_the_cpu(dtype: torch.dtype) -> None:
+    rng = torch.Generator().manual_seed(0)
+    hidden_ND, head_VD = torch.randn(N, 64, generator=rng).to(dtype), (torch.randn(V, 64, generator=rng) / 8).to(dtype)
+    labels_N, cost_VE = torch.randint(60, (N,), generator=rng), torch.randn(V, 8, generator=rng)
+    found = {}
+    for device in ("cpu", "cuda"):
+        objective = Emo()
+        objective.use_cost(CostEmbedding(cost_VE, device=device))
+        leaves = [t.to(device).requires_grad_() for t in (hidden_ND, head_VD)]
+        result = objective_loss(objective, *leaves, None, labels_N.to(device), chunk_bytes=4 * V * ROWS)
+        found[device] = (result.total, *torch.autograd.grad(result.total, leaves))
+    tolerance = 1e-4 if dtype == torch.float32 else 5e-3
+    for actual, expected in zip(found["cuda"], found["cpu"], strict=True):
+        assert float((actual.cpu().double() - expected.double()).norm() / expected.double().norm()) <= tolerance
