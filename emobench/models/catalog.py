@@ -1,0 +1,101 @@
+"""Which model a name means: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
+
+Revisions of the catalog are symbolic: `find_model` resolves them to the commit of the moment, which is then recorded.
+No hub was at hand where this was written, so no alias is marked as tried.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from emobench.errors import ModelError, UnknownNameError
+from emobench.models.hub import resolve_revision
+
+HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that was found: `source` is a folder's path or a hub id, `revision` a hub commit (None elsewhere).
+
+    Kind "made" is a model that the harness makes itself: its folder becomes a "local" source when it is made.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    kind: Literal["local", "hub", "made"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alias:
+    """A row of the catalog. `parameters` counts each tied weight once."""
+
+    name: str
+    source: str
+    revision: str | None = "main"
+    kind: Literal["hub", "made"] = "hub"
+    parameters: int | None = None
+    note: str = ""
+    tried: bool = False
+
+
+_OPT_NOTE = "OPT-175B licence: research only. If the repository has no safetensors: `emobench models convert`."
+_LLAMA_NOTE = "LLaMA licence: research only. A copy by a third party, since Meta put none on the hub."
+_LLAMA2_NOTE = "Gated: accept Meta's licence on the hub, then `hf auth login`."
+
+CATALOG: dict[str, Alias] = {
+    alias.name: alias
+    for alias in (
+        Alias(name="gpt2", source="openai-community/gpt2", parameters=124_439_808, note="MIT."),
+        Alias(name="gpt2-large", source="openai-community/gpt2-large", parameters=774_030_080, note="MIT."),
+        Alias(name="opt-125m", source="facebook/opt-125m", parameters=125_239_296, note=_OPT_NOTE),
+        Alias(name="opt-1.3b", source="facebook/opt-1.3b", parameters=1_315_758_080, note=_OPT_NOTE),
+        Alias(name="opt-2.7b", source="facebook/opt-2.7b", parameters=2_651_596_800, note=_OPT_NOTE),
+        Alias(name="llama-7b", source="huggyllama/llama-7b", parameters=6_738_415_616, note=_LLAMA_NOTE),
+        Alias(name="llama-13b", source="huggyllama/llama-13b", parameters=13_015_864_320, note=_LLAMA_NOTE),
+        Alias(name="llama2-7b", source="meta-llama/Llama-2-7b-hf", parameters=6_738_415_616, note=_LLAMA2_NOTE),
+        Alias(name="llama2-13b", source="meta-llama/Llama-2-13b-hf", parameters=13_015_864_320, note=_LLAMA2_NOTE),
+        Alias(name="gpt-neo-1.3b", source="EleutherAI/gpt-neo-1.3B", parameters=1_315_575_808, note="MIT."),
+        Alias(
+            name="tiny-oracle",
+            source="tiny-oracle",
+            revision=None,
+            kind="made",
+            note="A 3-layer GPT-2 that the harness pre-trains on the oracle language at first use. Needs no download.",
+            tried=True,
+        ),
+    )
+}
+
+
+def find_model(name: str, *, offline: bool) -> ModelSource:
+    """Return what `name` means: an alias first, then an existing folder, then a hub id.
+
+    `./gpt2` is a folder where `gpt2` is the alias. A hub model's revision is resolved to a commit: online by asking
+    the hub, offline from the local cache (ModelError if it is not there). UnknownNameError if it is none of these.
+    """
+    alias = CATALOG.get(name)
+    if alias is not None:
+        if alias.kind == "made":
+            return ModelSource(name, alias.source, None, "made")
+        commit = resolve_revision(alias.source, alias.revision or "main", offline=offline)
+        return ModelSource(name, alias.source, commit, "hub")
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        folder = folder.resolve()
+        return ModelSource(folder.name, str(folder), None, "local")
+    if folder.is_file():
+        raise ModelError(f"--model {name} is a file; expected a folder with config.json, weights and a tokenizer.")
+    hub_id = HUB_ID.fullmatch(name)
+    if hub_id is not None:
+        repo = hub_id["repo"]
+        commit = resolve_revision(repo, hub_id["revision"] or "main", offline=offline)
+        return ModelSource(repo, repo, commit, "hub")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelError(f"--model {name}: there is no such folder.")
+    hint = "A local folder, or a hub id such as org/name, works too."
+    raise UnknownNameError("model", name, CATALOG, hint=hint)

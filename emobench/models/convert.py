@@ -1,0 +1,83 @@
+"""A foreign `.bin` checkpoint to safetensors, on request: read with `weights_only`, so that it can run no code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ModelError, StorageError
+
+SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "LICENSE*", "README*")
+
+
+def convert_bin(folder: Path, out: Path) -> Path:
+    """Write the model in `folder` to the new folder `out` with its weights as safetensors, and return `out`.
+
+    Configuration, tokenizer, licence and card are copied. Written aside and renamed, so that `out` is whole or absent.
+    Raises ModelError if there is no .bin, if it holds more than tensors, or if `out` exists; StorageError if it cannot
+    be written.
+    """
+    if out.exists():
+        raise ModelError(f"{out} exists; give a folder that does not.")
+    tensors = _read(folder)
+    aside = out.with_name(f".{out.name}.partial")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
+            if file.is_file() and file.name != INDEX:
+                shutil.copyfile(file, aside / file.name)
+        _write(tensors, aside)
+        aside.rename(out)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise StorageError(f"{out} could not be written: {error.strerror or error}.") from None
+    return out
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    import torch
+
+    tensors: dict[str, Any] = {}
+    for file in _files(folder):
+        try:
+            part = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:  # a foreign file can break the reader in any way
+            cause = str(error).strip().partition("\n")[0]
+            raise ModelError(f"{file} could not be read as weights only, and is refused: {cause}") from None
+        if not isinstance(part, dict) or not all(isinstance(value, torch.Tensor) for value in part.values()):
+            raise ModelError(f"{file} holds something else than named tensors; expected a model's state.")
+        tensors |= part
+    return tensors
+
+
+def _files(folder: Path) -> list[Path]:
+    single, index = folder / SINGLE, folder / INDEX
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise ModelError(f"{folder} holds no {SINGLE} and no {INDEX}; expected the folder of a model saved as .bin.")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError):
+        raise ModelError(f"{index} is no index of .bin files; copy the whole model.") from None
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise ModelError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: copy the whole model.")
+    return [folder / name for name in names]
+
+
+def _write(tensors: dict[str, Any], folder: Path) -> None:
+    from huggingface_hub import save_torch_state_dict
+
+    # Safetensors refuses shared memory, and the writer would keep only one name of a tied pair: keep both.
+    seen: set[int] = set()
+    whole: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        pointer = tensor.untyped_storage().data_ptr()
+        whole[name] = tensor.clone() if pointer in seen else tensor.contiguous()
+        seen.add(pointer)
+    save_torch_state_dict(whole, folder)

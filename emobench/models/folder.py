@@ -1,0 +1,117 @@
+"""The files of a model: where they are, which of them count, whether any is missing, and their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from emobench.config import content_hash
+from emobench.errors import ModelError
+from emobench.models.catalog import ModelSource
+from emobench.models.hub import fetch
+
+CONFIG_FILES = ("config.json", "generation_config.json")
+# Any of these holds a vocabulary; the others only add to it.
+VOCABULARY_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+TOKENIZER_FILES = (
+    *VOCABULARY_FILES,
+    "merges.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) -> Path:
+    """Return the folder of a model's files, downloading them (without the weights, if so asked) from the hub."""
+    if source.kind == "local":
+        return Path(source.source)
+    if source.kind == "made":
+        raise ModelError(f"The model '{source.name}' is made by the harness at its first run; it has no folder yet.")
+    patterns = [*CONFIG_FILES, *TOKENIZER_FILES, INDEX, "*.py"]
+    if weights:
+        patterns.append("model*.safetensors")
+    return fetch(source.source, source.revision or "main", patterns, offline=offline)
+
+
+def require_config_and_tokenizer(folder: Path, name: str) -> None:
+    """Raise ModelError unless the folder holds a configuration and a tokenizer."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"The model {name} has no config.json in {folder}: expected a folder that transformers saved.")
+    if not any((folder / file).is_file() for file in VOCABULARY_FILES):
+        files = ", ".join(VOCABULARY_FILES)
+        raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, saved beside it.")
+
+
+def weight_files(folder: Path, source: ModelSource) -> list[Path]:
+    """Return the safetensors files of a model, in order, or raise ModelError: none, only a .bin, or a shard missing."""
+    name = source.name
+    single, index = folder / SINGLE, folder / INDEX
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        try:
+            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError):
+            raise ModelError(f"{index} is no index of safetensors files; save the model again.") from None
+        missing = [shard for shard in shards if not (folder / shard).is_file()]
+        if missing:
+            raise ModelError(f"The model {name} lacks {', '.join(missing)}, which {index} names: copy the whole model.")
+        return [folder / shard for shard in shards]
+    if any(folder.glob("pytorch_model*.bin")):
+        raise ModelError(
+            f"The model {name} has its weights as .bin in {folder}, a format that can run code when it is read. "
+            f"Convert it with: emobench models convert {folder} OUT   and give OUT as the model."
+        )
+    if source.kind == "hub":
+        advice = (
+            f"If {source.source} has only .bin files: hf download {source.source} --local-dir FOLDER, then "
+            "emobench models convert FOLDER OUT, and give OUT as the model."
+        )
+    else:
+        advice = "To train from its configuration alone, give --from-scratch."
+    raise ModelError(
+        f"The model {name} has no weights in {folder}: expected {SINGLE}, or {INDEX} with its files. {advice}"
+    )
+
+
+def identity(source: ModelSource) -> dict[str, Any]:
+    """Return what a model is, for content keys: a hub repository and commit, or the sha256 of each file that counts.
+
+    The files of a local folder are its configuration, tokenizer, safetensors and code; nothing else in it matters.
+    """
+    if source.kind == "hub":
+        return {"kind": "hub", "repo": source.source, "commit": source.revision}
+    folder = model_folder(source, offline=True)
+    weights = weight_files(folder, source) if _has_weights(folder) else []
+    code = sorted(folder.glob("*.py"))
+    files = [*(folder / file for file in (*CONFIG_FILES, *TOKENIZER_FILES)), *weights, *code]
+    return {"kind": "local", "files": {file.name: file_digest(file) for file in files if file.is_file()}}
+
+
+def tokenizer_digest(source: ModelSource, *, offline: bool = False) -> str:
+    """Return "sha256:<hex>" over the names and contents of a model's tokenizer files."""
+    folder = model_folder(source, offline=offline, weights=False)
+    files = (folder / file for file in TOKENIZER_FILES)
+    return f"sha256:{content_hash({file.name: file_digest(file) for file in files if file.is_file()})}"
+
+
+def file_digest(file: Path) -> str:
+    """Return "sha256:<hex>" of a file; remembered while its size and time of change stay."""
+    stat = file.stat()
+    return _digest(str(file.resolve()), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: str, _size: int, _mtime_ns: int) -> str:
+    with Path(path).open("rb") as stream:
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / SINGLE).is_file() or (folder / INDEX).is_file()

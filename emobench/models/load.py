@@ -1,0 +1,242 @@
+"""Models and tokenizers from their files: checked before any weight is read, then loaded whole or refused.
+
+Legend: V rows of the head (its vocabulary), D hidden width.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ModelError, UnknownNameError
+from emobench.models.catalog import ModelSource
+from emobench.models.folder import SINGLE, model_folder, require_config_and_tokenizer, weight_files
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+# Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905); more means another model's tokenizer.
+MOST_PADDING = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A transformers causal model in eval mode, and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+    source: ModelSource
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What is known of a model before its weights are read; `context` is None where there is no limit.
+
+    `parameters` counts tied weights once.
+    """
+
+    class_name: str
+    parameters: int
+    vocabulary_rows: int
+    tokenizer_size: int
+    context: int | None
+
+
+def check_model(
+    source: ModelSource, *, from_scratch: bool = False, offline: bool = False, trust_remote_code: bool = False
+) -> ModelFacts:
+    """Check all that can be checked without reading weights, and return the model's facts. For planning.
+
+    Raises ModelError: no config, tokenizer or weights (unless from scratch), weights that are no safetensors or have no
+    V x D tensor for the head, a tokenizer with ids beyond the head's rows or over 1,024 rows short of them. Of a hub
+    model this downloads the configuration and the tokenizer only; its weights are checked when it is loaded.
+    """
+    folder = model_folder(source, offline=offline, weights=False)
+    require_config_and_tokenizer(folder, source.name)
+    local = source.kind == "local" or (folder / SINGLE).is_file()
+    files = weight_files(folder, source) if local and not from_scratch else []
+    with _quiet():
+        skeleton = _skeleton(folder, source.name, trust_remote_code)
+        tokenizer = _tokenizer(folder, source.name, trust_remote_code)
+    head = skeleton.get_output_embeddings()
+    if head is None:
+        raise ModelError(f"The model {source.name} ({type(skeleton).__name__}) has no LM head; give a causal model.")
+    rows, width = head.weight.shape
+    size = _tokenizer_size(tokenizer)
+    _check_sizes(source.name, rows, size)
+    if files and (rows, width) not in _shapes(files, source.name):
+        raise ModelError(
+            f"The weights of {source.name} hold no tensor of {rows} x {width}, the head that its config.json asks for: "
+            "the two do not belong together."
+        )
+    return ModelFacts(
+        class_name=type(skeleton).__name__,
+        parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
+        vocabulary_rows=rows,
+        tokenizer_size=size,
+        context=getattr(skeleton.config.get_text_config(decoder=True), "max_position_embeddings", None),
+    )
+
+
+def load_model(
+    source: ModelSource,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    from_scratch: bool = False,
+    seed: int = 0,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+) -> LoadedModel:
+    """Return the model, in eval mode, and its tokenizer, after the checks of `check_model`.
+
+    From scratch the weights are drawn from the configuration with `seed`, in float32, and then cast; the global random
+    state is left as it was. ModelError, also, for weights that are missing, unexpected or of another shape (a tied
+    head may be absent).
+    """
+    import torch
+
+    if dtype not in DTYPES:
+        raise UnknownNameError("dtype", dtype, DTYPES)
+    _check_device(device)
+    folder = model_folder(source, offline=offline, weights=not from_scratch)
+    if not from_scratch:
+        weight_files(folder, source)
+    check_model(source, from_scratch=from_scratch, offline=offline, trust_remote_code=trust_remote_code)
+    with _quiet():
+        tokenizer = _tokenizer(folder, source.name, trust_remote_code)
+        if from_scratch:
+            model = _draw(folder, seed, trust_remote_code)
+        else:
+            model = _read(folder, source.name, getattr(torch, dtype), trust_remote_code)
+    return LoadedModel(model.to(device=device, dtype=getattr(torch, dtype)).eval(), tokenizer, source)
+
+
+def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    loader: Any = AutoModelForCausalLM
+    try:
+        model, info = loader.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            ignore_mismatched_sizes=True,  # reported below, as a sentence
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+    problems = {
+        "lacks": info["missing_keys"],
+        "has, without a use for it,": info["unexpected_keys"],
+        "has, in another shape,": [key for key, *_ in info["mismatched_keys"]],
+    }
+    for verb, keys in problems.items():
+        if keys:
+            shown = ", ".join(sorted(keys)[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+            raise ModelError(
+                f"The checkpoint of {name} {verb} {shown}: config.json and weights do not belong together. "
+                f"Give the folder of a whole {type(model).__name__}."
+            )
+    return model
+
+
+def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trust_remote_code)
+
+
+def _skeleton(folder: Path, name: str, trust_remote_code: bool) -> Any:
+    """Return the model without memory for its weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise ModelError(f"The config.json of {name} gives no causal model: {_first_line(error)}") from None
+
+
+def _tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    except Exception as error:  # `tokenizers` raises bare Exceptions for files that it cannot read
+        raise ModelError(f"The tokenizer of {name} could not be read: {_first_line(error)}") from None
+
+
+def _tokenizer_size(tokenizer: Any) -> int:
+    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1))
+
+
+def _check_sizes(name: str, rows: int, size: int) -> None:
+    if size > rows:
+        raise ModelError(
+            f"The tokenizer of {name} has ids up to {size - 1}, but the model's head has {rows} rows: tokenizer and "
+            "weights do not belong together, or the embeddings were not resized. Give its own tokenizer."
+        )
+    if rows - size > MOST_PADDING:
+        raise ModelError(
+            f"The head of {name} has {rows} rows, {rows - size} more than its tokenizer has tokens ({size}): tokenizer "
+            f"and weights do not belong together (up to {MOST_PADDING} are taken as padding)."
+        )
+
+
+def _shapes(files: list[Path], name: str) -> set[tuple[int, ...]]:
+    """Return the shapes in the headers of safetensors files."""
+    from safetensors import SafetensorError, safe_open
+
+    shapes: set[tuple[int, ...]] = set()
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                shapes |= {tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file} of {name} is no whole safetensors file: {_first_line(error)}") from None
+    return shapes
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ModelError(f"--device {device} is unknown; expected cpu, cuda, cuda:0 or mps.") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"--device {device}: no CUDA device is at hand; give --device cpu. See `emobench doctor`.")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' bars, load reports and warnings off the terminal: what matters is raised as an error."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

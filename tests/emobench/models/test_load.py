@@ -1,0 +1,285 @@
+"""Whole models load to the same logits; everything else is refused with a sentence, before weights are read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from emobench.errors import ModelError, UnknownNameError
+from emobench.models.catalog import ModelSource, find_model
+from emobench.models.convert import convert_bin
+from emobench.models.folder import identity, tokenizer_digest
+from emobench.models.load import check_model, load_model
+
+IDS = torch.arange(40)[None]
+
+
+def save_tokenizer(folder: Path, size: int) -> None:
+    vocabulary = {**{f"w{i}": i for i in range(size - 1)}, "</s>": size - 1}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", bos_token="</s>").save_pretrained(folder)
+
+
+def make_model(kind: str, rows: int = 60) -> Any:
+    torch.manual_seed(1)
+    if kind == "gpt2":  # tied head
+        return GPT2LMHeadModel(GPT2Config(vocab_size=rows, n_embd=16, n_layer=1, n_head=2, n_positions=64)).eval()
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=rows, max_position_embeddings=48, **sizes)).eval()
+
+
+@pytest.fixture(params=["gpt2", "llama"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    make_model(request.param).save_pretrained(tmp_path / request.param)
+    save_tokenizer(tmp_path / request.param, 60)
+    return tmp_path / request.param
+
+
+@pytest.fixture
+def gpt2(tmp_path: Path) -> Path:
+    make_model("gpt2").save_pretrained(tmp_path / "m")
+    save_tokenizer(tmp_path / "m", 60)
+    return tmp_path / "m"
+
+
+def found(folder: Path) -> ModelSource:
+    return find_model(str(folder), offline=True)
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+def test_a_saved_model_loads_to_the_same_logits_and_prints_nothing(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loaded = load_model(found(folder))
+    assert capfd.readouterr() == ("", "")
+    assert torch.equal(logits(loaded.model), logits(make_model(folder.name)))
+    assert not loaded.model.training
+    assert loaded.tokenizer("w3 w5")["input_ids"] == [3, 5]
+    assert loaded.source.name == folder.name
+
+
+def test_the_facts_are_those_of_the_model(folder: Path) -> None:
+    facts = check_model(found(folder))
+    assert facts.parameters == make_model(folder.name).num_parameters()
+    assert (facts.vocabulary_rows, facts.tokenizer_size) == (60, 60)
+    assert facts.context == {"gpt2": 64, "llama": 48}[folder.name]
+    assert facts.class_name == {"gpt2": "GPT2LMHeadModel", "llama": "LlamaForCausalLM"}[folder.name]
+
+
+def test_sharded_weights_load(gpt2: Path) -> None:
+    (gpt2 / "model.safetensors").unlink()
+    make_model("gpt2").save_pretrained(gpt2, max_shard_size="4KB")
+    shards = sorted(gpt2.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    assert torch.equal(logits(load_model(found(gpt2)).model), logits(make_model("gpt2")))
+    shards[0].unlink()
+    with pytest.raises(ModelError, match=f"lacks {shards[0].name}, which"):
+        check_model(found(gpt2))
+
+
+def test_dtype_and_device(gpt2: Path) -> None:
+    assert load_model(found(gpt2), dtype="bfloat16").model.transformer.wte.weight.dtype == torch.bfloat16
+    with pytest.raises(UnknownNameError, match="no dtype 'bf16'"):
+        load_model(found(gpt2), dtype="bf16")
+    with pytest.raises(ModelError, match="--device tpux is unknown"):
+        load_model(found(gpt2), device="tpux")
+    if not torch.cuda.is_available():
+        with pytest.raises(ModelError, match="no CUDA device is at hand"):
+            load_model(found(gpt2), device="cuda")
+
+
+def test_from_scratch_is_fixed_by_its_seed_and_needs_no_weights(gpt2: Path) -> None:
+    (gpt2 / "model.safetensors").unlink()
+    before = torch.random.get_rng_state()
+    drawn = [logits(load_model(found(gpt2), from_scratch=True, seed=seed).model) for seed in (3, 3, 4)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    with pytest.raises(ModelError, match=r"no weights in .*--from-scratch"):
+        load_model(found(gpt2))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [("config.json", "no config.json"), ("tokenizer.json", "no tokenizer"), ("model.safetensors", "no weights")],
+)
+def test_a_folder_that_lacks_a_part_is_refused(gpt2: Path, file: str, words: str) -> None:
+    (gpt2 / file).unlink()
+    for use in (check_model, load_model):
+        with pytest.raises(ModelError, match=f"The model m has {words}"):
+            use(found(gpt2))
+
+
+def test_tokenizers_that_do_not_belong_to_the_head_are_refused(tmp_path: Path) -> None:
+    make_model("gpt2", rows=1_100).save_pretrained(tmp_path)
+    for size, words in ((1_101, "ids up to 1100, but the model's head has 1100 rows"), (75, "1025 more than its tok")):
+        save_tokenizer(tmp_path, size)
+        with pytest.raises(ModelError, match=words):
+            check_model(found(tmp_path))
+    for size in (1_100, 76):  # 1,024 rows of padding are the most
+        save_tokenizer(tmp_path, size)
+        assert check_model(found(tmp_path)).tokenizer_size == size
+
+
+def test_broken_files_are_refused(gpt2: Path) -> None:
+    weights = gpt2 / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ModelError, match=r"model\.safetensors of m is no whole safetensors file"):
+        check_model(found(gpt2))
+    weights.write_bytes(whole)
+    config = (gpt2 / "config.json").read_text()
+    for text in ("{", '{"model_type": "no-such-model"}', '{"model_type": "t5"}'):
+        (gpt2 / "config.json").write_text(text)
+        with pytest.raises(ModelError, match=r"config\.json of m gives no causal model"):
+            check_model(found(gpt2))
+    (gpt2 / "config.json").write_text(config)
+    (gpt2 / "tokenizer.json").write_text("{")
+    with pytest.raises(ModelError, match="tokenizer of m could not be read"):
+        check_model(found(gpt2))
+
+
+def test_weights_that_do_not_fit_the_configuration_are_refused(gpt2: Path) -> None:
+    weights = gpt2 / "model.safetensors"
+    whole = load_file(weights)
+
+    def change(**tensors: torch.Tensor | None) -> None:
+        new = {key.replace("__", "."): tensor for key, tensor in {**whole, **tensors}.items() if tensor is not None}
+        save_file({**new}, weights, metadata={"format": "pt"})
+
+    assert "lm_head.weight" not in whole  # a tied head may be absent
+    change(**{"transformer.h.0.ln_1.weight": None})
+    with pytest.raises(ModelError, match=r"lacks transformer\.h\.0\.ln_1\.weight"):
+        load_model(found(gpt2))
+    change(**{"transformer.h.1.ln_1.weight": torch.ones(16)})
+    with pytest.raises(ModelError, match=r"without a use for it, transformer\.h\.1\.ln_1\.weight"):
+        load_model(found(gpt2))
+    change(**{"transformer.h.0.ln_1.weight": torch.ones(17)})
+    with pytest.raises(ModelError, match=r"in another shape, transformer\.h\.0\.ln_1\.weight"):
+        load_model(found(gpt2))
+    change(**{"transformer.wte.weight": torch.ones(61, 16)})
+    with pytest.raises(ModelError, match="hold no tensor of 60 x 16"):
+        check_model(found(gpt2))
+
+
+def test_a_bin_is_refused_with_the_command_that_converts_it_and_the_command_works(folder: Path) -> None:
+    state = make_model(folder.name).state_dict()
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    out = folder.parent / "out"
+    with pytest.raises(ModelError, match=rf"emobench models convert {folder} OUT"):
+        check_model(found(folder))
+    assert convert_bin(folder, out) == out
+    assert torch.equal(logits(load_model(found(out)).model), logits(make_model(folder.name)))
+    assert not list(out.glob("*.bin"))
+    with pytest.raises(ModelError, match="exists; give a folder that does not"):
+        convert_bin(folder, out)
+
+
+def test_sharded_bins_convert(gpt2: Path, tmp_path: Path) -> None:
+    state = make_model("gpt2").state_dict()
+    (gpt2 / "model.safetensors").unlink()
+    names = {key: f"pytorch_model-0000{1 + i % 2}-of-00002.bin" for i, key in enumerate(state)}
+    for file in set(names.values()):
+        torch.save({key: state[key] for key in state if names[key] == file}, gpt2 / file)
+    (gpt2 / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": names}))
+    convert_bin(gpt2, tmp_path / "out")
+    assert torch.equal(logits(load_model(found(tmp_path / "out")).model), logits(make_model("gpt2")))
+    (gpt2 / "pytorch_model-00002-of-00002.bin").unlink()
+    with pytest.raises(ModelError, match=r"lacks pytorch_model-00002-of-00002\.bin"):
+        convert_bin(gpt2, tmp_path / "other")
+
+
+class Harmful:
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("harm"),))
+
+
+def test_a_bin_that_would_run_code_is_refused(gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"weight": Harmful()}, gpt2 / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="could not be read as weights only"):
+        convert_bin(gpt2, tmp_path / "out")
+    assert not (tmp_path / "harm").exists()
+    (gpt2 / "pytorch_model.bin").write_bytes(b"no pickle at all")
+    with pytest.raises(ModelError, match="could not be read as weights only"):
+        convert_bin(gpt2, tmp_path / "out")
+    torch.save({"weight": torch.ones(2), "step": 3}, gpt2 / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="something else than named tensors"):
+        convert_bin(gpt2, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_identity_of_a_folder_is_that_of_the_files_that_count(gpt2: Path, tmp_path: Path) -> None:
+    first = identity(found(gpt2))
+    assert set(first["files"]) >= {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"}
+    copy = tmp_path / "copy"
+    shutil.copytree(gpt2, copy)
+    (copy / "README.md").write_text("a note")
+    assert identity(found(copy)) == first
+    assert tokenizer_digest(found(copy)) == tokenizer_digest(found(gpt2))
+    changed = load_file(copy / "model.safetensors")
+    changed["transformer.wte.weight"][0, 0] += 1
+    save_file(changed, copy / "model.safetensors", metadata={"format": "pt"})
+    assert identity(found(copy)) != first
+    assert tokenizer_digest(found(copy)) == tokenizer_digest(found(gpt2))
+    save_tokenizer(copy, 59)
+    assert tokenizer_digest(found(copy)) != tokenizer_digest(found(gpt2))
+
+
+def test_a_hub_model_loads_from_the_cache_and_is_known_by_its_commit(
+    gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repo = tmp_path / "hub" / "models--org--name"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    shutil.copytree(gpt2, repo / "snapshots" / commit)
+    source = find_model("org/name", offline=True)
+    assert identity(source) == {"kind": "hub", "repo": "org/name", "commit": commit}
+    assert torch.equal(logits(load_model(source, offline=True).model), logits(make_model("gpt2")))
+    (repo / "snapshots" / commit / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="hf download org/name --local-dir FOLDER"):
+        load_model(source, offline=True)
+
+
+def test_the_small_real_model_loads_where_it_is_at_hand() -> None:
+    folder = Path(__file__).parents[4] / "shared" / "models" / "base-en-7m"
+    if not folder.is_dir():
+        pytest.skip("../shared/models/base-en-7m is not at hand")
+    facts = check_model(found(folder))
+    assert (facts.vocabulary_rows, facts.context) == (8_192, 512)
+    loaded = load_model(found(folder))
+    ids = loaded.tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
+    expected = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        assert torch.equal(loaded.model(ids).logits, expected(ids).logits)
+
+
+def test_the_harness_made_model_has_to_be_made_first() -> None:
+    with pytest.raises(ModelError, match="made by the harness at its first run"):
+        load_model(find_model("tiny-oracle", offline=True))
