@@ -34,8 +34,8 @@ EOS = "<eos>"
 WORD_COUNT = 512
 VERSIONS = (1,)
 TEXT_COUNTS: dict[Domain, dict[Split, int]] = {
-    "source": {"train": 200_000, "validation": 500, "test": 1_000},
-    "target": {"train": 2_500, "validation": 500, "test": 1_000},
+    "source": {"train": 60_000, "validation": 500, "test": 1_000},
+    "target": {"train": 2_600, "validation": 500, "test": 1_000},
 }
 
 
@@ -186,10 +186,10 @@ def oracle_language(domain: Domain, version: int = 1) -> HiddenMarkovLanguage:
     shape_SS = (SECTIONS * CLASSES, SECTIONS * CLASSES)
     affinity_SV = _affinity(generator.random((SECTIONS * CLASSES, WORD_COUNT)))
     rank_V = np.argsort(generator.random(WORD_COUNT)) + 1.0
-    mix_SS = -(np.log(generator.random(shape_SS)) ** 3)
+    mix_SS = _sparse(generator.random(shape_SS))
     if domain == "target":
         rank_V = np.argsort(np.argsort(np.log(rank_V) + 2 * generator.random(WORD_COUNT))) + 1.0
-        mix_SS = 0.5 * mix_SS - 0.5 * np.log(generator.random(shape_SS)) ** 3
+        mix_SS = 0.5 * (mix_SS + _sparse(generator.random(shape_SS)))
     language = HiddenMarkovLanguage(_start(), _transition(mix_SS), _emission(affinity_SV / rank_V))
     for table in (language.start_S, language.transition_SS, language.emission_SV):
         table.setflags(write=False)  # the languages are shared
@@ -199,7 +199,7 @@ def oracle_language(domain: Domain, version: int = 1) -> HiddenMarkovLanguage:
 def _affinity(uniform_SV: Floats) -> Floats:
     """Each word belongs to one class, and is borrowed by about one class in twenty."""
     home_SV = np.arange(uniform_SV.shape[0])[:, None] == np.arange(uniform_SV.shape[1]) % uniform_SV.shape[0]
-    return np.where(home_SV, 1.0, np.where(uniform_SV < 0.05, 0.3, 0.0))
+    return np.where(home_SV, 1.0, np.where(uniform_SV < 0.05, 0.1, 0.0))
 
 
 def _start() -> Floats:
@@ -210,18 +210,27 @@ def _transition(mix_SS: Floats) -> Floats:
     """Stay in the section, or move on to the next; the last section is left by EOS only."""
     section_S = np.arange(len(mix_SS)) // CLASSES
     step_SS = section_S - section_S[:, None]
-    stay_SS, next_SS = mix_SS * (step_SS == 0), mix_SS * (step_SS == 1)
+    stay_SS, next_SS = _rows(mix_SS * (step_SS == 0)), _rows(mix_SS * (step_SS == 1))
     move_S = np.where(section_S == SECTIONS - 1, 0.0, MOVE_ON)[:, None]
-    onward_SS = next_SS / np.maximum(next_SS.sum(1, keepdims=True), np.finfo(float).tiny)
-    return (1 - move_S) * stay_SS / stay_SS.sum(1, keepdims=True) + move_S * onward_SS
+    return (1 - move_S) * stay_SS + move_S * next_SS
 
 
 def _emission(weight_SW: Floats) -> Floats:
     """Words by weight, EOS in the last section, and the floor under both."""
     end_S = np.where(np.arange(len(weight_SW)) // CLASSES == SECTIONS - 1, MOVE_ON, 0.0)[:, None]
-    words_SW = (1 - end_S) * weight_SW / weight_SW.sum(1, keepdims=True)
-    symbols_SV = np.concatenate([words_SW, end_S], axis=1)
+    symbols_SV = np.concatenate([(1 - end_S) * _rows(weight_SW), end_S], axis=1)
     return (1 - FLOOR) * symbols_SV + FLOOR / symbols_SV.shape[1]
+
+
+def _sparse(uniform_SS: Floats) -> Floats:
+    """Weights of which a few are large: from a class, two or three others are likely."""
+    return (-np.log(uniform_SS)) ** 4
+
+
+def _rows(weight_RC: Floats) -> Floats:
+    """Scale each row to sum to 1; a row of zeros stays."""
+    sums_R = weight_RC.sum(1, keepdims=True)
+    return weight_RC / np.where(sums_R > 0, sums_R, 1.0)
 
 
 def oracle_texts(domain: Domain, split: Split, version: int = 1) -> list[str]:

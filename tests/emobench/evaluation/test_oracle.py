@@ -101,7 +101,7 @@ def test_forward_cross_entropy_is_what_p_expects_of_the_likelihood(
     model: GPT2LMHeadModel, language: HiddenMarkovLanguage
 ) -> None:
     """Summed over all texts of P, -sum_v P log Q per position is -log Q of the texts themselves (here up to a tail)."""
-    texts = [list(words) for n in range(5) for words in itertools.product(range(6), repeat=n)]
+    texts = [list(words) for n in range(4) for words in itertools.product(range(6), repeat=n)]
     weights_X = np.exp(language.log_prob(texts))
     begins_X = np.exp(language.log_prob(texts, [False] * len(texts)))  # each text as a prefix: once per position
     forward = oracle_distances(model, language, texts)["forward_cross_entropy"].examples
@@ -111,16 +111,16 @@ def test_forward_cross_entropy_is_what_p_expects_of_the_likelihood(
         mean, count = forward[str(x)]
         parent = next(i for i, other in enumerate(texts) if other == text[:-1]) if text else None
         last_X.append(mean * count - (forward[str(parent)][0] * forward[str(parent)][1] if parent is not None else 0))
-    by_positions = sum(b * v for b, v, text in zip(begins_X, last_X, texts, strict=True) if len(text) <= 3)
+    by_positions = sum(b * v for b, v, text in zip(begins_X, last_X, texts, strict=True) if len(text) <= 2)
     by_texts = 0.0
     with torch.no_grad():
         for x, text in enumerate(texts):
             targets = torch.tensor([*text, EOS])
             log_q_TV = model(torch.tensor([[EOS, *text]])).logits[0].log_softmax(-1)
             log_q_T = log_q_TV[torch.arange(len(targets)), targets]
-            if len(text) <= 3:
+            if len(text) <= 2:
                 by_texts -= weights_X[x] * log_q_T.sum().item()
-            else:  # texts that go on: all of them begin with these four words
+            else:  # texts that go on: all of them begin with these three words
                 by_texts -= begins_X[x] * log_q_T[:-1].sum().item()
     assert by_positions == pytest.approx(by_texts, rel=1e-9)
 
