@@ -179,5 +179,5 @@ def _from_url(url: str, offline: bool) -> tuple[list[str], str]:
     try:  # without etags a file that was downloaded once is used without a request
         file = DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)
     except OSError as error:
-        raise DataError(f"{url} could not be downloaded ({error}): check the network.") from None
+        raise DataError(f"{url} could not be downloaded ({type(error).__name__}): check the network.") from None
     return list(_read_jsonl(Path(str(file)))), f"url: {url}"

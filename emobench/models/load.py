@@ -114,6 +114,14 @@ def load_model(
     return LoadedModel(model.to(device=device, dtype=getattr(torch, dtype)).eval(), tokenizer, source)
 
 
+def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
+    """Return the model's tokenizer alone; ModelError if it has none or it cannot be read."""
+    folder = model_folder(source, offline=offline, weights=False)
+    require_config_and_tokenizer(folder, source.name)
+    with _quiet():
+        return _tokenizer(folder, source.name, trust_remote_code)
+
+
 def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM

@@ -27,7 +27,7 @@ from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.convert import convert_bin
 from emobench.models.folder import identity, tokenizer_digest
-from emobench.models.load import check_model, load_model
+from emobench.models.load import check_model, load_model, load_tokenizer
 
 IDS = torch.arange(40)[None]
 
@@ -128,7 +128,7 @@ def test_from_scratch_is_fixed_by_its_seed_and_needs_no_weights(gpt2: Path) -> N
 )
 def test_a_folder_that_lacks_a_part_is_refused(gpt2: Path, file: str, words: str) -> None:
     (gpt2 / file).unlink()
-    for use in (check_model, load_model):
+    for use in (check_model, load_model) if file == "model.safetensors" else (check_model, load_model, load_tokenizer):
         with pytest.raises(ModelError, match=f"The model m has {words}"):
             use(found(gpt2))
 
@@ -157,6 +157,7 @@ def test_broken_files_are_refused(gpt2: Path) -> None:
         with pytest.raises(ModelError, match=r"config\.json of m gives no causal model"):
             check_model(found(gpt2))
     (gpt2 / "config.json").write_text(config)
+    assert load_tokenizer(found(gpt2))("w7")["input_ids"] == [7]
     (gpt2 / "tokenizer.json").write_text("{")
     with pytest.raises(ModelError, match="tokenizer of m could not be read"):
         check_model(found(gpt2))
