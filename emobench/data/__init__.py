@@ -1,0 +1,1 @@
+"""Data: corpora and their sources, texts with a fingerprint, rows for training, and the oracle language."""
