@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import json
 import types
@@ -69,7 +70,7 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of settings, got {_shown(mapping)}.")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     located = mapping if isinstance(mapping, Located) else None
     for key in mapping:
@@ -87,6 +88,11 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         return cls(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
@@ -198,4 +204,6 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
             values[word.arg] = word.value.id if isinstance(word.value, ast.Name) else ast.literal_eval(word.value)
         return name.strip(), values
     except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"'{text}' could not be read ({error}); expected name(key=value, ...), such as tailr(gamma=0.2).") from None
+        raise ConfigError(
+            f"'{text}' could not be read ({error}); expected name(key=value, ...), such as tailr(gamma=0.2)."
+        ) from None

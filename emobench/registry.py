@@ -62,7 +62,9 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
     name, given = parse_call(text)
     both = given.keys() & (settings or {}).keys()
     if both:
-        raise ConfigError(f"`{min(both)}` is given in --objective '{text}' and in --set objective.{min(both)}; keep one.")
+        raise ConfigError(
+            f"`{min(both)}` is given in --objective '{text}' and in --set objective.{min(both)}; keep one."
+        )
     cls = objective_class(name)
     return LoadedObjective(build(cls, {**given, **(settings or {})}, f"objective {cls.name}"), source_digest(cls))
 
@@ -183,7 +185,9 @@ def _import(load: Callable[[], T], label: str) -> T:
     except Exception as error:  # whatever a stranger's module raises while it is imported
         at = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})"
-        raise PluginError(f"The plugin {label} does not import: {reason}. Mend or uninstall it; others still work.") from error
+        raise PluginError(
+            f"The plugin {label} does not import: {reason}. Mend or uninstall it; others still work."
+        ) from error
 
 
 def _call(module: ModuleType, hook: str, name: str) -> Iterable[Any]:
@@ -212,7 +216,9 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     sys.modules[name] = module
     _import(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
     offered = {
-        n: v for n, v in vars(module).items() if isinstance(v, type) and issubclass(v, Objective) and v.__module__ == name
+        n: v
+        for n, v in vars(module).items()
+        if isinstance(v, type) and issubclass(v, Objective) and v.__module__ == name
     }
     if attribute not in offered:
         raise UnknownNameError("objective class", attribute, offered, where=f"{path}: ")

@@ -35,7 +35,13 @@ def show(
 
 
 def print_board(
-    root: Path, runs: Path, *, suite: str | None = None, model: str | None = None, markdown: bool = False, json: bool = False
+    root: Path,
+    runs: Path,
+    *,
+    suite: str | None = None,
+    model: str | None = None,
+    markdown: bool = False,
+    json: bool = False,
 ) -> None:
     """Print a board; files that are no entries are named on stderr."""
     from emobench.leaderboard import table

@@ -42,7 +42,10 @@ def show_task(
     if json:
         print_json(facts)
         return
-    print_out(f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}", f"protocol {facts['protocol']}")
+    print_out(
+        f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}",
+        f"protocol {facts['protocol']}",
+    )
     for key, value in _flat(facts["rules"]):
         print_out(f"  {key} = {value}")
 
@@ -56,7 +59,10 @@ def list_suites(json: options.Json = False) -> None:
     if json:
         print_json(found)
         return
-    rows = [[s.name, str(s.version), ", ".join(t for r in s.runs for t in r.tasks), s.model or "", s.description] for s in found]
+    rows = [
+        [s.name, str(s.version), ", ".join(t for r in s.runs for t in r.tasks), s.model or "", s.description]
+        for s in found
+    ]
     print_table("Suites", ("name", "version", "tasks", "model", "what"), rows)
 
 

@@ -29,7 +29,10 @@ def list_(json: options.Json = False) -> None:
     if json:
         print_json(rows)
         return
-    cells = [[r["name"], r["version"], ", ".join(f"{p['name']}={p['default']}" for p in r["parameters"]), r["summary"]] for r in rows]
+    cells = [
+        [r["name"], r["version"], ", ".join(f"{p['name']}={p['default']}" for p in r["parameters"]), r["summary"]]
+        for r in rows
+    ]
     print_table("Objectives", ("name", "version", "parameters", "what"), cells)
 
 
@@ -45,7 +48,11 @@ def show(name: Annotated[str, typer.Argument(help="A name, or ./file.py:Class.")
     print_out(f"{facts['name']} (version {facts['version']}): {facts['summary']}", "", facts["equation"], "")
     print_out(f"reads: {', '.join(facts['needs'])}")
     for p in facts["parameters"]:
-        print_out(f"{p['name']}: {p['type']} = {p['default']}" + (f"  [{p['range']}]" if p["range"] else "") + f"  {p['help']}")
+        print_out(
+            f"{p['name']}: {p['type']} = {p['default']}"
+            + (f"  [{p['range']}]" if p["range"] else "")
+            + f"  {p['help']}"
+        )
 
 
 def _facts(cls: Any) -> dict[str, Any]:

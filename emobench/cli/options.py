@@ -9,7 +9,9 @@ import typer
 
 Objectives = Annotated[
     list[str] | None,
-    typer.Option("--objective", help='A name, "name(key=value)", or ./file.py:Class. Repeatable. Default: the suite\'s own.'),
+    typer.Option(
+        "--objective", help='A name, "name(key=value)", or ./file.py:Class. Repeatable. Default: the suite\'s own.'
+    ),
 ]
 Model = Annotated[
     str | None, typer.Option("--model", help="An alias, a local folder, or a hub id. Default: the suite's own.")
@@ -29,7 +31,9 @@ Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are ke
 Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Use what is on disk; never the network.")]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or mps.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")]
+Dtype = Annotated[
+    str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")
+]
 FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Draw the weights from the model's configuration.")]
 RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Execute code that comes with a hub model.")]
 Trackers = Annotated[

@@ -160,7 +160,11 @@ def _show_plan(plan: Plan, json: bool) -> None:
     from emobench.cli.console import print_table
 
     header = ("stage", "what", "amount", "state")
-    print_table(f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}", header, [list(line.values()) for line in lines])
+    print_table(
+        f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
+        header,
+        [list(line.values()) for line in lines],
+    )
 
 
 def _print_board(plan: Plan, runs: Path) -> None:

@@ -43,7 +43,9 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
 
 def generation_rules(task: Task) -> dict[str, Any]:
     rules = _rules(task)
-    return {name: getattr(rules, name) for name in ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")}
+    return {
+        name: getattr(rules, name) for name in ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")
+    }
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
@@ -66,7 +68,14 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     found = Scored()
     found.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))
     found.add(("ppl_oracle",), partial(_oracle_perplexity, language, samples["texts"]))
-    distances = ("forward_cross_entropy", "reverse_cross_entropy", "forward_kl", "reverse_kl", "total_variation", "entropy")
+    distances = (
+        "forward_cross_entropy",
+        "reverse_cross_entropy",
+        "forward_kl",
+        "reverse_kl",
+        "total_variation",
+        "entropy",
+    )
     found.add(distances, partial(_distances, subject, language, test))
     found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"]))
     found.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
@@ -110,7 +119,9 @@ def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations:
     return rouge(generated, references, [str(i) for i in range(len(human))], variants=("rouge1", "rougeL"))  # type: ignore[return-value]
 
 
-def _sample(subject: Subject, title: str, prompts: list[list[int]], kind: str, sampling: Sampling) -> list[Continuation]:
+def _sample(
+    subject: Subject, title: str, prompts: list[list[int]], kind: str, sampling: Sampling
+) -> list[Continuation]:
     with subject.work(title, "texts") as progress:
         found = sample_continuations(
             subject.model,

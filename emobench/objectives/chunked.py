@@ -39,12 +39,7 @@ class ChunkedLoss(torch.autograd.Function):
         weight_VD = weight_VD.to(job.dtype)
         bias_V = None if bias_V is None else bias_V.to(job.dtype)
         for chunk in job.targets.chunks:
-            positions_C = job.targets.order_M[chunk.start : chunk.stop]
-            hidden_CD = hidden_ND[positions_C].to(job.dtype)
-            logits_CV = make_logits(hidden_CD, weight_VD, bias_V, job.logit_map)
-            differentiate_chunk(job, chunk, logits_CV)
-            if grads is not None:
-                grads.add(logits_CV, hidden_CD, weight_VD, positions_C)
+            _run_chunk(job, chunk, hidden_ND, weight_VD, bias_V, grads)
         ctx.grads = grads
         return torch.cat(job.losses).sum(dtype=torch.float64).to(accumulator)
 
@@ -103,7 +98,19 @@ def _scaled(grad: Tensor | None, dtype: torch.dtype | None, scale: Tensor) -> Te
     return (grad.to(scale.dtype) * scale).to(dtype)
 
 
-def differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor) -> None:
+def _run_chunk(
+    job: Job, chunk: Chunk, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, grads: _Gradients | None
+) -> None:
+    # A function of its own, so that a chunk's logits are gone before the next chunk's are made.
+    positions_C = job.targets.order_M[chunk.start : chunk.stop]
+    hidden_CD = hidden_ND[positions_C].to(job.dtype)
+    logits_CV = make_logits(hidden_CD, weight_VD, bias_V, job.logit_map)
+    _differentiate_chunk(job, chunk, logits_CV)
+    if grads is not None:
+        grads.add(logits_CV, hidden_CD, weight_VD, positions_C)
+
+
+def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor) -> None:
     """Note a chunk's losses, and overwrite its logits by d loss / d raw logits where gradients are wanted."""
     ids_C = job.targets.ids_M[chunk.start : chunk.stop]
     objective = job.objective

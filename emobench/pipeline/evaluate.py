@@ -17,7 +17,7 @@ from emobench.pipeline.base_model import BaseModel
 from emobench.pipeline.plan import PlannedTask
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.stages import Stages
-from emobench.pipeline.train import quiet_libraries
+from emobench.pipeline.quiet import quiet_libraries
 from emobench.tasks.scores import Score
 
 SCORES, EXAMPLES = "scores.json", "examples.jsonl"
@@ -47,7 +47,9 @@ class Evaluation:
 class Evaluator:
     """Makes generate and score stages. The base model is loaded once, where a featurizer asks for it."""
 
-    def __init__(self, stages: Stages, reporter: Reporter, base: BaseModel, base_folder: Callable[[], Path | None]) -> None:
+    def __init__(
+        self, stages: Stages, reporter: Reporter, base: BaseModel, base_folder: Callable[[], Path | None]
+    ) -> None:
         self._stages = stages
         self._reporter = reporter
         self._base = base

@@ -56,7 +56,9 @@ class PlannedTask:
     @property
     def scores(self) -> Stage:
         rules = {"protocol": self.task.protocol_id, "rules": to_plain(self.task.protocol)}
-        return Stage("score", {**self._common, **rules, "generation": self.generation.key, "mauve": version("mauve-text")})
+        return Stage(
+            "score", {**self._common, **rules, "generation": self.generation.key, "mauve": version("mauve-text")}
+        )
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -116,7 +118,9 @@ def make_plan(request: Request) -> Plan:
     suite = _suite(request)
     wanted = request.objectives or suite.objectives
     if not wanted:
-        raise ConfigError(f"The suite {suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`.")
+        raise ConfigError(
+            f"The suite {suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
+        )
     if request.section("objective") and len(wanted) != 1:
         raise ConfigError(
             "--set objective.* needs exactly one --objective; with several, give parameters inline: "
@@ -142,7 +146,12 @@ def make_plan(request: Request) -> Plan:
 
 
 def training_facts(
-    request: Request, model: Mapping[str, Any], objective: LoadedObjective, recipe: Recipe, seed: int, texts: Mapping[str, Texts]
+    request: Request,
+    model: Mapping[str, Any],
+    objective: LoadedObjective,
+    recipe: Recipe,
+    seed: int,
+    texts: Mapping[str, Texts],
 ) -> dict[str, Any]:
     """Return all that determines a training's weights."""
     return {
@@ -205,7 +214,9 @@ def _row(
                 facts = training_facts(request, model.facts, objective, recipe, seed, texts)
                 training = PlannedTraining(model, objective, recipe, seed, texts, facts)
                 subject = {"training": training.stage.key, "pretrained": model.facts}
-            parts.append((training, tuple(PlannedTask(task, splits.get(task.corpus, "test"), subject) for task in group)))
+            parts.append(
+                (training, tuple(PlannedTask(task, splits.get(task.corpus, "test"), subject) for task in group))
+            )
         runs.append(PlannedRun(seed, tuple(parts)))
     return PlannedRow(objective, tuple(runs))
 
@@ -229,9 +240,7 @@ def _tasks(request: Request, suite: Suite) -> list[list[Task]]:
     for name in wanted or ():
         if name not in known:
             raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
-    return [
-        [_task(request, name) for name in run.tasks if wanted is None or name in wanted] for run in suite.runs
-    ]
+    return [[_task(request, name) for name in run.tasks if wanted is None or name in wanted] for run in suite.runs]
 
 
 def _task(request: Request, name: str) -> Task:

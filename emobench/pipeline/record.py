@@ -52,7 +52,9 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
     return {
         "kind": "measured",
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
-        "protocols": {planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks},
+        "protocols": {
+            planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks
+        },
         "model": plan.model.entry_fields(),
         "objective": _objective(row),
         "recipe": _recipe(plan, row),
@@ -176,7 +178,9 @@ def _commit() -> str | None:
         return None
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no")

@@ -59,7 +59,9 @@ class Request:
         """Return the nested settings under a first word."""
         found = self.settings.get(name, {})
         if not isinstance(found, Mapping):
-            raise ConfigError(f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_EXAMPLES[name]}.")
+            raise ConfigError(
+                f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_EXAMPLES[name]}."
+            )
         return found
 
     def word(self, name: str) -> str | None:

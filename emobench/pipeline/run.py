@@ -75,5 +75,3 @@ class _Worker:
 
     def _made_folder(self) -> Path | None:
         return self.trainer.made_folder(self.plan.request) if self.plan.model.made else None
-
-

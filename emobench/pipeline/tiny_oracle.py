@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emobench.models.catalog import ModelSource
+from emobench.pipeline.quiet import quiet_libraries
 from emobench.pipeline.request import Request
 
 if TYPE_CHECKING:
@@ -31,13 +32,15 @@ def write_untrained(folder: Path) -> None:
         n_embd=WIDTH,
         n_layer=LAYERS,
         n_head=HEADS,
+        activation_function="gelu_pytorch_tanh",  # GPT-2's own, in one kernel
         resid_pdrop=0,
         embd_pdrop=0,
         attn_pdrop=0,
         bos_token_id=tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )
-    GPT2LMHeadModel(config).save_pretrained(folder)
+    with quiet_libraries():
+        GPT2LMHeadModel(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.pipeline.plan import PlannedTraining
 from emobench.pipeline.reporter import Reporter
+from emobench.pipeline.quiet import quiet_libraries
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
 
@@ -59,13 +57,21 @@ class Trainer:
         from emobench.data.packing import pack_blocks, pack_rows
 
         recipe, texts, model = planned.recipe, planned.texts[split], planned.model
-        key = (texts.fingerprint, recipe.packing, recipe.max_length, recipe.ends, recipe.mask_until, recipe.max_tokens, model.name)
+        key = (
+            texts.fingerprint,
+            recipe.packing,
+            recipe.max_length,
+            recipe.ends,
+            recipe.mask_until,
+            recipe.max_tokens,
+            model.name,
+        )
         if key not in self._packed:
             common: dict[str, Any] = {"length": recipe.max_length, "context": model.context}
             with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
                 common["progress"] = progress
                 if recipe.packing == "blocks":
-                    packed = pack_blocks(texts.texts, model.tokenizer, **common)
+                    packed = pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
                 else:
                     common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
                     packed = pack_rows(texts.texts, model.tokenizer, **common)
@@ -120,19 +126,3 @@ def head_of(name: str, request: Request) -> Tensor:
 def _pad_id(tokenizer: Any) -> int:
     # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
     return next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
-
-
-@contextmanager
-def quiet_libraries() -> Iterator[None]:
-    """Keep the progress bars and warnings of transformers and datasets off the terminal: ours replace them."""
-    from transformers.utils import logging as transformers_logging
-
-    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity(logging.ERROR)
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()

@@ -185,7 +185,9 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
     merged = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     for key, change in changes.items():
         if key not in known:
-            raise UnknownNameError("setting", f"{where.removeprefix('--set ')}.{key}", _dotted(value, where), where="--set: ")
+            raise UnknownNameError(
+                "setting", f"{where.removeprefix('--set ')}.{key}", _dotted(value, where), where="--set: "
+            )
         current = merged[key]
         nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
         merged[key] = override(current, change, f"{where}.{key}") if nested else change

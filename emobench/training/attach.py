@@ -81,7 +81,9 @@ class AttachedObjective:
         hidden_ND = hidden_BTD.flatten(0, 1)
         if linear.training:
             result = self._loss(linear, hidden_ND, call)
-            self.window.append({"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts})
+            self.window.append(
+                {"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts}
+            )
             return result.total / _divisor(call.denominator, result.count)
         head = Head(linear, self.head.logit_map)
         mle_N = -token_statistics(hidden_ND, head, call.labels_BT.flatten()).log_prob
@@ -121,7 +123,9 @@ class _HeadCall:
     denominator: Tensor | None
 
 
-def attach(model: Any, objective: Objective, head: Head, *, engine: str = "chunked", evaluate_loss: bool = False) -> AttachedObjective:
+def attach(
+    model: Any, objective: Objective, head: Head, *, engine: str = "chunked", evaluate_loss: bool = False
+) -> AttachedObjective:
     """Attach an objective to a bare Hugging Face causal LM, whose head `probe_head` has found."""
     attached = AttachedObjective(objective, head, engine, evaluate_loss)
 

@@ -45,7 +45,7 @@ class Recipe:
     packing: Literal["blocks", "rows"] = "blocks"
     """blocks: texts concatenated and cut into blocks of max_length; rows: one text per row."""
     ends: bool = False
-    """rows: put the end-of-text token before and after each text."""
+    """blocks: end each text with the end-of-text token; rows: put one before and one after each text."""
     mask_until: str = ""
     """rows: no loss on the text up to and including this marker, such as "### Response:"; empty masks nothing."""
     max_tokens: int | None = None
@@ -71,8 +71,8 @@ class Recipe:
             raise ConfigError(f"`max_length` is {self.max_length}; expected at least 2, a token and its target.")
         if self.max_tokens is not None and self.max_tokens < self.max_length:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
-        if self.packing == "blocks" and (self.ends or self.mask_until):
-            raise ConfigError("`ends` and `mask_until` belong to packing=rows; set packing to rows, or drop them.")
+        if self.packing == "blocks" and self.mask_until:
+            raise ConfigError("`mask_until` belongs to packing=rows; set packing to rows, or drop it.")
 
     @property
     def adapters(self) -> Lora | None:

@@ -1,8 +1,8 @@
 """One training: a model, an objective, a recipe and a seed in; a plain Hugging Face folder out.
 
-    FOLDER/model/          what AutoModelForCausalLM.from_pretrained loads, with its tokenizer
-    FOLDER/log.jsonl       each step: loss, its parts, gradient norm, learning rate, tokens per second; each validation
-    FOLDER/training.json   what was chosen, and what it cost
+FOLDER/model/          what AutoModelForCausalLM.from_pretrained loads, with its tokenizer
+FOLDER/log.jsonl       each step: loss, its parts, gradient norm, learning rate, tokens per second; each validation
+FOLDER/training.json   what was chosen, and what it cost
 """
 
 from __future__ import annotations
@@ -82,9 +82,7 @@ def train(job: Training) -> TrainingSummary:
     job.objective.setup(TrainingContext(head, steps, job.pretrained, job.load_head))
     if checkpoint is not None:
         restore_objective(checkpoint, job.objective)
-    attached = attach(
-        job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective"
-    )
+    attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
     log = StepLog(job.folder / "log.jsonl", int(checkpoint.name.split("-")[1]) if checkpoint else 0)
@@ -182,7 +180,9 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
     try:
         wrapped = get_peft_model(model, config)
     except ValueError as error:
-        raise ModelError(f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets.") from None
+        raise ModelError(
+            f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets."
+        ) from None
     # An adapter on the head would be dropped in silence: the engine reads the head's own weight.
     if isinstance(wrapped.get_base_model().get_output_embeddings(), BaseTunerLayer):
         raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")

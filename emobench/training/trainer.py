@@ -26,7 +26,9 @@ ROWS = "row"
 class ObjectiveTrainer(Trainer):
     """Trains a model with an attached objective. The divisor is the objective's, over all devices and micro-batches."""
 
-    def __init__(self, *args: Any, attached: AttachedObjective, on_step: Callable[[dict[str, float]], None], **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, attached: AttachedObjective, on_step: Callable[[dict[str, float]], None], **kwargs: Any
+    ) -> None:
         self.attached = attached
         self._on_step = on_step
         self._rows: list[list[int]] = []
@@ -65,7 +67,9 @@ class ObjectiveTrainer(Trainer):
         for micro, values in enumerate(found):
             bad = [n for n, v in zip(names, values, strict=True) if not math.isfinite(v)]
             if bad:
-                raise NonFiniteLossError(self._not_finite(bad, dict(zip(names, values, strict=True)), rows[micro : micro + 1]))
+                raise NonFiniteLossError(
+                    self._not_finite(bad, dict(zip(names, values, strict=True)), rows[micro : micro + 1])
+                )
         total_P = sums_MP.sum(0)
         if self.args.world_size > 1:
             total_P = self.accelerator.reduce(total_P, "sum")

@@ -42,7 +42,18 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
 
 def generation_rules(task: Task) -> dict[str, Any]:
     rules = _rules(task)
-    names = ("unit", "prefix", "continuation", "margin", "min_characters", "without", "joiner", "bos", "sampling", "limit")
+    names = (
+        "unit",
+        "prefix",
+        "continuation",
+        "margin",
+        "min_characters",
+        "without",
+        "joiner",
+        "bos",
+        "sampling",
+        "limit",
+    )
     return {name: getattr(rules, name) for name in names}
 
 
@@ -67,7 +78,10 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     samples = read_samples(folder / SAMPLES)
     found = Scored()
     found.add(("ppl_test", "entropy"), partial(_test_text, subject, rules, texts))
-    found.add(("mauve", "mauve_star"), partial(mauve_of_samples, subject, rules.featurizer, rules.kmeans_seeds, samples, rules.joiner))
+    found.add(
+        ("mauve", "mauve_star"),
+        partial(mauve_of_samples, subject, rules.featurizer, rules.kmeans_seeds, samples, rules.joiner),
+    )
     found.add(("rouge1", "rouge2", "rougeL"), partial(rouge_of_samples, samples, rules.joiner))
     return found
 
