@@ -65,7 +65,8 @@ class Job:
     def note(self, loss_C: Tensor, s: TokenStatistics) -> None:
         """Keep the losses and parts of a chunk. Raises PluginError unless each is one number per token."""
         self._check("loss", loss_C, len(s))
-        self.losses.append(loss_C.detach())
+        # A copy: the loss may be a view of logits, which are overwritten.
+        self.losses.append(loss_C.detach().clone())
         self.log_probs.append(s.log_prob.detach())
         parts = self.objective.parts(s.detach()) if isinstance(self.objective, StatisticsObjective) else {}
         for name, value_C in {"mle": -s.log_prob, **parts}.items():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from emobench.models.head import LogitMap
+from emobench.objectives.targets import Targets
 
 _SLICE = 4096  # rows of the head
 
@@ -26,9 +27,18 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def make_logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, logit_map: LogitMap) -> Tensor:
-    """Return the logits of a chunk, (C, V), in the accumulator's dtype; all three inputs share one dtype."""
-    logits_CV = _wide_product(hidden_CD, weight_VD)
+def logits_buffer(targets: Targets, weight_VD: Tensor) -> Tensor:
+    """Return uninitialised memory for the logits of any chunk, in the accumulator's dtype."""
+    longest = max(chunk.stop - chunk.start for chunk in targets.chunks)
+    return weight_VD.new_empty(longest, len(weight_VD), dtype=accumulator_dtype(weight_VD.dtype))
+
+
+def make_logits(
+    hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, logit_map: LogitMap, *, out: Tensor
+) -> Tensor:
+    """Return the logits of a chunk, (C, V), written to the first C rows of `out`; the inputs share one dtype."""
+    logits_CV = out[: len(hidden_CD)]
+    _multiply_wide(hidden_CD, weight_VD, logits_CV)
     if bias_V is not None:
         logits_CV.add_(bias_V)
     if logit_map.scale != 1.0:
@@ -38,19 +48,17 @@ def make_logits(hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, log
     return logits_CV
 
 
-def _wide_product(hidden_CD: Tensor, weight_VD: Tensor) -> Tensor:
-    """Return hidden @ weight.T in the accumulator's dtype: a logit of 20 rounded to bfloat16 moves q by 3 %."""
-    wide = accumulator_dtype(hidden_CD.dtype)
-    if hidden_CD.dtype == wide:
-        return hidden_CD @ weight_VD.T
-    if hidden_CD.is_cuda:
-        return torch.mm(hidden_CD, weight_VD.T, out_dtype=wide)
-    # Only CUDA multiplies half precision into float32; elsewhere a slice of the head at a time is made wide.
-    logits_CV = hidden_CD.new_empty(len(hidden_CD), len(weight_VD), dtype=wide)
-    hidden_CD = hidden_CD.to(wide)
-    for out_CS, weight_SD in zip(logits_CV.split(_SLICE, dim=1), weight_VD.split(_SLICE), strict=True):
-        torch.mm(hidden_CD, weight_SD.to(wide).T, out=out_CS)
-    return logits_CV
+def _multiply_wide(hidden_CD: Tensor, weight_VD: Tensor, out_CV: Tensor) -> None:
+    """Write hidden @ weight.T in the dtype of `out_CV`: a logit of 20 rounded to bfloat16 would move q by 3 %."""
+    if hidden_CD.dtype == out_CV.dtype:
+        torch.mm(hidden_CD, weight_VD.T, out=out_CV)
+    elif hidden_CD.is_cuda:
+        torch.mm(hidden_CD, weight_VD.T, out_dtype=out_CV.dtype, out=out_CV)
+    else:
+        # Only CUDA multiplies half precision into float32; elsewhere a slice of the head at a time is made wide.
+        hidden_CD = hidden_CD.to(out_CV.dtype)
+        for out_CS, weight_SD in zip(out_CV.split(_SLICE, dim=1), weight_VD.split(_SLICE), strict=True):
+            torch.mm(hidden_CD, weight_SD.to(out_CV.dtype).T, out=out_CS)
 
 
 def map_slope(logit_map: LogitMap, logits_RV: Tensor) -> Tensor | float | None:

@@ -369,3 +369,23 @@ def test_upstream_scale_reaches_every_gradient(impl: str, rows: int | None) -> N
         assert leaf.grad is not None
         assert wanted is not None
         assert error(leaf.grad, wanted * (65536 / 27)) <= 1e-5
+
+
+class OneLogit(emobench.LogitsObjective):
+    """Returns a view of the logits, which the engine overwrites."""
+
+    def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Any) -> Tensor:
+        return logits_NV[:, 3]
+
+
+@engines
+def test_a_loss_may_be_a_view_of_the_logits(impl: str, rows: int | None) -> None:
+    inputs = make_inputs()
+    expected_N = (inputs.hidden_ND @ inputs.head_VD[3]) * (inputs.labels_N != -100)
+    head_VD = inputs.head_VD.clone().requires_grad_()
+    chunk_bytes = None if rows is None else 4 * V * rows
+    result = objective_loss(
+        OneLogit(), inputs.hidden_ND, head_VD, None, inputs.labels_N, impl=impl, chunk_bytes=chunk_bytes
+    )
+    assert error(result.losses_N, expected_N) <= 1e-6
+    assert error(result.total.detach(), expected_N.double().sum()) <= 1e-5
