@@ -34,10 +34,15 @@ from emobench.objectives.targets import IGNORED
 class SetupContext(Protocol):
     """What `Objective.setup` may ask for."""
 
-    total_steps: int
-    """Optimizer steps of the whole training, for schedules."""
-    vocabulary: int
-    """Rows of the model's head."""
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole training, for schedules."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the model's head."""
+        ...
 
     def head_weight(self) -> Tensor:
         """Return the pre-trained LM head, (V, D), detached. From scratch there is none: raises UserError."""

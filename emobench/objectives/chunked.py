@@ -20,7 +20,7 @@ from torch import Tensor
 from emobench.errors import PluginError
 from emobench.objectives.base import LogitsObjective
 from emobench.objectives.job import Job
-from emobench.objectives.logits import accumulator_dtype, logits_buffer, make_logits, map_slope
+from emobench.objectives.logits import accumulator_dtype, chunk_buffer, make_logits, map_slope
 from emobench.objectives.rows import differentiate_rows, reduce_rows
 from emobench.objectives.statistics import TokenStatistics
 from emobench.objectives.targets import Chunk
@@ -39,12 +39,12 @@ class ChunkedLoss(torch.autograd.Function):
         weight_VD = weight_VD.to(job.dtype)
         bias_V = None if bias_V is None else bias_V.to(job.dtype)
         # One buffer for all chunks: fresh pages for each would cost a CPU some 5 % of the time.
-        buffer_CV = logits_buffer(job.targets, weight_VD)
+        buffer_CV = chunk_buffer(job.targets, weight_VD, with_cost=job.cost is not None)
         for chunk in job.targets.chunks:
             positions_C = job.targets.order_M[chunk.start : chunk.stop]
             hidden_CD = hidden_ND[positions_C].to(job.dtype)
             logits_CV = make_logits(hidden_CD, weight_VD, bias_V, job.logit_map, out=buffer_CV)
-            _differentiate_chunk(job, chunk, logits_CV)
+            _differentiate_chunk(job, chunk, logits_CV, cost_rows(buffer_CV, chunk))
             if grads is not None:
                 grads.add(logits_CV, hidden_CD, weight_VD, positions_C)
         ctx.grads = grads
@@ -105,14 +105,14 @@ def _scaled(grad: Tensor | None, dtype: torch.dtype | None, scale: Tensor) -> Te
     return (grad.to(scale.dtype) * scale).to(dtype)
 
 
-def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor) -> None:
+def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, out_UV: Tensor) -> None:
     """Note a chunk's losses, and overwrite its logits by d loss / d raw logits where gradients are wanted."""
     ids_C = job.targets.ids_M[chunk.start : chunk.stop]
     objective = job.objective
     if isinstance(objective, LogitsObjective):
         _differentiate_logits(job, objective, chunk, logits_CV, ids_C)
         return
-    cost_UV = None if job.cost is None else job.cost.costs(chunk.distinct_U)
+    cost_UV = None if job.cost is None else job.cost.costs(chunk.distinct_U, out=out_UV)
     values = reduce_chunk(logits_CV, ids_C, chunk, cost_UV, objective.statistic_names)
     leaves = {name: values[name].requires_grad_(job.with_grad) for name in objective.statistic_names}
     s = TokenStatistics(leaves, ids_C, job.side(chunk))
@@ -157,6 +157,12 @@ def _slopes(loss_C: Tensor, leaves: dict[str, Tensor], name: str) -> dict[str, T
         )
     found = torch.autograd.grad(loss_C, list(leaves.values()), torch.ones_like(loss_C), allow_unused=True)
     return {n: g for n, g in zip(leaves, found, strict=True) if g is not None}
+
+
+def cost_rows(buffer_CV: Tensor, chunk: Chunk) -> Tensor:
+    """Return the rows of a chunk's buffer that lie behind its logits, (U, V)."""
+    tokens = chunk.stop - chunk.start
+    return buffer_CV[tokens : tokens + len(chunk.distinct_U)]
 
 
 def reduce_chunk(

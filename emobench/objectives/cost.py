@@ -31,10 +31,16 @@ class CostEmbedding:
     def __len__(self) -> int:
         return len(self.rows_VE)
 
-    def costs(self, tokens_U: Tensor) -> Tensor:
-        """Return 1 - cos between each of `tokens_U` and every token, (U, V), at least 0, each self-cost exactly 0."""
+    def costs(self, tokens_U: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Return 1 - cos between each of `tokens_U` and every token, (U, V), at least 0, each self-cost exactly 0.
+
+        They are written to `out` where it is given, (U, V).
+        """
         rows_UE = self.rows_VE[tokens_U]
-        cosine_UV = (rows_UE @ self.rows_VE.T).to(self.inverse_norm_V.dtype)
+        if out is not None and out.dtype == self.rows_VE.dtype:
+            cosine_UV = torch.mm(rows_UE, self.rows_VE.T, out=out)
+        else:
+            cosine_UV = (rows_UE @ self.rows_VE.T).to(self.inverse_norm_V.dtype)
         cosine_UV *= self.inverse_norm_V[tokens_U, None]
         cosine_UV *= self.inverse_norm_V
         cost_UV = cosine_UV.neg_().add_(1).clamp_(min=0)

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from emobench.errors import PluginError, UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
-from emobench.objectives.chunked import ChunkedLoss, reduce_chunk
+from emobench.objectives.chunked import ChunkedLoss, cost_rows, reduce_chunk
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.job import Job, LossResult
-from emobench.objectives.logits import accumulator_dtype, compute_dtype, logits_buffer, make_logits
+from emobench.objectives.logits import accumulator_dtype, chunk_buffer, compute_dtype, make_logits
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
 from emobench.objectives.targets import Targets, prepare_targets
 
@@ -104,12 +104,12 @@ def token_statistics(
     weight_VD = weight_VD.to(dtype)
     bias_V = None if bias_V is None else bias_V.to(dtype)
     found = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
-    buffer_CV = logits_buffer(targets, weight_VD)
+    buffer_CV = chunk_buffer(targets, weight_VD, with_cost=cost is not None)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]
             logits_CV = make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, out=buffer_CV)
-            cost_UV = None if cost is None else cost.costs(part.distinct_U)
+            cost_UV = None if cost is None else cost.costs(part.distinct_U, out=cost_rows(buffer_CV, part))
             values = reduce_chunk(logits_CV, targets.ids_M[part.start : part.stop], part, cost_UV, names)
             for name in names:
                 found[name][positions_C] = values[name]

@@ -27,10 +27,10 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def logits_buffer(targets: Targets, weight_VD: Tensor) -> Tensor:
-    """Return uninitialised memory for the logits of any chunk, in the accumulator's dtype."""
-    longest = max(chunk.stop - chunk.start for chunk in targets.chunks)
-    return weight_VD.new_empty(longest, len(weight_VD), dtype=accumulator_dtype(weight_VD.dtype))
+def chunk_buffer(targets: Targets, weight_VD: Tensor, *, with_cost: bool) -> Tensor:
+    """Return uninitialised memory for the logits of any chunk, and behind them its cost rows; accumulator's dtype."""
+    rows = max(chunk.stop - chunk.start + with_cost * len(chunk.distinct_U) for chunk in targets.chunks)
+    return weight_VD.new_empty(rows, len(weight_VD), dtype=accumulator_dtype(weight_VD.dtype))
 
 
 def make_logits(
