@@ -27,4 +27,4 @@ def emobench_objectives() -> list[type[Objective]]:  # type: ignore[empty-body]
 
 @hookspec
 def emobench_tasks() -> Path:  # type: ignore[empty-body]
-    """Return a folder with `tasks/*.yaml`, `suites/*.yaml` and `recipes/*.yaml`; a file is read when its name is asked for."""
+    """Return a folder with `tasks/*.yaml`, `suites/*.yaml` and `recipes/*.yaml`; each is read when it is asked for."""

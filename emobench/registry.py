@@ -211,7 +211,8 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     # The digest in the name keeps two files of one name apart, and an edited one from its old self.
     name = f"emobench_file_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     _import(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
@@ -223,6 +224,6 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     if attribute not in offered:
         raise UnknownNameError("objective class", attribute, offered, where=f"{path}: ")
     if inspect.isabstract(offered[attribute]):
-        missing = ", ".join(sorted(offered[attribute].__abstractmethods__))
+        missing = ", ".join(sorted(getattr(offered[attribute], "__abstractmethods__", ())))
         raise PluginError(f"{path}:{attribute} does not define {missing}; write `def {missing}(self, s)`.")
     return offered[attribute]

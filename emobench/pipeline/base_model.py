@@ -59,8 +59,8 @@ class BaseModel:
         """Raise ConfigError if the recipe's length does not fit the model."""
         if self.context is not None and recipe.max_length > self.context:
             raise ConfigError(
-                f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most {self.context}; "
-                f"add --set recipe.max_length={self.context}, or take a model with a longer context."
+                f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most "
+                f"{self.context}; add --set recipe.max_length={self.context}, or take a model with a longer context."
             )
 
     def check_encoder(self, name: str) -> None:

@@ -15,9 +15,9 @@ from emobench.evaluation.kinds import Subject, evaluator
 from emobench.leaderboard.examples import write_examples
 from emobench.pipeline.base_model import BaseModel
 from emobench.pipeline.plan import PlannedTask
+from emobench.pipeline.quiet import quiet_libraries
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.stages import Stages
-from emobench.pipeline.quiet import quiet_libraries
 from emobench.tasks.scores import Score
 
 SCORES, EXAMPLES = "scores.json", "examples.jsonl"

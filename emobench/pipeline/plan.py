@@ -119,7 +119,7 @@ def make_plan(request: Request) -> Plan:
     wanted = request.objectives or suite.objectives
     if not wanted:
         raise ConfigError(
-            f"The suite {suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
+            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
         )
     if request.section("objective") and len(wanted) != 1:
         raise ConfigError(

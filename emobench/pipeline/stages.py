@@ -72,7 +72,7 @@ class Stages:
             work(part)
             (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
             _sync(part)
-            os.replace(part, final)
+            part.replace(final)
         return final
 
 

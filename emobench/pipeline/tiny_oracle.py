@@ -25,6 +25,7 @@ def write_untrained(folder: Path) -> None:
     from emobench.data.oracle import oracle_tokenizer
 
     tokenizer = oracle_tokenizer()
+    eos_id = len(tokenizer) - 1
     set_seed(SEED)
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -36,8 +37,8 @@ def write_untrained(folder: Path) -> None:
         resid_pdrop=0,
         embd_pdrop=0,
         attn_pdrop=0,
-        bos_token_id=tokenizer.eos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=eos_id,
+        eos_token_id=eos_id,
     )
     with quiet_libraries():
         GPT2LMHeadModel(config).save_pretrained(folder)

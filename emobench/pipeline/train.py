@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.pipeline.plan import PlannedTraining
-from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.quiet import quiet_libraries
+from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
 

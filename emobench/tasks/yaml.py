@@ -14,7 +14,7 @@ from emobench.errors import ConfigError
 def read_yaml(path: Path) -> Located:
     """Read a mapping; duplicate keys, other documents and syntax errors are a ConfigError with file and line."""
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _loader(str(path)))  # noqa: S506 (a SafeLoader)
+        data = yaml.load(path.read_text(encoding="utf-8"), _loader(str(path)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}.") from None

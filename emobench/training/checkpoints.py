@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -32,7 +31,7 @@ def seal_checkpoint(folder: Path, objective: Objective) -> None:
     digests = {str(p.relative_to(folder)): _sha256(p) for p in sorted(folder.rglob("*")) if p.is_file()}
     part = folder / f"{DIGESTS}.part"
     part.write_text(json.dumps(digests, indent=1))
-    os.replace(part, folder / DIGESTS)
+    part.replace(folder / DIGESTS)
 
 
 def last_checkpoint(folder: Path) -> Path | None:

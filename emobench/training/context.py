@@ -45,8 +45,8 @@ class TrainingContext:
             weight = self.load_head(source)
             if len(weight) != self.vocabulary:
                 raise ConfigError(
-                    f"cost={source}: its head has {len(weight)} rows; expected {self.vocabulary}, the vocabulary of the "
-                    "model that is trained. Take a model with the same tokenizer."
+                    f"cost={source}: its head has {len(weight)} rows; expected {self.vocabulary}, the vocabulary of "
+                    "the model that is trained. Take a model with the same tokenizer."
                 )
         device = self.head.linear.weight.device
         # Half precision on a GPU: rows are at most 1, where float16 is eight times finer than bfloat16.

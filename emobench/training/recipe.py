@@ -54,7 +54,7 @@ class Recipe:
     """What the forward pass computes in; half precisions keep the master weights as they were loaded."""
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
-    """Which checkpoint is kept: of lowest validation MLE, of lowest own loss (the official code's rule), or the last."""
+    """The checkpoint that is kept: of lowest validation MLE, of lowest own loss (the official code), or the last."""
     engine: Literal["chunked", "reference"] = "chunked"
 
     def __post_init__(self) -> None:

@@ -184,7 +184,8 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
             f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets."
         ) from None
     # An adapter on the head would be dropped in silence: the engine reads the head's own weight.
-    if isinstance(wrapped.get_base_model().get_output_embeddings(), BaseTunerLayer):
+    base: Any = wrapped.get_base_model()
+    if isinstance(base.get_output_embeddings(), BaseTunerLayer):
         raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")
     return wrapped
 

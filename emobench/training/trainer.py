@@ -107,11 +107,11 @@ class ObjectiveTrainer(Trainer):
 
     def _not_finite(self, bad: list[str], values: dict[str, float], rows: list[list[int]]) -> str:
         parts = ", ".join(f"{n} = {v / max(values['tokens'], 1):g}" for n, v in values.items() if n != "tokens")
+        what, how = ("loss" if "loss" in bad else bad[0]), ("NaN" if math.isnan(values[bad[0]]) else "infinite")
         named = f" of training rows {rows[0]}" if rows else ""
         return (
-            f"The {'loss' if 'loss' in bad else bad[0]} became {'NaN' if math.isnan(values[bad[0]]) else 'infinite'} at step "
-            f"{self.state.global_step + 1}, in the micro-batch{named} (means over its tokens: {parts}). "
-            f"The weights of the steps before are kept: see {self.args.output_dir}. "
+            f"The {what} became {how} at step {self.state.global_step + 1}, in the micro-batch{named} "
+            f"(means over its tokens: {parts}). The last good checkpoint is kept in {self.args.output_dir}. "
             "Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
         )
 
