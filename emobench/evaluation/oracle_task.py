@@ -35,7 +35,7 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
             f"Task {task.name} compares the model with the oracle language, symbol by symbol; {model.name} has other "
             "symbols. Use --model tiny-oracle, or another suite: see `emobench suites list`."
         )
-    longest = max(rules.length, rules.prefix + rules.continuation + 1)
+    longest = 1 + max(rules.length, rules.prefix + rules.continuation)  # and the start symbol
     if model.context is not None and longest > model.context:
         raise ConfigError(f"Task {task.name} needs {longest} symbols, but {model.name} reads at most {model.context}.")
     model.check_encoder(rules.featurizer.model)
@@ -93,7 +93,7 @@ def _oracle_perplexity(language: HiddenMarkovLanguage, texts: list[Any]) -> dict
 
 def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> dict[str, Score]:
     chosen = list(texts.texts)[: _count(rules, len(texts.texts))]
-    rows = pack_rows(chosen, subject.tokenizer, length=rules.length, bos=True, eos=True)
+    rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, bos=True, eos=True)
     sums = evaluate_tokens(subject.model, probe_head(subject.model), rows)  # type: ignore[arg-type]
     return {"ppl_test": perplexity(sums, [str(i) for i in range(len(rows))])}
 

@@ -60,11 +60,13 @@ class GenerationProtocol:
     kmeans_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     max_length: int = 256
     """Block length of the test text for PPL_test."""
+    test_blocks: int | None = None
+    """Blocks of the test text that PPL_test reads at most; None reads all."""
     limit: int | None = None
     """Prompts at most; None takes all that are long enough."""
 
     def __post_init__(self) -> None:
-        _positive(self, "prefix", "continuation", "max_length", "limit")
+        _positive(self, "prefix", "continuation", "max_length", "limit", "test_blocks")
         _positive(self.sampling, "samples")
         if not self.kmeans_seeds:
             raise ConfigError("`kmeans_seeds` is empty; give at least one seed.")
@@ -77,7 +79,7 @@ class OracleProtocol:
     domain: Literal["source", "target"] = "target"
     texts: int = 1000
     """Texts sampled from the model, and texts of P that they are compared with."""
-    length: int = 64
+    length: int = 63
     """Words and end-of-text that a sample may have, and that are read of each test text."""
     prefix: int = 8
     """Words of the prefix of the continuations that ROUGE compares."""

@@ -127,6 +127,8 @@ def features_of(subject: Subject, featurizer: Featurizer, texts: list[str], *, k
 
 def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:
     rows = pack_blocks(texts.texts, subject.tokenizer, length=rules.max_length)
+    if rules.test_blocks is not None:
+        rows = rows.first(rules.test_blocks * rules.max_length)
     with subject.work("perplexity of the test text", "blocks") as progress:
         sums = evaluate_tokens(subject.model, probe_head(subject.model), rows, {"entropy"}, progress=progress)  # type: ignore[arg-type]
     ids = [str(i) for i in range(len(rows))]
