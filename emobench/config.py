@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -134,13 +135,14 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if hint is float and isinstance(value, str):
+    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:  # YAML reads 5e-5 as text
-            return float(value)
-        except ValueError:
-            pass
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan if isinstance(value, int) else None
+        if number is not None and not math.isfinite(number):
+            raise ConfigError(f"{where} is {_shown(value)}; expected a finite number.")
+        value = value if number is None else number
     if hint is Path and isinstance(value, str):
         return Path(value)
     if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
@@ -178,7 +180,7 @@ def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {text}: `{path}` is set twice; keep one.")
         try:
             node[keys[-1]] = yaml.safe_load(raw)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):  # ValueError: a date or number that is none, such as 2020-13-45
             node[keys[-1]] = raw
     return tree
 
@@ -189,21 +191,32 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     >>> parse_call("tailr(gamma=0.2)")
     ('tailr', {'gamma': 0.2})
     """
+    text = text.strip()
     name, bracket, _ = text.partition("(")
     if not bracket:
-        return text.strip(), {}
+        return text, {}
     try:
         # The name may be a path, which is no Python expression: only the arguments are parsed.
-        call = ast.parse("f" + text.strip()[len(name) :], mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError("arguments must be named")
+        call = ast.parse("f" + text[len(name) :], mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+            raise ValueError("arguments are named and stand in one pair of brackets")
         values = {}
         for word in call.keywords:
             if word.arg is None or word.arg in values:
                 raise ValueError("each argument is named once")
-            values[word.arg] = word.value.id if isinstance(word.value, ast.Name) else ast.literal_eval(word.value)
+            values[word.arg] = _argument(word.value)
         return name.strip(), values
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        reason = error if isinstance(error, (SyntaxError, ValueError)) else "its values cannot be read"
         raise ConfigError(
-            f"'{text}' could not be read ({error}); expected name(key=value, ...), such as tailr(gamma=0.2)."
+            f"{_shown(text)} could not be read ({reason}); expected name(key=value, ...), such as tailr(gamma=0.2)."
         ) from None
+
+
+def _argument(value: ast.expr) -> Any:
+    if isinstance(value, ast.Name):  # a word; true, false and null as in --set
+        return {"true": True, "false": False, "null": None}.get(value.id, value.id)
+    try:
+        return ast.literal_eval(value)
+    except ValueError:
+        raise ValueError("a value is a number, true, false, a word, or text in quotes") from None

@@ -39,22 +39,38 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationProtocol:
-    """Continuations of prefixes of real texts (EMO paper, 4.1; `protocols` of the official code)."""
+class PromptRule:
+    """How prompts are cut from texts.
+
+    A text is used if it holds at least prefix + continuation + margin units and `min_characters` characters, and none
+    of the strings in `without`. A BOS counts as no unit.
+    """
 
     unit: Literal["tokens", "words"] = "tokens"
-    """What the two lengths count: tokens of the evaluated tokenizer, or words as in the official code."""
+    """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
     prefix: int = 20
     continuation: int = 80
     margin: int = 0
-    """Units that a text must have beyond prefix and continuation."""
     min_characters: int = 0
     without: tuple[str, ...] = ()
-    """A text that holds one of these strings is not used."""
+    bos: Literal["none", "one"] = "none"
+    """Whether each prompt begins with exactly one beginning-of-text token."""
     joiner: str = ""
     """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
-    bos: bool = False
-    """Whether each prompt begins with exactly one beginning-of-text token, or none."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "prefix", "continuation")
+
+    @property
+    def shortest(self) -> int:
+        """Units that a text must hold to be used."""
+        return self.prefix + self.continuation + self.margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationProtocol(PromptRule):
+    """Continuations of prefixes of real texts (EMO paper, 4.1)."""
+
     sampling: Sampling = Sampling()
     featurizer: Featurizer = Featurizer()
     kmeans_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -66,7 +82,8 @@ class GenerationProtocol:
     """Prompts at most; None takes all that are long enough."""
 
     def __post_init__(self) -> None:
-        _positive(self, "prefix", "continuation", "max_length", "limit", "test_blocks")
+        super().__post_init__()
+        _positive(self, "max_length", "limit", "test_blocks")
         _positive(self.sampling, "samples")
         if not self.kmeans_seeds:
             raise ConfigError("`kmeans_seeds` is empty; give at least one seed.")

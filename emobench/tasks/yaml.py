@@ -18,6 +18,8 @@ def read_yaml(path: Path) -> Located:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}.") from None
+    except yaml.YAMLError as error:  # a character that no YAML may hold
+        raise ConfigError(f"{path}: this is no YAML: {str(error).partition(chr(10))[0]}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}.") from None
     if not isinstance(data, Located):
@@ -30,8 +32,10 @@ def _loader(file: str) -> type[yaml.SafeLoader]:
         def mapping(self, node: yaml.MappingNode) -> Located:
             found = Located(file, node.start_mark.line + 1)
             for key_node, value_node in node.value:
-                key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
                 line = key_node.start_mark.line + 1
+                key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+                if not isinstance(key, str):
+                    raise ConfigError(f"{file}:{line}: a key is {key!r}; expected text, in quotes if need be.")
                 if key in found:
                     raise ConfigError(f"{file}:{line}: `{key}` stands twice; keep one.")
                 found[key] = self.construct_object(value_node, deep=True)  # type: ignore[no-untyped-call]
@@ -41,5 +45,14 @@ def _loader(file: str) -> type[yaml.SafeLoader]:
     def construct(loader: Any, node: Any) -> Located:
         return loader.mapping(node)
 
+    def construct_scalar(loader: Any, node: Any) -> Any:
+        try:
+            return getattr(yaml.SafeLoader, f"construct_yaml_{node.tag.rpartition(':')[2]}")(loader, node)
+        except ValueError:  # a date or number that is none, such as 2020-13-45
+            line = node.start_mark.line + 1
+            raise ConfigError(f"{file}:{line}: {node.value} cannot be read; put text in quotes.") from None
+
     Loader.add_constructor("tag:yaml.org,2002:map", construct)
+    for tag in ("int", "float", "timestamp"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{tag}", construct_scalar)
     return Loader

@@ -12,41 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from emobench.errors import ConfigError, DataError, ModelError
+from emobench.errors import DataError, ModelError
+from emobench.tasks.spec import PromptRule
 
 TEXTS_A_TIME = 256
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptRule:
-    """How prompts are cut from texts; part of a protocol.
-
-    A text is used if it holds at least prefix + continuation + margin units and `min_characters` characters, and none
-    of the strings in `without`. A BOS counts as no unit.
-    """
-
-    unit: Literal["tokens", "words"]  # words are split on single spaces
-    prefix: int
-    continuation: int
-    margin: int = 0
-    min_characters: int = 0
-    without: tuple[str, ...] = ()
-    bos: Literal["none", "one"] = "none"
-    joiner: str = ""  # between prefix and continuation, in the texts that MAUVE and ROUGE see
-
-    def __post_init__(self) -> None:
-        if self.prefix < 1 or self.continuation < 1:
-            raise ConfigError(
-                f"a prompt has {self.prefix} {self.unit} of prefix and {self.continuation} of continuation; "
-                "give both at least 1."
-            )
-
-    @property
-    def shortest(self) -> int:
-        """Units that a text must hold to be used."""
-        return self.prefix + self.continuation + self.margin
 
 
 @dataclass(frozen=True, kw_only=True)

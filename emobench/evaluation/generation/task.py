@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError
-from emobench.evaluation.generation.prompts import PromptRule, first_ids, select_prompts
+from emobench.evaluation.generation.prompts import first_ids, select_prompts
 from emobench.evaluation.generation.samples import Sample, make_samples, read_samples, write_samples
 from emobench.evaluation.generation.sampling import Sampling, sample_continuations
 from emobench.evaluation.kinds import BaseModel, Scored, Subject
@@ -23,43 +24,33 @@ from emobench.evaluation.metrics.rouge import rouge
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head
 from emobench.tasks.scores import Score
-from emobench.tasks.spec import Featurizer, GenerationProtocol, Task
+from emobench.tasks.spec import Featurizer, GenerationProtocol, PromptRule, Task
 
 SAMPLES = "samples.jsonl"
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:
     rules = _rules(task)
-    longest = max(rules.max_length, 0 if rules.unit == "words" else rules.prefix + rules.continuation + rules.bos)
+    # How many tokens words are is only known when they are cut; sampling checks that.
+    longest = max(rules.max_length, rules.prefix + rules.continuation if rules.unit == "tokens" else 0)
     if model.context is not None and longest > model.context:
         raise ConfigError(
             f"Task {task.name} needs {longest} tokens, but {model.name} reads at most {model.context}; "
             f"add --set generation.max_length={model.context} or shorter generation.prefix and generation.continuation."
         )
-    select_prompts(texts.texts, model.tokenizer, _prompt_rule(rules), limit=1)
+    select_prompts(texts.texts, model.tokenizer, rules, limit=1)
     model.check_encoder(rules.featurizer.model)
 
 
 def generation_rules(task: Task) -> dict[str, Any]:
     rules = _rules(task)
-    names = (
-        "unit",
-        "prefix",
-        "continuation",
-        "margin",
-        "min_characters",
-        "without",
-        "joiner",
-        "bos",
-        "sampling",
-        "limit",
-    )
-    return {name: getattr(rules, name) for name in names}
+    decided = [*(field.name for field in fields(PromptRule)), "sampling", "limit"]
+    return {name: getattr(rules, name) for name in decided}
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
     rules = _rules(task)
-    prompts = select_prompts(texts.texts, subject.tokenizer, _prompt_rule(rules), limit=rules.limit)
+    prompts = select_prompts(texts.texts, subject.tokenizer, rules, limit=rules.limit)
     with subject.work(f"sample {task.name}", "prompts") as progress:
         found = sample_continuations(
             subject.model,
@@ -144,27 +135,12 @@ def _by_index(samples: list[Sample]) -> list[list[Sample]]:
 
 
 def _mean(scores: list[Score]) -> Score:
-    import dataclasses
-
-    return dataclasses.replace(scores[0], value=float(np.mean([score.value for score in scores])))
+    return replace(scores[0], value=float(np.mean([score.value for score in scores])))
 
 
 def _rules(task: Task) -> GenerationProtocol:
     assert isinstance(task.protocol, GenerationProtocol)
     return task.protocol
-
-
-def _prompt_rule(rules: GenerationProtocol) -> PromptRule:
-    return PromptRule(
-        unit=rules.unit,
-        prefix=rules.prefix,
-        continuation=rules.continuation,
-        margin=rules.margin,
-        min_characters=rules.min_characters,
-        without=rules.without,
-        joiner=rules.joiner,
-        bos="one" if rules.bos else "none",
-    )
 
 
 def _sampling(rules: GenerationProtocol) -> Sampling:
