@@ -6,11 +6,11 @@ Nothing here evaluates code: values are read as YAML scalars or Python literals.
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
-import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -135,14 +135,9 @@ def _convert_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        try:  # YAML reads 5e-5 as text
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = math.nan if isinstance(value, int) else None
-        if number is not None and not math.isfinite(number):
-            raise ConfigError(f"{where} is {_shown(value)}; expected a finite number.")
-        value = value if number is None else number
+    if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):  # YAML reads 5e-5 as text
+            return float(value)
     if hint is Path and isinstance(value, str):
         return Path(value)
     if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -28,21 +29,21 @@ PACKAGES = ("torch", "transformers", "accelerate", "datasets", "peft", "mauve-te
 
 
 def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
-    """Append the entry of a row, and return it; the entry that is there already, if it was recorded before.
+    """Append the entry of a row, and return it; or the entry that is there already with the same results.
 
-    `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of fewer seeds is superseded.
+    `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
+    results (another machine's rounding) is superseded, and so is one of fewer seeds.
     """
-    runs = [_run(plan, row, index, found, stages) for index, found in enumerate(evaluations)]
+    runs = [_run(row, index, found, stages) for index, found in enumerate(evaluations)]
     board = Leaderboard(plan.request.leaderboard)
+    fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
     keys = {run["key"] for run in runs}
-    older = None
-    for entry in board.entries(suite=plan.suite.name):
-        recorded = {run.key for run in entry.runs}
-        if recorded == keys:
-            return entry
-        if recorded < keys:
-            older = entry.id
-    entry = new_entry({**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": older})
+    for recorded in board.entries(suite=plan.suite.name):
+        if {run.key for run in recorded.runs} == keys and to_plain(recorded.metrics) == fields["metrics"]:
+            return recorded
+        if {run.key for run in recorded.runs} <= keys:
+            fields["supersedes"] = recorded.id
+    entry = new_entry(fields)
     board.append(entry)
     return entry
 
@@ -73,7 +74,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
     }
 
 
-def _run(plan: Plan, row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
+def _run(row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
     """Return a run's key and the one file that holds the per-example results of all its tasks."""
     stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
 
@@ -152,8 +153,6 @@ def _data(row: PlannedRow) -> dict[str, str]:
 
 def hardware(device: str) -> str:
     """Return what computed, such as "x86_64, 2 cores" or a GPU's name."""
-    import os
-
     if device.startswith("cuda"):
         import torch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,10 +61,10 @@ class Recipe:
     def __post_init__(self) -> None:
         positive = ("epochs", "batch", "accumulation", "learning_rate", "max_length")
         for name in positive:
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}; expected a number above 0.")
         for name in ("weight_decay", "clip"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"`{name}` is {getattr(self, name)}; expected 0 or more.")
         if not 0 <= self.warmup <= 1:
             raise ConfigError(f"`warmup` is {self.warmup}; expected a share of the steps, from 0 to 1.")
