@@ -15,7 +15,8 @@ def conditions(entry: Entry) -> dict[str, Any]:
     facts: dict[str, Any] = {"suite": str(entry.suite)}
     facts["model"] = model.revision or model.source
     facts |= {f"protocol of {task}": protocol for task, protocol in entry.protocols.items()}
-    facts |= {f"data of {name}": digest for name, digest in entry.provenance.data.items()}
+    # Where the same texts came from ("sha256:... (local: ...)") makes no difference.
+    facts |= {f"data of {name}": digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
     if not entry.untrained:
         recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
         facts |= _flat(to_plain(recipe), "recipe.")

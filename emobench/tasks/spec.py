@@ -25,6 +25,9 @@ class Featurizer:
     """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large)."""
     max_length: int = 256
 
+    def __post_init__(self) -> None:
+        _positive(self, "max_length")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
@@ -36,6 +39,10 @@ class Sampling:
     """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
     suppress_eos: bool = True
     """No end of text before the full length; otherwise a continuation may end early."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "samples")
+        _seeds("seed", self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +67,9 @@ class PromptRule:
 
     def __post_init__(self) -> None:
         _positive(self, "prefix", "continuation")
+        for name in ("margin", "min_characters"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected 0 or more.")
 
     @property
     def shortest(self) -> int:
@@ -84,9 +94,7 @@ class GenerationProtocol(PromptRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         _positive(self, "max_length", "limit", "test_blocks")
-        _positive(self.sampling, "samples")
-        if not self.kmeans_seeds:
-            raise ConfigError("`kmeans_seeds` is empty; give at least one seed.")
+        _seeds("kmeans_seeds", *self.kmeans_seeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +117,8 @@ class OracleProtocol:
 
     def __post_init__(self) -> None:
         _positive(self, "texts", "length", "prefix", "continuation", "limit")
-        if not self.kmeans_seeds:
-            raise ConfigError("`kmeans_seeds` is empty; give at least one seed.")
+        _seeds("kmeans_seeds", *self.kmeans_seeds)
+        _seeds("seed", self.seed)
 
 
 Protocol: TypeAlias = GenerationProtocol | OracleProtocol
@@ -222,3 +230,11 @@ def _positive(owner: Any, *names: str) -> None:
         value = getattr(owner, name)
         if value is not None and value < 1:
             raise ConfigError(f"`{name}` is {value}; expected at least 1.")
+
+
+def _seeds(name: str, *seeds: int) -> None:
+    if not seeds:
+        raise ConfigError(f"`{name}` is empty; give at least one seed.")
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise ConfigError(f"`{name}` holds {seed}; expected a number from 0 to 2**32 - 1.")
