@@ -15,6 +15,21 @@ from emobench.config import Located, build, content_hash, to_plain
 from emobench.errors import ConfigError, UnknownNameError
 
 
+def _positive(owner: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"`{name}` is {value}; expected at least 1.")
+
+
+def _seeds(name: str, *seeds: int) -> None:
+    if not seeds:
+        raise ConfigError(f"`{name}` is empty; give at least one seed.")
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise ConfigError(f"`{name}` holds {seed}; expected a number from 0 to 2**32 - 1.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Featurizer:
     """The encoder whose features MAUVE compares."""
@@ -223,18 +238,3 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
 
 def _dotted(value: Any, where: str) -> list[str]:
     return [f"{where.removeprefix('--set ')}.{f.name}" for f in dataclasses.fields(value)]
-
-
-def _positive(owner: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"`{name}` is {value}; expected at least 1.")
-
-
-def _seeds(name: str, *seeds: int) -> None:
-    if not seeds:
-        raise ConfigError(f"`{name}` is empty; give at least one seed.")
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise ConfigError(f"`{name}` holds {seed}; expected a number from 0 to 2**32 - 1.")
