@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.errors import ConfigError, UnknownNameError, UserError
 
 T = TypeVar("T")
 
@@ -115,6 +115,8 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {_shown(value)}; expected a mapping.")
+        if isinstance(value, Located) and args[1] is Any:
+            return value  # whoever reads it later can still name its lines
         return {convert(args[0], k, where): convert(args[1], v, f"{where}.{k}") for k, v in value.items()}
     if dataclasses.is_dataclass(hint):
         return value if isinstance(value, typing.cast(type, hint)) else build(typing.cast(type, hint), value, where)
@@ -124,13 +126,14 @@ def convert(hint: Any, value: Any, where: str) -> Any:
 def _convert_union(args: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and type(None) in args:
         return None
-    problem: ConfigError | None = None
+    problem: UserError | None = None
     for option in (a for a in args if a is not type(None)):
         try:
             return convert(option, value, where)
-        except ConfigError as error:
-            problem = problem or error
-    raise typing.cast(ConfigError, problem)
+        except UserError as error:
+            # What is wrong inside a mapping says more than that a mapping was not expected.
+            problem = error if problem is None or isinstance(value, Mapping) else problem
+    raise typing.cast(UserError, problem)
 
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:

@@ -168,6 +168,9 @@ class _TaskFile:
     protocols: Mapping[str, Any]
     description: str = ""
 
+    def __post_init__(self) -> None:
+        _positive(self, "version")
+
 
 def task_from(data: Located, *, protocol: str | None = None, overrides: Mapping[str, Any] | None = None) -> Task:
     """Return the task of a file with one of its protocols (the first unless named) and overridden rules."""
@@ -217,24 +220,25 @@ class Suite:
     description: str = ""
 
     def __post_init__(self) -> None:
+        _positive(self, "version")
+        _seeds("seeds", *self.seeds)
         if not self.runs:
             raise ConfigError("a suite needs at least one run: a recipe and its tasks.")
 
 
 def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
-    """Return a copy of a dataclass with some fields changed, nested ones too; checked like a file."""
-    known = {f.name for f in dataclasses.fields(value)}
+    """Return a copy of a dataclass with some fields changed, nested ones too; checked like a file.
+
+    `where` is the option that gave the changes, such as "--set recipe"; changes from a file name their line instead.
+    """
     merged = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    located = changes if isinstance(changes, Located) else None
+    prefix = "" if located else where.removeprefix("--set ") + "."
     for key, change in changes.items():
-        if key not in known:
-            raise UnknownNameError(
-                "setting", f"{where.removeprefix('--set ')}.{key}", _dotted(value, where), where="--set: "
-            )
+        if key not in merged:
+            place = located.where(key) if located else "--set"
+            raise UnknownNameError("setting", f"{prefix}{key}", [prefix + name for name in merged], where=f"{place}: ")
         current = merged[key]
         nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
         merged[key] = override(current, change, f"{where}.{key}") if nested else change
-    return build(type(value), merged, where)
-
-
-def _dotted(value: Any, where: str) -> list[str]:
-    return [f"{where.removeprefix('--set ')}.{f.name}" for f in dataclasses.fields(value)]
+    return build(type(value), merged, located.where() if located else where)

@@ -309,3 +309,8 @@ def test_plain_yaml_is_read_as_pyyaml_reads_it(value: Any) -> None:
         path = Path(folder) / "x.yaml"
         path.write_text(text, encoding="utf-8")
         assert read_yaml(path) == yaml.safe_load(text)
+
+
+def test_a_slip_inside_a_mapping_is_named_where_a_word_would_do_too() -> None:
+    with pytest.raises(UnknownNameError, match=r"`choice`: There is no setting 'rnk'; did you mean 'rank'\?"):
+        build(Outer, {"name": "x", "choice": {"rnk": 1}}, "here")

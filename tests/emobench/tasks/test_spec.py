@@ -1,0 +1,179 @@
+"""Tasks, suites and overrides: typed, checked wherever they come from, and identified by their rules."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.config import build
+from emobench.errors import ConfigError, UnknownNameError, UserError
+from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Suite, Task, override, task_from
+from emobench.tasks.yaml import read_yaml
+
+TASK = """\
+name: mine
+kind: generation
+version: 2
+corpus: ag_news
+protocols:
+  short: {prefix: 4, continuation: 8, max_length: 32}
+  paper:
+    sampling:
+      samples: 5
+    featurizer: {model: gpt2-large, pooling: last}
+"""
+SUITE = """\
+name: mine
+version: 1
+runs:
+  - recipe: lm-finetune
+    settings:
+      epochs: 1
+    tasks: [lm-quick]
+"""
+
+
+def task(tmp_path: Path, text: str = TASK, **given: Any) -> Task:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return task_from(read_yaml(path), **given)
+
+
+def test_a_task_is_read_with_its_first_protocol_or_the_named_one(tmp_path: Path) -> None:
+    first = task(tmp_path)
+    assert (first.name, first.kind, first.version, first.corpus) == ("mine", "generation", 2, "ag_news")
+    assert first.protocol == GenerationProtocol(prefix=4, continuation=8, max_length=32)
+    paper = task(tmp_path, protocol="paper")
+    assert isinstance(paper.protocol, GenerationProtocol)
+    assert (paper.protocol.sampling.samples, paper.protocol.featurizer.pooling) == (5, "last")
+    assert re.fullmatch("short@[0-9a-f]{6}", first.protocol_id)
+    assert re.fullmatch("paper@[0-9a-f]{6}", paper.protocol_id)
+
+
+def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
+    """Independently of the code: each field, nested ones too, set to another value of its type, makes another id."""
+    base = task(tmp_path)
+    changes: list[dict[str, Any]] = [
+        {"unit": "words"},
+        {"prefix": 5},
+        {"continuation": 9},
+        {"margin": 1},
+        {"min_characters": 1},
+        {"without": ["=="]},
+        {"bos": "one"},
+        {"joiner": " "},
+        {"sampling": {"samples": 2}},
+        {"sampling": {"seed": 1}},
+        {"sampling": {"suppress_eos": False}},
+        {"featurizer": {"model": "gpt2"}},
+        {"featurizer": {"pooling": "last"}},
+        {"featurizer": {"max_length": 255}},
+        {"kmeans_seeds": [0]},
+        {"max_length": 33},
+        {"test_blocks": 3},
+        {"limit": 7},
+    ]
+    assert {key for change in changes for key in change} == {f.name for f in dataclasses.fields(GenerationProtocol)}
+    ids = [base.protocol_id, *(task(tmp_path, overrides=change).protocol_id for change in changes)]
+    ids += [task(tmp_path, TASK.replace("version: 2", "version: 3")).protocol_id]
+    ids += [task(tmp_path, TASK.replace("name: mine", "name: thine")).protocol_id]
+    assert len(set(ids)) == len(ids)
+    assert task(tmp_path, overrides={"prefix": 4}).protocol_id == base.protocol_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("kind: generation", "kind: generatoin", "mine.yaml:2: There is no kind of task 'generatoin'; did you mean"),
+        ("version: 2", "version: two", "mine.yaml:3: `version` is 'two'; expected a whole number."),
+        ("version: 2", "version: 0", "mine.yaml:1: `version` is 0; expected at least 1."),
+        ("corpus: ag_news", "corpos: ag_news", "mine.yaml:4: There is no setting 'corpos'; did you mean 'corpus'?"),
+        ("corpus: ag_news\n", "", "mine.yaml:1: `corpus` is missing"),
+        ("prefix: 4", "prefx: 4", "mine.yaml:6: There is no setting 'prefx'; did you mean 'prefix'?"),
+        ("samples: 5", "sample: 5", "mine.yaml:9: There is no setting 'sample'; did you mean 'samples'?"),
+        ("samples: 5", "samples: 0", "mine.yaml:9: `samples` is 0; expected at least 1."),
+        ("samples: 5", "seed: -1", "mine.yaml:9: `seed` holds -1; expected a number from 0 to 2**32 - 1."),
+        ("pooling: last", "pooling: max", "mine.yaml:10: `pooling` is 'max'; expected one of 'mean', 'last'."),
+        ("prefix: 4", "margin: -4", "mine.yaml:6: `margin` is -4; expected 0 or more."),
+        ("prefix: 4", "kmeans_seeds: []", "mine.yaml:6: `kmeans_seeds` is empty"),
+        (TASK[TASK.index("protocols") :], "protocols: {}\n", "mine.yaml:5: the task has no protocol"),
+        (TASK[TASK.index("protocols") :], "protocols: {a: 3}\n", "mine.yaml:5: expected a mapping of settings, got 3"),
+    ],
+)
+def test_a_slip_in_a_task_is_named_with_its_line(tmp_path: Path, old: str, new: str, text: str) -> None:
+    assert old in TASK
+    with pytest.raises(UserError) as error:
+        task(tmp_path, TASK.replace(old, new))
+    assert str(error.value).startswith(str(tmp_path / text.partition(" ")[0]))
+    assert text in str(error.value)
+
+
+def test_an_unknown_protocol_or_rule_names_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="Task mine: There is no protocol 'papr'; did you mean 'paper'"):
+        task(tmp_path, protocol="papr")
+    with pytest.raises(UnknownNameError, match=r"--set: There is no setting 'generation.prefx'; did you mean 'generat"):
+        task(tmp_path, overrides={"prefx": 3})
+    with pytest.raises(UnknownNameError, match=r"no setting 'generation.sampling.sed'; .* 'generation.sampling.seed'"):
+        task(tmp_path, overrides={"sampling": {"sed": 3}})
+    with pytest.raises(ConfigError, match="--set generation: `prefix` is 0; expected at least 1"):
+        task(tmp_path, overrides={"prefix": 0})
+    with pytest.raises(ConfigError, match="--set generation: `sampling`: expected a mapping of settings, got 3"):
+        task(tmp_path, overrides={"sampling": 3})
+
+
+def suite(tmp_path: Path, text: str = SUITE) -> Suite:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return build(Suite, read_yaml(path), str(path))
+
+
+def test_a_suite_is_read(tmp_path: Path) -> None:
+    found = suite(tmp_path)
+    assert (found.name, found.version, found.seeds, found.objectives, found.model) == ("mine", 1, (0,), (), None)
+    assert [(r.recipe, r.tasks, dict(r.settings)) for r in found.runs] == [
+        ("lm-finetune", ("lm-quick",), {"epochs": 1})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("recipe: lm", "recpe: lm", "mine.yaml:4: There is no setting 'recpe'; did you mean 'recipe'?"),
+        ("tasks: [lm-quick]", "tasks: lm-quick", "mine.yaml:7: `tasks` is 'lm-quick'; expected a list."),
+        ("    tasks: [lm-quick]\n", "", "mine.yaml:4: `tasks` is missing"),
+        ("version: 1", "version: -1", "mine.yaml:1: `version` is -1; expected at least 1."),
+        ("version: 1", "version: 1\nseeds: [0, -1]", "mine.yaml:1: `seeds` holds -1; expected a number from 0"),
+        ("version: 1", "version: 1\nseeds: []", "mine.yaml:1: `seeds` is empty"),
+        (SUITE[SUITE.index("runs") :], "runs: []", "mine.yaml:1: a suite needs at least one run"),
+    ],
+)
+def test_a_slip_in_a_suite_is_named_with_its_line(tmp_path: Path, old: str, new: str, text: str) -> None:
+    assert old in SUITE
+    with pytest.raises(UserError) as error:
+        suite(tmp_path, SUITE.replace(old, new))
+    assert str(error.value).startswith(str(tmp_path / text))
+
+
+def test_settings_of_a_suite_name_their_line_when_they_are_applied(tmp_path: Path) -> None:
+    from emobench.training.recipe import Recipe
+
+    recipe = Recipe(name="r", corpus="c")
+    run = suite(tmp_path).runs[0]
+    assert override(recipe, run.settings, "--set recipe") == dataclasses.replace(recipe, epochs=1.0)
+    slip = suite(tmp_path, SUITE.replace("epochs", "epoch")).runs[0]
+    with pytest.raises(UnknownNameError, match=rf"^{tmp_path}/mine.yaml:6: There is no setting 'epoch'; did you mean"):
+        override(recipe, slip.settings, "--set recipe")
+    wrong = suite(tmp_path, SUITE.replace("epochs: 1", "epochs: -1")).runs[0]
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/mine.yaml:6: `epochs` is -1"):
+        override(recipe, wrong.settings, "--set recipe")
+
+
+@pytest.mark.parametrize("name", ["texts", "length", "prefix", "continuation", "limit"])
+def test_counts_of_the_oracle_protocol_are_at_least_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"`{name}` is 0; expected at least 1"):
+        OracleProtocol(**{name: 0})
+    assert getattr(OracleProtocol(**{name: 1}), name) == 1
