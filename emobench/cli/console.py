@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
 
-SHOWN = ("loss", "mle", "demd", "weight", "grad_norm", "tokens_per_second")
-"""Numbers of a training step that fit a line."""
+SHOWN = {"loss": "loss", "demd": "demd", "tokens_per_second": "tokens/s"}
+"""Numbers of a training step that fit a line, and what they are called there; `log.jsonl` has them all."""
 
 
 class Terminal(Silent):
@@ -35,26 +36,17 @@ class Terminal(Silent):
     @contextmanager
     def work(self, title: str, unit: str) -> Iterator[Progress]:
         from rich.markup import escape
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[values]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left  {task.fields[values]}"),
         )
-        began = None
+        began = time.monotonic()
         # Without a terminal (CI, a log file) a line at the end is enough.
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
             self._bar, self._task = bar, bar.add_task(escape(title), total=None, rate="", values="")
@@ -63,9 +55,6 @@ class Terminal(Silent):
                 speed = bar.tasks[0].speed
                 bar.update(self._task, completed=done, total=total, rate=f"{speed:.1f} {unit}/s" if speed else "")
 
-            import time
-
-            began = time.monotonic()
             try:
                 yield progress
             finally:
@@ -73,7 +62,7 @@ class Terminal(Silent):
         self.note(f"  {title}: {_duration(time.monotonic() - began)}")
 
     def values(self, values: Mapping[str, float]) -> None:
-        shown = " ".join(f"{name} {values[name]:.4g}" for name in SHOWN if name in values)
+        shown = "  ".join(f"{label} {values[name]:,.4g}" for name, label in SHOWN.items() if name in values)
         if self._bar is not None and shown:
             self._bar.update(self._task, values=shown)
 

@@ -80,7 +80,8 @@ class Objective:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{k}={v}" for k, v in self.params.items())
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        given = ", ".join(f"{f.name}={v}" for f in fields if (v := getattr(self, f.name)) != f.default)
         return f"{self.name}({given})" if given else self.name
 
     def setup(self, context: SetupContext) -> None:
