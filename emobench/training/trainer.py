@@ -35,7 +35,7 @@ class ObjectiveTrainer(Trainer):
         self._parts: dict[str, float] = {}
         self._step_began = time.monotonic()
         super().__init__(*args, compute_metrics=validation_losses, **kwargs)
-        self.add_callback(_BeforeStep(self))
+        self.add_callback(_AroundStep(self))
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Tensor | None:
         # The objective says what its units are; an integer, because mixed precision rounds floating-point arguments.
@@ -56,6 +56,10 @@ class ObjectiveTrainer(Trainer):
         if model.training and rows is not None:
             self._rows.append(rows.tolist())
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def start_clock(self) -> None:
+        """Time a step from here; validation and saving, which come between steps, are left out."""
+        self._step_began = time.monotonic()
 
     def before_step(self) -> None:
         """Sum the parts of this step's micro-batches, and stop before a loss that is not finite moves the weights."""
@@ -83,7 +87,6 @@ class ObjectiveTrainer(Trainer):
             speed = self._parts["tokens"] / max(seconds, 1e-9)
             logs.update(self._parts, seconds=seconds, tokens_per_second=speed)
         super().log(logs, start_time)
-        self._step_began = time.monotonic()
         if self.is_world_process_zero():
             self._on_step({**logs, "step": self.state.global_step, "steps": self.state.max_steps})
 
@@ -116,9 +119,12 @@ class ObjectiveTrainer(Trainer):
         )
 
 
-class _BeforeStep(TrainerCallback):
+class _AroundStep(TrainerCallback):
     def __init__(self, trainer: ObjectiveTrainer) -> None:
         self._trainer = trainer
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.start_clock()
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self._trainer.before_step()
@@ -131,7 +137,10 @@ class StopOnRequest(TrainerCallback):
         self.requested = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        control.should_save = control.should_save or self.requested
+        # At the end of an epoch, validation has to come first, or the resumed training would never see its result.
+        ends_epoch = control.should_training_stop or float(state.epoch).is_integer()
+        if self.requested and not ends_epoch:
+            control.should_save = True
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:
         if self.requested:

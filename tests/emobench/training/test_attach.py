@@ -1,0 +1,111 @@
+"""The attached model: its losses are transformers' own, and its stock paths are untouched."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from emobench.data.packing import RowCollator
+from emobench.models.head import probe_head
+from emobench.training.attach import AttachedObjective, attach, detach
+from emobench_objectives.mle import Mle
+
+KINDS = ("gpt2", "opt", "llama", "phi", "gemma2", "granite")
+
+
+def attached_to(model: Any, **options: Any) -> AttachedObjective:
+    return attach(model, Mle(), probe_head(model), **options)
+
+
+@pytest.fixture
+def batch(kit: SimpleNamespace) -> dict[str, torch.Tensor]:
+    batch = RowCollator(0)(kit.ragged(8))
+    del batch["row"]
+    return batch
+
+
+@pytest.mark.parametrize("engine", ["chunked", "reference"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_mle_and_its_gradient_are_those_of_transformers(
+    kit: SimpleNamespace, batch: dict[str, torch.Tensor], kind: str, engine: str
+) -> None:
+    model = kit.tiny(kind).train()
+    targets = batch["labels"][:, 1:]
+    # GPT-2's class has no loss type and would count position 0; its own loss of the logits does not.
+    model.loss_type = "ForCausalLM"
+    stock = model(**batch, num_items_in_batch=(targets != -100).sum()).loss
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    by_hand = F.cross_entropy(logits[:, :-1].flatten(0, 1), targets.flatten())
+    stock.backward()
+    expected = {n: p.grad.clone() for n, p in model.named_parameters()}
+    model.zero_grad()
+
+    attached_to(model, engine=engine)
+    loss = model(**batch).loss
+    loss.backward()
+
+    # transformers computes its loss in float32.
+    assert loss.item() == pytest.approx(stock.item(), rel=1e-6)
+    assert loss.item() == pytest.approx(by_hand.item(), rel=1e-12)
+    # Key biases have a gradient of zero, up to rounding: compare with the largest gradient of all.
+    largest = max(float(g.abs().max()) for g in expected.values())
+    for name, parameter in model.named_parameters():
+        assert float((parameter.grad - expected[name]).abs().max()) < 1e-6 * largest, name
+
+
+def test_the_cap_and_the_scale_of_these_models_matter(kit: SimpleNamespace, batch: dict[str, torch.Tensor]) -> None:
+    """The test above would not notice a map to logits that is next to the identity."""
+    for kind in ("gemma2", "granite"):
+        model = kit.tiny(kind)
+        raw = F.linear(model.base_model(batch["input_ids"])[0], model.lm_head.weight)
+        assert (raw - model(batch["input_ids"]).logits).abs().max().item() > 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stock_paths_are_untouched(kit: SimpleNamespace, batch: dict[str, torch.Tensor], kind: str) -> None:
+    model = kit.tiny(kind, dtype=torch.float32)
+    ids = batch["input_ids"][:2, :2]
+    stock = model(input_ids=ids)
+    text = model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=0)
+    own_names = set(vars(model)) | set(vars(model.get_output_embeddings()))
+
+    head = probe_head(model)
+    attach(model, Mle(), head)
+    assert torch.equal(model(ids).logits, stock.logits)
+    assert model(ids, return_dict=False)[0].shape == stock.logits.shape
+    assert torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=0), text)
+
+    detach(model, head)
+    assert set(vars(model)) | set(vars(model.get_output_embeddings())) == own_names
+    assert torch.equal(model(ids).logits, stock.logits)
+    assert torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=0), text)
+
+
+def test_a_batch_without_targets_has_loss_and_gradients_of_zero(
+    kit: SimpleNamespace, batch: dict[str, torch.Tensor]
+) -> None:
+    model = kit.tiny().train()
+    attached_to(model)
+    loss = model(**{**batch, "labels": torch.full_like(batch["labels"], -100)}).loss
+    loss.backward()
+    assert loss.item() == 0
+    assert all(float(p.grad.abs().max()) == 0 for p in model.parameters() if p.grad is not None)
+
+
+def test_evaluation_sums_each_sequence(kit: SimpleNamespace, batch: dict[str, torch.Tensor]) -> None:
+    model = kit.tiny("llama")
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+    targets = batch["labels"][:, 1:]
+    expected_B = F.cross_entropy(logits.mT, targets, reduction="none").sum(1)
+    attached = attached_to(model)
+    with torch.no_grad():
+        model(**batch)
+    found = attached.evaluated
+    assert found is not None
+    torch.testing.assert_close(found.mle_B, expected_B.detach(), rtol=1e-12, atol=1e-12)
+    assert found.tokens_B.tolist() == (targets != -100).sum(1).tolist()
+    assert found.tokens_B[3] == 0  # the row without targets
