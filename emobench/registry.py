@@ -10,7 +10,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -79,10 +79,21 @@ def objective_class(name: str) -> type[Objective]:
     if name.endswith(".py"):
         raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
     module = _load_plugin(OBJECTIVES, name, "objective", hint="See `emobench objectives list`.")
-    found = {cls.name: cls for cls in _call(module, "emobench_objectives", name)}
+    found = {cls.name: cls for cls in _offered(module, name)}
     if name not in found:
         raise PluginError(f"The plugin '{name}' offers {', '.join(found) or 'nothing'}, not '{name}'.")
     return found[name]
+
+
+def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
+    from emobench.objectives import Objective
+
+    found = [cls for result in _call(module, "emobench_objectives", name) for cls in _listed(result)]
+    for cls in found:
+        if not (isinstance(cls, type) and issubclass(cls, Objective)):
+            raise PluginError(f"The plugin '{name}' returns {cls!r}; expected a list of objective classes.")
+        _check_concrete(cls, f"The plugin '{name}': {cls.__name__}")
+    return found
 
 
 def source_digest(cls: type) -> str:
@@ -139,14 +150,17 @@ def _named(value: T, name: object, path: Path) -> T:
 def _file(folder: str, name: str, kind: str) -> Path:
     files = _files(folder)
     if name not in files:
-        raise UnknownNameError(kind, name, files, hint=f"See `emobench {folder} list`." if folder != "recipes" else "")
+        hints = [f"See `emobench {folder} list`."] if folder != "recipes" else []
+        hints += [str(error) for error in tasks_plugins().values() if error is not None]
+        raise UnknownNameError(kind, name, files, hint=" ".join(hints))
     return files[name]
 
 
 def _files(folder: str) -> dict[str, Path]:
     """Return the YAML files of all tasks plugins, by name; two of one name are an error that names both."""
     found: dict[str, Path] = {}
-    for root in _task_folders():
+    roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
+    for root in roots:
         for path in sorted((root / folder).glob("*.yaml")):
             if path.stem in found:
                 raise PluginError(f"Two plugins have {folder}/{path.name}: {found[path.stem]} and {path}. Remove one.")
@@ -154,12 +168,28 @@ def _files(folder: str) -> dict[str, Path]:
     return found
 
 
+def tasks_plugins() -> dict[str, PluginError | None]:
+    """Return the tasks plugins by name, with the error of each that cannot be used."""
+    return {name: found if isinstance(found, PluginError) else None for name, found in _tasks_plugins().items()}
+
+
 @cache
-def _task_folders() -> tuple[Path, ...]:
-    folders = []
+def _tasks_plugins() -> dict[str, list[Path] | PluginError]:
+    found: dict[str, list[Path] | PluginError] = {}
     for name in sorted({point.name for point in entry_points(group=TASKS)}):
-        folders += _call(_load_plugin(TASKS, name, "tasks plugin"), "emobench_tasks", name)
-    return tuple(folders)
+        try:
+            found[name] = _folders(_load_plugin(TASKS, name, "tasks plugin"), name)
+        except PluginError as error:
+            found[name] = error
+    return found
+
+
+def _folders(module: ModuleType, name: str) -> list[Path]:
+    folders = _call(module, "emobench_tasks", name)
+    for folder in folders:
+        if not (isinstance(folder, Path) and folder.is_dir()):
+            raise PluginError(f"The plugin '{name}' returns {folder!r}; expected the pathlib.Path of a folder.")
+    return folders
 
 
 def _load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
@@ -177,30 +207,42 @@ def _owner(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "an unknown distribution"
 
 
-def _import(load: Callable[[], T], label: str) -> T:
+def _import(load: Callable[[], T], label: str, does: str = "does not import") -> T:
     try:
         return load()
-    except EmobenchError:
-        raise
-    except Exception as error:  # whatever a stranger's module raises while it is imported
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})"
+    except (Exception, SystemExit) as error:  # whatever a stranger's code raises
+        # A class that breaks the contract says so in a sentence; anything else is named with its place.
+        reason = (
+            str(error) if isinstance(error, EmobenchError) else f"{type(error).__name__}: {error} ({_place(error)})"
+        )
         raise PluginError(
-            f"The plugin {label} does not import: {reason}. Mend or uninstall it; others still work."
+            f"The plugin {label} {does}: {reason.rstrip('.')}. Mend or uninstall it; others still work."
         ) from error
 
 
-def _call(module: ModuleType, hook: str, name: str) -> Iterable[Any]:
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{at.filename}:{at.lineno}"
+
+
+def _call(module: ModuleType, hook: str, name: str) -> list[Any]:
+    """Return what a plugin's implementations of a hook return."""
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     try:
         manager.register(module)
     except pluggy.PluginValidationError as error:
         raise PluginError(f"The plugin '{name}' does not keep the contract: {error}") from None
-    results = getattr(manager.hook, hook)()
+    results = _import(getattr(manager.hook, hook), f"'{name}'", f"fails in its hook `{hook}`")
     if not results:
         raise PluginError(f"The plugin '{name}' implements no `{hook}`; mark it with @emobench.hookimpl.")
-    return results[0] if isinstance(results[0], list) else results
+    return results
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
@@ -223,7 +265,11 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     }
     if attribute not in offered:
         raise UnknownNameError("objective class", attribute, offered, where=f"{path}: ")
-    if inspect.isabstract(offered[attribute]):
-        missing = ", ".join(sorted(getattr(offered[attribute], "__abstractmethods__", ())))
-        raise PluginError(f"{path}:{attribute} does not define {missing}; write `def {missing}(self, s)`.")
+    _check_concrete(offered[attribute], f"{path}:{attribute}")
     return offered[attribute]
+
+
+def _check_concrete(cls: type, label: str) -> None:
+    if inspect.isabstract(cls):
+        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+        raise PluginError(f"{label} does not define {missing}; write `def {missing}(self, ...)`.")

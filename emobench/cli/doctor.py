@@ -73,7 +73,7 @@ def _packages() -> list[list[str]]:
 
 def _plugins() -> list[list[str]]:
     from emobench.errors import EmobenchError
-    from emobench.registry import objective_class, objective_names
+    from emobench.registry import objective_class, objective_names, tasks_plugins
 
     rows = []
     for name in objective_names():
@@ -82,6 +82,8 @@ def _plugins() -> list[list[str]]:
             rows.append([f"objective {name}", "ok", ""])
         except EmobenchError as error:
             rows.append([f"objective {name}", "unusable", str(error)])
+    for name, problem in tasks_plugins().items():
+        rows.append([f"tasks {name}", "ok" if problem is None else "unusable", str(problem or "")])
     return rows
 
 

@@ -22,6 +22,7 @@ def list_tasks(json: options.Json = False) -> None:
     from emobench.registry import find_task, task_names
 
     found = [find_task(name) for name in task_names()]
+    _warn_of_plugins()
     if json:
         print_json([{**_task(task), "rules": None} for task in found])
         return
@@ -56,6 +57,7 @@ def list_suites(json: options.Json = False) -> None:
     from emobench.registry import find_suite, suite_names
 
     found = [find_suite(name) for name in suite_names()]
+    _warn_of_plugins()
     if json:
         print_json(found)
         return
@@ -106,6 +108,15 @@ def convert(folder: Annotated[Path, typer.Argument()], out: Annotated[Path, type
 
     convert_bin(folder, out)
     print_out(f"Wrote {out}; use it as --model {out}.")
+
+
+def _warn_of_plugins() -> None:
+    """Name the plugins whose tasks and suites are not listed, on stderr."""
+    from emobench.registry import tasks_plugins
+
+    for problem in tasks_plugins().values():
+        if problem is not None:
+            typer.echo(f"skipped: {problem}", err=True)
 
 
 def _task(task: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table
-from emobench.errors import PluginError
+from emobench.errors import EmobenchError
 
 app = typer.Typer(help="Training objectives: list, show.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ def list_(json: options.Json = False) -> None:
     for name in objective_names():
         try:
             rows.append(_facts(objective_class(name)))
-        except PluginError as error:
+        except EmobenchError as error:
             rows.append({"name": name, "version": "", "parameters": [], "summary": f"unusable: {error}"})
     if json:
         print_json(rows)

@@ -1,0 +1,306 @@
+"""The door for plugins: built-ins and strangers come in the same way, and a broken one breaks only itself.
+
+A stranger here is a real one: a folder with a module and the `dist-info` that an installer writes, on the path of a
+process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from emobench import registry
+from emobench.config import parse_call
+from emobench.errors import ConfigError, PluginError, UnknownNameError
+
+OBJECTIVE = '''
+"""A stranger's objective."""
+import emobench
+
+class {name}(emobench.StatisticsObjective):
+    """Minus the log-probability, times `scale`."""
+    scale: float = emobench.param(1.0, low=0.0, high=2.0, help="a factor")
+
+    def loss(self, s):
+        return -self.scale * s.log_prob
+
+@emobench.hookimpl
+def emobench_objectives():
+    return [{name}]
+'''
+
+
+def install(site: Path, dist: str, modules: dict[str, str], points: dict[str, dict[str, str]]) -> None:
+    """Write what an installer writes: modules, and a dist-info with entry points."""
+    for name, text in modules.items():
+        path = site / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    info = site / f"{dist.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: 1.0\n")
+    groups = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in points.items()]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+
+
+def emobench(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1", "COLUMNS": "500"}
+    return subprocess.run(
+        [sys.executable, "-m", "emobench", *arguments], env=environment, cwd=site, capture_output=True, text=True
+    )
+
+
+def test_built_ins_come_in_by_the_door() -> None:
+    names = registry.objective_names()
+    assert {"emo", "mixce", "mle", "tailr"} <= set(names)
+    for name in ("emo", "mixce", "mle", "tailr"):
+        loaded = registry.load_objective(name)
+        assert loaded.name == name
+        file = Path(sys.modules[type(loaded.objective).__module__].__file__ or "")
+        assert loaded.source_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert {"lm-quick", "oracle-language"} <= set(registry.suite_names())
+    for suite in map(registry.find_suite, registry.suite_names()):
+        for run in suite.runs:
+            assert registry.find_recipe(run.recipe, run.settings).name == run.recipe
+            assert [registry.find_task(name).name for name in run.tasks] == list(run.tasks)
+
+
+def test_parameters_come_inline_or_by_set_and_not_both() -> None:
+    assert registry.load_objective("tailr(gamma=0.2)").objective.params["gamma"] == 0.2
+    assert registry.load_objective("tailr", {"gamma": 0.3}).objective.params["gamma"] == 0.3
+    with pytest.raises(ConfigError, match=r"`gamma` is given in --objective 'tailr\(gamma=0.2\)' and in --set obj"):
+        registry.load_objective("tailr(gamma=0.2)", {"gamma": 0.2})
+    with pytest.raises(UnknownNameError, match=r"objective tailr: There is no setting 'gama'; did you mean 'gamma'"):
+        registry.load_objective("tailr(gama=0.2)")
+    with pytest.raises(ConfigError, match=r"objective tailr: .*`gamma` is 1.5; expected a number of at least 0"):
+        registry.load_objective("tailr(gamma=1.5)")
+    with pytest.raises(ConfigError, match=r"objective tailr: `gamma` is 'x'; expected a number"):
+        registry.load_objective("tailr(gamma=x)")
+    with pytest.raises(ConfigError, match="finite"):
+        registry.load_objective("tailr", {"gamma": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("find", "given", "text"),
+    [
+        (registry.objective_class, "emoo", "There is no objective 'emoo'; did you mean 'emo'? Known: emo, "),
+        (registry.find_task, "lm-quik", "There is no task 'lm-quik'; did you mean 'lm-quick'?"),
+        (registry.find_suite, "oracle-langage", "There is no suite 'oracle-langage'; did you mean 'oracle-language'?"),
+        (registry.find_recipe, "lm-finetun", "There is no recipe 'lm-finetun'; did you mean 'lm-finetune'?"),
+        (registry.find_suite, "../suites/lm-quick", "There is no suite '../suites/lm-quick'"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(find: object, given: str, text: str) -> None:
+    with pytest.raises(UnknownNameError) as error:
+        find(given)  # type: ignore[operator]
+    assert str(error.value).startswith(text)
+
+
+def test_the_reserved_name_is_no_objective() -> None:
+    with pytest.raises(ConfigError, match="'pretrained' is no objective"):
+        registry.objective_class("pretrained")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Packages of several strangers: one sound, the others each broken in their own way."""
+    site = tmp_path_factory.mktemp("site")
+    tasks = """
+        from pathlib import Path
+        import emobench
+
+        @emobench.hookimpl
+        def emobench_tasks():
+            return Path(__file__).parent
+    """
+    suite = "name: theirs\nversion: 3\nmodel: gpt2\nruns:\n  - recipe: lm-finetune\n    tasks: [lm-quick]\n"
+    install(
+        site,
+        "sound",
+        {
+            "sound_loss.py": OBJECTIVE.format(name="Sound"),
+            "sound_tasks/__init__.py": tasks,
+            "sound_tasks/suites/theirs.yaml": suite,
+        },
+        {"emobench.objectives": {"sound": "sound_loss"}, "emobench.tasks": {"sound": "sound_tasks"}},
+    )
+    broken = {
+        "imports": "import a_module_that_is_not_there",
+        "exits": "import sys\nsys.exit(0)",
+        "syntax": "x = 1\ndef f(:\n",
+        "nohook": "x = 1",
+        "raises": "import emobench\n\n@emobench.hookimpl\ndef emobench_objectives():\n    return 1 / 0\n",
+        "garbage": "import emobench\n\n@emobench.hookimpl\ndef emobench_objectives():\n    return ['emo']\n",
+        "needs": OBJECTIVE.format(name="Needs").replace("    scale", "    needs = ['entropy']\n    scale"),
+        "othername": OBJECTIVE.format(name="SomethingElse"),
+        "abstract": OBJECTIVE.format(name="Abstract").replace("def loss", "def los"),
+        "wronghook": "import emobench\n\n@emobench.hookimpl\ndef emobench_objective():\n    return []\n",
+    }
+    for name, text in broken.items():
+        install(site, f"b-{name}", {f"b_{name}.py": text}, {"emobench.objectives": {name: f"b_{name}"}})
+    install(
+        site,
+        "twin",
+        {"twin_loss.py": OBJECTIVE.format(name="Emo")},
+        {"emobench.objectives": {"emo": "twin_loss"}},
+    )
+    install(site, "bad-tasks", {"bad_tasks.py": "raise OSError('no disk')"}, {"emobench.tasks": {"bad": "bad_tasks"}})
+    return site
+
+
+def test_strangers_are_listed_and_broken_ones_are_named_with_their_error(site: Path) -> None:
+    done = emobench(site, "objectives", "list", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["sound"]["summary"] == "A stranger's objective."
+    assert rows["sound"]["parameters"][0] == {
+        "name": "scale",
+        "type": "float",
+        "default": 1.0,
+        "range": "from 0.0 to 2.0",
+        "help": "a factor",
+    }
+    assert rows["mle"]["parameters"] == []
+    expected = {
+        "imports": ("'imports' from b-imports does not import: ModuleNotFoundError", "b_imports.py:1)"),
+        "exits": ("'exits' from b-exits does not import: SystemExit: 0", "b_exits.py:2)"),
+        "syntax": ("'syntax' from b-syntax does not import: SyntaxError", "b_syntax.py:2)"),
+        "nohook": ("The plugin 'nohook' implements no `emobench_objectives`", "@emobench.hookimpl"),
+        "raises": ("The plugin 'raises' fails in its hook", "ZeroDivisionError: division by zero"),
+        "garbage": ("The plugin 'garbage' returns 'emo'; expected a list of objective classes.", ""),
+        "needs": ("'needs' from b-needs does not import: Needs: `needs` is ['entropy']", "expected a set"),
+        "othername": ("The plugin 'othername' offers something-else, not 'othername'.", ""),
+        "abstract": ("The plugin 'abstract': Abstract does not define loss", ""),
+        "wronghook": ("The plugin 'wronghook'", "emobench_objective"),
+        "emo": ("Two plugins are named 'emo': emobench (emobench_objectives.emo) and twin (twin_loss).", ""),
+    }
+    for name, texts in expected.items():
+        assert rows[name]["summary"].startswith("unusable: "), name
+        for text in texts:
+            assert text in rows[name]["summary"], (name, rows[name]["summary"])
+
+
+def test_doctor_names_what_is_unusable_and_goes_on(site: Path) -> None:
+    done = emobench(site, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    states = {row["what"]: (row["state"], row["note"]) for row in json.loads(done.stdout)}
+    assert states["objective sound"][0] == states["objective mle"][0] == "ok"
+    assert states["tasks builtin"][0] == states["tasks sound"][0] == "ok"
+    assert states["objective imports"][0] == "unusable"
+    assert states["tasks bad"][0] == "unusable"
+    assert "'bad' from bad-tasks does not import: OSError: no disk" in states["tasks bad"][1]
+
+
+def test_suites_of_strangers_are_there_beside_a_broken_plugin(site: Path) -> None:
+    done = emobench(site, "suites", "list", "--json")
+    assert done.returncode == 0, done.stderr
+    suites = {suite["name"]: suite for suite in json.loads(done.stdout)}
+    assert suites["theirs"]["version"] == 3
+    assert "oracle-language" in suites
+    assert "skipped: The plugin 'bad' from bad-tasks does not import" in done.stderr
+    missing = emobench(site, "suites", "show", "theirz")
+    assert missing.returncode == 2
+    assert "There is no suite 'theirz'; did you mean 'theirs'?" in missing.stderr
+    assert "'bad' from bad-tasks does not import" in missing.stderr  # it might have been in there
+
+
+def test_a_strangers_objective_is_used_and_a_broken_one_is_refused(site: Path) -> None:
+    shown = emobench(site, "objectives", "show", "sound")
+    assert shown.returncode == 0, shown.stderr
+    assert "scale: float = 1.0  [from 0.0 to 2.0]  a factor" in shown.stdout
+    refused = emobench(site, "objectives", "show", "imports")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: The plugin 'imports' from b-imports does not import: ModuleNotFoundError")
+    assert "Traceback" not in refused.stderr
+
+
+def test_two_plugins_with_one_suite_are_named(tmp_path: Path) -> None:
+    module = "from pathlib import Path\nimport emobench\n\n@emobench.hookimpl\ndef emobench_tasks():\n"
+    text = "name: lm-quick\nversion: 1\nruns:\n  - recipe: lm-finetune\n    tasks: [lm-quick]\n"
+    install(
+        tmp_path,
+        "twin-tasks",
+        {
+            "twin_tasks/__init__.py": module + "    return Path(__file__).parent\n",
+            "twin_tasks/suites/lm-quick.yaml": text,
+        },
+        {"emobench.tasks": {"twin": "twin_tasks"}},
+    )
+    done = emobench(tmp_path, "suites", "show", "lm-quick")
+    assert done.returncode == 2
+    assert "error: Two plugins have suites/lm-quick.yaml: " in done.stderr
+    assert f"{tmp_path}/twin_tasks/suites/lm-quick.yaml" in done.stderr
+    assert "emobench_tasks/suites/lm-quick.yaml" in done.stderr
+
+
+def test_an_objective_loads_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "my_loss.py"
+    path.write_text(OBJECTIVE.format(name="MyLoss"))
+    loaded = registry.load_objective(f"{path}:MyLoss(scale=0.5)")
+    assert (loaded.name, loaded.objective.params) == ("my-loss", {"scale": 0.5})
+    assert loaded.source_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_text(path.read_text().replace("Minus", "Twice"))
+    again = registry.load_objective(f"{path}:MyLoss")
+    assert (type(again.objective).__doc__ or "").startswith("Twice")
+    assert again.source_sha256 != loaded.source_sha256
+
+
+def test_a_file_with_dashes_and_spaces_in_its_name_loads(tmp_path: Path) -> None:
+    path = tmp_path / "my - loss.v2.py"
+    path.write_text(OBJECTIVE.format(name="MyLoss"))
+    assert registry.load_objective(f"{path}:MyLoss(scale=0.5)").objective.params == {"scale": 0.5}
+
+
+def test_a_file_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text(OBJECTIVE.format(name="MyLoss"))
+    with pytest.raises(UnknownNameError, match=rf"^{path}: There is no objective class 'MyLos'; did you mean 'MyLoss'"):
+        registry.objective_class(f"{path}:MyLos")
+    with pytest.raises(UnknownNameError, match="There is no objective class 'emobench'"):
+        registry.objective_class(f"{path}:emobench")
+    with pytest.raises(ConfigError, match=rf"'{path}' names a file; expected its class too, such as {path}:MyLoss"):
+        registry.objective_class(str(path))
+    with pytest.raises(ConfigError, match=r"There is no file .*none\.py"):
+        registry.objective_class(f"{tmp_path}/none.py:MyLoss")
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(ConfigError, match=r"There is no file .*folder\.py"):
+        registry.objective_class(f"{tmp_path}/folder.py:MyLoss")
+    path.write_text(OBJECTIVE.format(name="MyLoss").replace("def loss", "def los"))
+    with pytest.raises(PluginError, match=rf"^{path}:MyLoss does not define loss"):
+        registry.objective_class(f"{path}:MyLoss")
+    path.write_text("import emobench\n\nclass MyLoss(:\n")
+    with pytest.raises(PluginError, match=rf"does not import: SyntaxError: .*{path}:3\)"):
+        registry.objective_class(f"{path}:MyLoss")
+    path.write_bytes(b"\x00\xff")
+    with pytest.raises(PluginError, match="does not import"):
+        registry.objective_class(f"{path}:MyLoss")
+    path.write_text("class MyLoss:\n    pass\n")
+    with pytest.raises(UnknownNameError, match="There is no objective class at all"):
+        registry.objective_class(f"{path}:MyLoss")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "emo(cost=__import__('pathlib').Path({0!r}).touch())",
+        "emo(cost=open({0!r}, 'w'))",
+        "__import__('pathlib').Path({0!r}).touch()",
+        "emo)(__import__('pathlib').Path({0!r}).touch()",
+        "emo(cost=[open({0!r}, 'w') for _ in 'x'])",
+        "emo(cost=(lambda: open({0!r}, 'w'))())",
+    ],
+)
+def test_a_name_never_runs_code(text: str, tmp_path: Path) -> None:
+    from emobench.errors import UserError
+
+    with pytest.raises(UserError):
+        registry.load_objective(text.format(str(tmp_path / "made")))
+    assert list(tmp_path.iterdir()) == []
+    assert parse_call("emo(cost=gpt2)") == ("emo", {"cost": "gpt2"})
