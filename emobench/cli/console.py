@@ -12,8 +12,8 @@ from typing import Any
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
 
-SHOWN = {"loss": "loss", "demd": "demd", "tokens_per_second": "tokens/s"}
-"""Numbers of a training step that fit a line, and what they are called there; `log.jsonl` has them all."""
+SHOWN = {"loss": "loss {:.3f}", "demd": "demd {:.3f}", "tokens_per_second": "{:,.0f} tokens/s"}
+"""Numbers of a training step that fit a line; `log.jsonl` has them all."""
 
 
 class Terminal(Silent):
@@ -23,8 +23,7 @@ class Terminal(Silent):
         from rich.console import Console
 
         self.console = Console(stderr=True)
-        self._bar: Any = None
-        self._task: Any = None
+        self._values = ""
 
     def plan(self, lines: Sequence[str]) -> None:
         for line in lines:
@@ -37,34 +36,31 @@ class Terminal(Silent):
     def work(self, title: str, unit: str) -> Iterator[Progress]:
         from rich.markup import escape
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         columns = (
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=12),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left  {task.fields[values]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
+            BarColumn(bar_width=8),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            TextColumn("left", table_column=Column(no_wrap=True)),
         )
         began = time.monotonic()
         # Without a terminal (CI, a log file) a line at the end is enough.
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
-            self._bar, self._task = bar, bar.add_task(escape(title), total=None, rate="", values="")
+            self._values, task = "", bar.add_task(escape(title), total=None, rate="")
 
             def progress(done: int, total: int) -> None:
                 speed = bar.tasks[0].speed
-                bar.update(self._task, completed=done, total=total, rate=f"{speed:.1f} {unit}/s" if speed else "")
+                shown = self._values or (f"{speed:.1f} {unit}/s" if speed else "")
+                bar.update(task, completed=done, total=total, rate=shown)
 
-            try:
-                yield progress
-            finally:
-                self._bar = None
+            yield progress
         self.note(f"  {title}: {_duration(time.monotonic() - began)}")
 
     def values(self, values: Mapping[str, float]) -> None:
-        shown = "  ".join(f"{label} {values[name]:,.4g}" for name, label in SHOWN.items() if name in values)
-        if self._bar is not None and shown:
-            self._bar.update(self._task, values=shown)
+        self._values = "  ".join(text.format(values[name]) for name, text in SHOWN.items() if name in values)
 
 
 def reporter(quiet: bool) -> Silent:

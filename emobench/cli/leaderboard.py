@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,15 +41,19 @@ def print_board(
     *,
     suite: str | None = None,
     model: str | None = None,
+    around: Collection[str] = (),
     markdown: bool = False,
     json: bool = False,
 ) -> None:
-    """Print a board; files that are no entries are named on stderr."""
+    """Print a board, or of it the tables around some entries' ids; files that are no entries are named on stderr."""
     from emobench.leaderboard import table
+    from emobench.leaderboard.comparison import groups
     from emobench.leaderboard.store import Leaderboard
 
     board = Leaderboard(root)
     entries = [e for e in board.entries(suite=suite) if model in (None, e.model.name)]
+    if around:
+        entries = [e for group in groups(entries) if any(e.id in around for e in group) for e in group]
     for problem in board.problems:
         typer.echo(f"skipped: {problem}", err=True)
     examples = _Examples(runs)

@@ -14,6 +14,7 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_out, reporter
 
 if TYPE_CHECKING:
+    from emobench.leaderboard.entry import Entry
     from emobench.pipeline.plan import Plan
 
 
@@ -51,7 +52,7 @@ def run(
     if json:
         print_json({"entries": entries, "leaderboard": str(leaderboard)})
         return
-    _print_board(plan, runs)
+    _print_board(plan, runs, entries)
 
 
 def train(
@@ -115,7 +116,7 @@ def evaluate(
     if json:
         print_json({"entries": entries, "leaderboard": str(leaderboard)})
         return
-    _print_board(plan, runs)
+    _print_board(plan, runs, entries)
 
 
 def _plan(given: dict[str, Any]) -> Plan:
@@ -167,7 +168,7 @@ def _show_plan(plan: Plan, json: bool) -> None:
     )
 
 
-def _print_board(plan: Plan, runs: Path) -> None:
+def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
     from emobench.cli.leaderboard import print_board
 
-    print_board(plan.request.leaderboard, runs, suite=plan.suite.name, model=plan.model.name)
+    print_board(plan.request.leaderboard, runs, suite=plan.suite.name, around={entry.id for entry in entries})

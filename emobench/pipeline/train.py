@@ -90,8 +90,9 @@ class Trainer:
             with self._reporter.work(title, "steps") as progress:
 
                 def on_step(values: dict[str, float]) -> None:
+                    if "tokens_per_second" in values:
+                        self._reporter.values(values)
                     progress(int(values["step"]), int(values["steps"]))
-                    self._reporter.values(values)
 
                 train(
                     Training(
