@@ -24,7 +24,7 @@ DIGESTS, FROZEN, STATE = "digests.json", "objective.json", "objective.safetensor
 
 def seal_checkpoint(folder: Path, objective: Objective) -> None:
     """Add the objective's state to a checkpoint that the Trainer wrote, then its digests."""
-    state = {name: value.detach().cpu().contiguous() for name, value in objective.state().items()}
+    state = {name: value.detach().cpu().contiguous().clone() for name, value in objective.state().items()}
     if state:
         safetensors.torch.save_file(state, folder / STATE)
     (folder / FROZEN).write_text(json.dumps(frozen_digests(objective)))
@@ -42,16 +42,19 @@ def last_checkpoint(folder: Path) -> Path | None:
     found = sorted(folder.glob("checkpoint-*"), key=_step, reverse=True)
     for checkpoint in found:
         if not (checkpoint / DIGESTS).exists():
-            shutil.rmtree(checkpoint)
+            # Every process of a distributed training comes by here.
+            shutil.rmtree(checkpoint, ignore_errors=True)
             continue
-        for name, digest in json.loads((checkpoint / DIGESTS).read_text()).items():
-            if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != digest:
-                raise StorageError(
-                    f"{checkpoint / name} is not as it was written; the checkpoint cannot be trusted. "
-                    f"Delete {checkpoint} to continue from the one before, or {folder} to train again."
-                )
+        verify_checkpoint(checkpoint)
         return checkpoint
     return None
+
+
+def verify_checkpoint(checkpoint: Path) -> None:
+    """Raise StorageError unless each file of a complete checkpoint is as it was written."""
+    for name, digest in _read_digests(checkpoint).items():
+        if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != digest:
+            raise _altered(checkpoint, name)
 
 
 def restore_objective(checkpoint: Path, objective: Objective) -> None:
@@ -72,8 +75,22 @@ def frozen_digests(objective: Objective) -> dict[str, str]:
     return {name: _tensor_sha256(value) for name, value in objective.frozen_state().items()}
 
 
+def _read_digests(checkpoint: Path) -> dict[str, str]:
+    try:
+        return json.loads((checkpoint / DIGESTS).read_text())
+    except (OSError, ValueError):
+        raise _altered(checkpoint, DIGESTS) from None
+
+
+def _altered(checkpoint: Path, name: str) -> StorageError:
+    return StorageError(
+        f"{checkpoint / name} is not as it was written; the checkpoint cannot be trusted. "
+        f"Delete {checkpoint} to continue from the one before, or {checkpoint.parent} to train again."
+    )
+
+
 def _tensor_sha256(value: Tensor) -> str:
-    return hashlib.sha256(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+    return hashlib.sha256(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -29,16 +29,12 @@ class TrainingContext:
         return self.head.linear.out_features
 
     def head_weight(self) -> Tensor:
-        if not self.pretrained:
-            raise ConfigError(
-                "This objective takes its costs from a pre-trained LM head, and this model starts from scratch; "
-                "give another source, such as --objective 'emo(cost=gpt2)', or 'emo(cost=initial)' for the random head."
-            )
-        return self.head.linear.weight.detach()
+        # A copy: the head itself is trained from here on.
+        return self._pretrained_weight().clone()
 
     def cost_embedding(self, source: str = "pretrained") -> CostEmbedding:
         if source == "pretrained":
-            weight = self.head_weight()
+            weight = self._pretrained_weight()
         elif source == "initial":
             weight = self.head.linear.weight.detach()
         else:
@@ -51,3 +47,11 @@ class TrainingContext:
         device = self.head.linear.weight.device
         # Half precision on a GPU: rows are at most 1, where float16 is eight times finer than bfloat16.
         return CostEmbedding(weight, dtype=torch.float16 if device.type == "cuda" else None, device=device)
+
+    def _pretrained_weight(self) -> Tensor:
+        if not self.pretrained:
+            raise ConfigError(
+                "This objective takes its costs from a pre-trained LM head, and this model starts from scratch; "
+                "give another source, such as --objective 'emo(cost=gpt2)', or 'emo(cost=initial)' for the random head."
+            )
+        return self.head.linear.weight.detach()

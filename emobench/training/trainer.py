@@ -17,7 +17,7 @@ from transformers.trainer_utils import EvalPrediction
 
 from emobench.errors import NonFiniteLossError
 from emobench.training.attach import AttachedObjective
-from emobench.training.checkpoints import seal_checkpoint
+from emobench.training.checkpoints import seal_checkpoint, verify_checkpoint
 
 ROWS = "row"
 """The batch column with the rows' numbers in the training data; named when a loss is not finite."""
@@ -56,6 +56,19 @@ class ObjectiveTrainer(Trainer):
         if model.training and rows is not None:
             self._rows.append(rows.tolist())
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def find_best(self) -> None:
+        """Point a resumed training to its best checkpoint where it now is; the folder may have been moved since.
+
+        Raises StorageError if it is gone or altered: the Trainer would go on, and keep the last weights in silence.
+        """
+        if self.args.load_best_model_at_end and self.state.best_global_step:
+            best = self._checkpoint(self.state.best_global_step)
+            verify_checkpoint(best)
+            self.state.best_model_checkpoint = str(best)
+
+    def _checkpoint(self, step: int) -> Path:
+        return Path(str(self.args.output_dir)) / f"checkpoint-{step}"
 
     def start_clock(self) -> None:
         """Time a step from here; validation and saving, which come between steps, are left out."""
@@ -104,8 +117,7 @@ class ObjectiveTrainer(Trainer):
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
-            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-            seal_checkpoint(folder, self.attached.objective)
+            seal_checkpoint(self._checkpoint(self.state.global_step), self.attached.objective)
         self.accelerator.wait_for_everyone()
 
     def _not_finite(self, bad: list[str], values: dict[str, float], rows: list[list[int]]) -> str:
@@ -122,6 +134,9 @@ class ObjectiveTrainer(Trainer):
 class _AroundStep(TrainerCallback):
     def __init__(self, trainer: ObjectiveTrainer) -> None:
         self._trainer = trainer
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._trainer.find_best()
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self._trainer.start_clock()

@@ -1,0 +1,282 @@
+"""A training that was killed ends in the weights that it would have had, or says why it cannot go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from emobench.errors import StorageError
+from emobench.objectives import SetupContext
+from emobench.training.checkpoints import frozen_digests, last_checkpoint, restore_objective, seal_checkpoint
+from emobench.training.train import TrainingSummary, train
+from emobench_objectives.emo import Emo
+from emobench_objectives.mle import Mle
+
+DROPOUT = {"resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2}
+RECIPE = {"epochs": 3, "batch": 8, "accumulation": 2, "warmup": 0.2, "schedule": "cosine"}  # 3 epochs of 3 steps
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+def dropout_job(kit: SimpleNamespace, folder: Path, **values: Any) -> Any:
+    values = {"objective": Emo(), "recipe": RECIPE} | values
+    return kit.job(folder, model=kit.tiny(dtype=torch.float32, **DROPOUT), **values)
+
+
+def at_step(step: int, act: Callable[[], None]) -> Callable[[dict[str, float]], None]:
+    """Return a progress callback that acts once the given step is logged."""
+    return lambda line: act() if "loss" in line and line["step"] == step else None
+
+
+def kill() -> None:
+    raise Killed
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def whole(kit: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainingSummary]:
+    """An uninterrupted training."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, train(dropout_job(kit, folder))
+
+
+def assert_same(kit: SimpleNamespace, folder: Path, summary: TrainingSummary, whole: Any) -> None:
+    expected_folder, expected = whole
+    assert (folder / "model/model.safetensors").read_bytes() == (
+        expected_folder / "model/model.safetensors"
+    ).read_bytes()
+    clocks = {"seconds", "tokens_per_second"}
+    lines, expected_lines = (
+        [{k: v for k, v in line.items() if k not in clocks and "runtime" not in k and "per_second" not in k} for line in
+         kit.log_of(f) if "train_loss" not in line]
+        for f in (folder, expected_folder)
+    )  # fmt: skip
+    assert lines == expected_lines
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 10))
+    assert [line["step"] for line in lines if "eval_mle" in line] == [3, 6, 9]
+    for name in ("steps", "tokens", "selected_by", "selected_step", "validation_mle"):
+        assert getattr(summary, name) == getattr(expected, name)
+    assert not (folder / "checkpoints").exists()
+
+
+CHILD = """
+import os, runpy, signal, sys
+from pathlib import Path
+kit = runpy.run_path({kit!r})["KIT"]
+tests = runpy.run_path({tests!r})
+from emobench.training.train import train
+die = tests["at_step"](5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+train(tests["dropout_job"](kit, Path({folder!r}), progress=die))
+"""
+
+
+@pytest.mark.slow
+def test_sigkill(kit: SimpleNamespace, tmp_path: Path, whole: Any) -> None:
+    code = CHILD.format(kit=str(kit.path), tests=__file__, folder=str(tmp_path))
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["checkpoint-3"]
+    assert max(line["step"] for line in kit.log_of(tmp_path)) == 5
+    assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path)), whole)
+
+
+@pytest.mark.parametrize(("step", "saved"), [(4, 5), (5, 6), (6, 6), (8, 9)])
+def test_ctrl_c_saves_a_checkpoint_first(
+    kit: SimpleNamespace, tmp_path: Path, whole: Any, step: int, saved: int
+) -> None:
+    """Within an epoch, before the last step of one, after that, and before the very last step."""
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(dropout_job(kit, tmp_path, progress=at_step(step, interrupt)))
+    assert signal.getsignal(signal.SIGINT) is before
+    checkpoint = last_checkpoint(tmp_path / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.name == f"checkpoint-{saved}"
+    assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path)), whole)
+
+
+def test_a_second_ctrl_c_stops_at_once(kit: SimpleNamespace, tmp_path: Path) -> None:
+    def twice() -> None:
+        interrupt()
+        interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        train(dropout_job(kit, tmp_path, progress=at_step(2, twice)))
+    assert last_checkpoint(tmp_path / "checkpoints") is None
+
+
+def test_killed_twice_and_moved(kit: SimpleNamespace, tmp_path: Path, whole: Any) -> None:
+    """The second time, a torn line is at the end of the log; and the folder is moved after the last checkpoint."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    with pytest.raises(Killed):
+        train(dropout_job(kit, first, progress=at_step(4, kill)))
+    with (first / "log.jsonl").open("a") as log:
+        log.write('{"loss": 4.1')
+
+    def at_the_end(line: dict[str, float]) -> None:
+        if "train_loss" in line:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(dropout_job(kit, first, progress=at_the_end))
+    first.rename(second)
+    assert_same(kit, second, train(dropout_job(kit, second)), whole)
+
+
+def test_an_incomplete_checkpoint_is_passed_over(kit: SimpleNamespace, tmp_path: Path, whole: Any) -> None:
+    with pytest.raises(Killed):
+        train(dropout_job(kit, tmp_path, progress=at_step(8, kill)))
+    newest, before = tmp_path / "checkpoints/checkpoint-6", tmp_path / "checkpoints/checkpoint-3"
+    (newest / "digests.json").unlink()
+    assert last_checkpoint(tmp_path / "checkpoints") == before
+    assert not newest.exists()
+    assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path)), whole)
+
+
+@pytest.mark.parametrize("lost", ["altered", "gone"])
+def test_a_best_checkpoint_that_is_lost_is_not_replaced_by_the_last(
+    kit: SimpleNamespace, tmp_path: Path, whole: Any, lost: str
+) -> None:
+    assert whole[1].selected_step == 3
+    with pytest.raises(Killed):
+        train(dropout_job(kit, tmp_path, progress=at_step(8, kill)))
+    best = tmp_path / "checkpoints/checkpoint-3"
+    if lost == "gone":
+        shutil.rmtree(best)
+    else:
+        (best / "model.safetensors").write_bytes(b"other")
+    with pytest.raises(StorageError, match="checkpoint-3.* is not as it was written.* to train again"):
+        train(dropout_job(kit, tmp_path))
+
+
+@pytest.fixture(scope="module")
+def stopped(kit: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that was killed after its first checkpoint; to be copied."""
+    folder = tmp_path_factory.mktemp("stopped")
+    with pytest.raises(Killed):
+        train(dropout_job(kit, folder, progress=at_step(4, kill)))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json", "objective.json"])
+def test_an_altered_checkpoint_is_refused(kit: SimpleNamespace, tmp_path: Path, stopped: Path, name: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(stopped, folder)
+    file = folder / "checkpoints/checkpoint-3" / name
+    data = bytearray(file.read_bytes())
+    data[-2] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(StorageError, match=rf"{name} is not as it was written.*Delete .*checkpoint-3 to continue"):
+        train(dropout_job(kit, folder))
+    file.unlink()
+    with pytest.raises(StorageError, match="is not as it was written"):
+        last_checkpoint(folder / "checkpoints")
+
+
+def test_altered_digests_are_refused(tmp_path: Path, stopped: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "copy")
+    (tmp_path / "copy/checkpoints/checkpoint-3/digests.json").write_text('{"model.safe')
+    with pytest.raises(StorageError, match="digests.json is not as it was written"):
+        last_checkpoint(tmp_path / "copy/checkpoints")
+
+
+def test_the_cost_embedding_is_that_of_the_pretrained_weights(
+    kit: SimpleNamespace, tmp_path: Path, stopped: Path
+) -> None:
+    shutil.copytree(stopped, tmp_path / "copy")
+    job = dropout_job(kit, tmp_path / "copy")
+    pretrained = job.model.get_output_embeddings().weight.detach().clone()
+    expected = pretrained / pretrained.norm(dim=1, keepdim=True)
+    checkpoint = load_file(stopped / "checkpoints/checkpoint-3/model.safetensors")["transformer.wte.weight"]
+    trained = checkpoint / checkpoint.norm(dim=1, keepdim=True)
+    train(job)
+    found = job.objective.frozen_state()["cost_embedding"]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    assert float((found - trained).abs().max()) > 1e-3  # the test can tell them apart
+    digests = json.loads((stopped / "checkpoints/checkpoint-3/objective.json").read_text())
+    assert digests == frozen_digests(job.objective)
+
+
+def test_other_pretrained_weights_are_refused(kit: SimpleNamespace, tmp_path: Path, stopped: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "copy")
+    other = kit.tiny(dtype=torch.float32, seed=1, **DROPOUT)
+    job = kit.job(tmp_path / "copy", model=other, objective=Emo(), recipe=RECIPE)
+    with pytest.raises(StorageError, match="the objective's cost_embedding differs.*same pre-trained weights"):
+        train(job)
+    assert (tmp_path / "copy/checkpoints/checkpoint-3").exists()
+
+
+class Counting(Mle):
+    """Remembers how often it was called, and a scalar of the head that it was set up with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = torch.zeros((), dtype=torch.int64)
+
+    def setup(self, context: SetupContext) -> None:
+        self.head = context.head_weight()
+        self.largest = self.head.abs().max()
+
+    def frozen_state(self) -> Mapping[str, Tensor]:
+        return {"largest": self.largest, "head": self.head}
+
+    def state(self) -> Mapping[str, Tensor]:
+        return {"calls": self.calls, "twice": self.calls}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.calls = state["calls"]
+
+    def loss(self, s: Any) -> Tensor:
+        self.calls = self.calls + 1
+        return super().loss(s)
+
+
+def test_an_objective_gets_its_state_back(kit: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        train(dropout_job(kit, tmp_path, objective=Counting(), progress=at_step(4, kill)))
+    objective = Counting()
+    train(dropout_job(kit, tmp_path, objective=objective))
+    assert int(objective.calls) == 18  # 9 steps of 2 micro-batches, not the 2 calls that were lost
+
+
+def test_state_is_restored_from_a_sealed_folder_only(tmp_path: Path) -> None:
+    saved, loaded = Counting(), Counting()
+    for objective in (saved, loaded):
+        objective.head, objective.largest = torch.eye(3), torch.tensor(1.0)
+    saved.calls += 7
+    folder = tmp_path / "checkpoint-4"
+    folder.mkdir()
+    assert last_checkpoint(tmp_path / "nowhere") is None
+    seal_checkpoint(folder, saved)
+    restore_objective(folder, loaded)
+    assert int(loaded.calls) == 7
+    assert last_checkpoint(tmp_path) == folder
+    loaded.head = torch.eye(3) + 1
+    with pytest.raises(StorageError, match="the objective's head differs"):
+        restore_objective(folder, loaded)
+
+
+def test_nothing_needs_pickle_from_a_checkpoint_unchecked(stopped: Path) -> None:
+    """Every file but the digests themselves has its digest."""
+    folder = stopped / "checkpoints/checkpoint-3"
+    digests = json.loads((folder / "digests.json").read_text())
+    files = {os.fspath(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    assert files == digests.keys() | {"digests.json"}
