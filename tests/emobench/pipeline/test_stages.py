@@ -1,0 +1,177 @@
+"""A stage is on disk whole or not at all: killed, raced, and out of space."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from emobench.errors import MetricError, StorageError
+from emobench.pipeline.stages import FACTS, Stage, Stages
+
+STAGE = Stage("train", {"seed": 0, "rate": 0.5})
+
+PREAMBLE = """
+import sys, time
+from pathlib import Path
+from emobench.errors import StorageError
+from emobench.pipeline.stages import Stage, Stages
+root = Path(sys.argv[1])
+stage = Stage("train", {"seed": 0, "rate": 0.5})
+"""
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    program = PREAMBLE + textwrap.dedent(code)
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(path: Path) -> None:
+    for _ in range(1000):
+        if path.exists():
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{path} did not appear")
+
+
+def test_a_stage_is_made_once_and_says_what_it_is(tmp_path: Path) -> None:
+    stages, calls = Stages(tmp_path / "runs"), []
+
+    def work(folder: Path) -> None:
+        calls.append(folder)
+        assert list(folder.iterdir()) == []
+        assert not stages.is_finished(STAGE)
+        (folder / "out").mkdir()
+        (folder / "out" / "x").write_text("made")
+
+    first = stages.make(STAGE, work)
+    assert first == stages.folder(STAGE) == tmp_path / "runs" / "train" / STAGE.key
+    assert stages.is_finished(STAGE)
+    assert json.loads((first / FACTS).read_text()) == STAGE.facts
+    before = (first / "out" / "x").stat().st_mtime_ns
+    assert stages.make(STAGE, work) == first
+    assert len(calls) == 1
+    assert (first / "out" / "x").stat().st_mtime_ns == before
+    assert [p.name for p in first.parent.iterdir()] == [STAGE.key]
+
+
+def test_keys_are_those_of_content() -> None:
+    assert Stage("train", {"rate": 0.5, "seed": 0}).key == STAGE.key
+    assert len({STAGE.key, Stage("score", STAGE.facts).key, Stage("train", {"seed": 1, "rate": 0.5}).key}) == 3
+    assert len(STAGE.key) == 16
+    assert set(STAGE.key) <= set("0123456789abcdef")
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_stage_that_fails_is_not_finished_and_can_be_made_again(tmp_path: Path, continues: bool) -> None:
+    stages = Stages(tmp_path)
+
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise MetricError("no.")
+
+    with pytest.raises(MetricError):
+        stages.make(STAGE, fail, continues=continues)
+    assert not stages.is_finished(STAGE)
+    assert not stages.folder(STAGE).exists()
+    found: list[str] = []
+    stages.make(STAGE, lambda folder: found.extend(p.name for p in folder.iterdir()), continues=continues)
+    assert found == (["half"] if continues else [])
+    assert stages.is_finished(STAGE)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_path: Path, continues: bool) -> None:
+    process = start(
+        """
+        def work(folder):
+            (folder / "half").write_text("half")
+            time.sleep(60)
+        Stages(root).make(stage, work)
+        """,
+        str(tmp_path),
+    )
+    stages = Stages(tmp_path)
+    half = stages.folder(STAGE).with_name(f"{STAGE.key}.part") / "half"
+    wait_for(half)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert half.exists()
+    assert not stages.is_finished(STAGE)
+    assert not stages.folder(STAGE).exists()
+    found: list[str] = []
+    stages.make(STAGE, lambda folder: found.extend(p.name for p in folder.iterdir()), continues=continues)
+    assert found == (["half"] if continues else [])
+    assert stages.is_finished(STAGE)
+
+
+def test_two_processes_at_once_make_it_once(tmp_path: Path) -> None:
+    code = """
+        def work(folder):
+            with (root / "calls").open("a") as file:
+                file.write("made\\n")
+            time.sleep(0.5)
+            (folder / "x").write_text("made")
+        (root / f"ready{sys.argv[2]}").touch()
+        while not (root / "go").exists():
+            time.sleep(0.001)
+        print(Stages(root).make(stage, work))
+    """
+    processes = [start(code, str(tmp_path), str(i)) for i in range(3)]
+    for i in range(3):
+        wait_for(tmp_path / f"ready{i}")
+    (tmp_path / "go").touch()
+    folders = {process.communicate()[0].strip() for process in processes}
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert folders == {str(Stages(tmp_path).folder(STAGE))}
+    assert (tmp_path / "calls").read_text() == "made\n"
+
+
+def test_a_full_disk_is_a_sentence_and_nothing_is_finished(tmp_path: Path) -> None:
+    """A limit on file size is what a process can give itself without a file system of its own."""
+    process = start(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            Stages(root).make(stage, lambda folder: (folder / "x").write_text("x" * 5000))
+        except StorageError as error:
+            print(error, error.exit_code)
+        """,
+        str(tmp_path),
+    )
+    text = process.communicate()[0]
+    assert "could not be written: File too large. Free some space or choose another folder with --runs DIR" in text
+    assert text.endswith("finished stages are kept. 1\n")
+    stages = Stages(tmp_path)
+    assert not stages.is_finished(STAGE)
+    assert not stages.folder(STAGE).exists()
+    assert stages.make(STAGE, lambda folder: None) == stages.folder(STAGE)
+
+
+def test_an_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"file.*could not be written: Not a directory\. Free some space or choose"):
+        Stages(tmp_path / "file" / "runs").make(STAGE, lambda folder: None)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_a_sentence(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StorageError, match="could not be written: Permission denied"):
+        Stages(tmp_path / "runs").make(STAGE, lambda folder: None)
+
+
+def test_an_error_that_is_no_disks_keeps_its_traceback(tmp_path: Path) -> None:
+    def work(folder: Path) -> None:
+        raise OSError("a library's own text, without a number")
+
+    with pytest.raises(OSError, match="a library's own text"):
+        Stages(tmp_path).make(STAGE, work)
