@@ -12,8 +12,11 @@ from typing import Any
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
 
-SHOWN = {"loss": "loss {:.3f}", "demd": "demd {:.3f}", "tokens_per_second": "{:,.0f} tokens/s"}
+SHOWN = {"loss": "loss {:.3f}", "demd": "demd {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all."""
+
+SHORT = 1.0
+"""Seconds of a piece of work that is not worth a line of its own."""
 
 
 class Terminal(Silent):
@@ -39,12 +42,11 @@ class Terminal(Silent):
         from rich.table import Column
 
         columns = (
-            TextColumn("{task.description}", table_column=Column(no_wrap=True, ratio=1)),
-            BarColumn(bar_width=8),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=6),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
             TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
-            TextColumn("left", table_column=Column(no_wrap=True)),
         )
         began = time.monotonic()
         # Without a terminal (CI, a log file) a line at the end is enough.
@@ -57,7 +59,9 @@ class Terminal(Silent):
                 bar.update(task, completed=done, total=total, rate=shown)
 
             yield progress
-        self.note(f"  {title}: {_duration(time.monotonic() - began)}")
+        seconds = time.monotonic() - began
+        if seconds >= SHORT:
+            self.note(f"  {title}: {_duration(seconds)}")
 
     def values(self, values: Mapping[str, float]) -> None:
         self._values = "  ".join(text.format(values[name]) for name, text in SHOWN.items() if name in values)

@@ -51,7 +51,11 @@ class _Worker:
 
     def row(self, index: int) -> Entry:
         row = self.plan.rows[index]
-        found = [self._run(run) for run in row.runs]
+        found = []
+        for run in row.runs:
+            if not all(self.stages.is_finished(planned.scores) for _, tasks in run.parts for planned in tasks):
+                self.reporter.note(f"{row.label}, seed {run.seed}")
+            found.append(self._run(run))
         return record_row(self.plan, row, found, self.stages)
 
     def _run(self, run: PlannedRun) -> list[Evaluation]:

@@ -44,6 +44,8 @@ class Trainer:
         from emobench.pipeline.tiny_oracle import pretraining, write_untrained
 
         planned = pretraining(request)
+        if not self._stages.is_finished(planned.stage):
+            self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
 
         def work(folder: Path) -> None:
             write_untrained(folder / "untrained")
@@ -86,7 +88,7 @@ class Trainer:
         request = planned.model.request
         rows = {split: self.pack(planned, split) for split in ("train", "validation")}
         with quiet_libraries():
-            title = f"train {planned.objective.objective} seed {planned.seed} on {planned.recipe.corpus}"
+            title = f"train {planned.objective.objective} seed {planned.seed}"
             with self._reporter.work(title, "steps") as progress:
 
                 def on_step(values: dict[str, float]) -> None:
