@@ -128,6 +128,7 @@ def _plan(given: dict[str, Any]) -> Plan:
     if given.get("offline"):
         # Read by huggingface_hub when it is imported, which is later.
         os.environ["HF_HUB_OFFLINE"] = "1"
+    device = _one_device(given["device"])
     return make_plan(
         Request(
             suite=given.get("suite"),
@@ -141,7 +142,7 @@ def _plan(given: dict[str, Any]) -> Plan:
             runs=given["runs"],
             leaderboard=given.get("leaderboard") or Path(),
             offline=given["offline"],
-            device=given["device"],
+            device=device,
             dtype=given["dtype"],
             from_scratch=given.get("from_scratch", False),
             trust_remote_code=given["trust_remote_code"],
@@ -149,6 +150,25 @@ def _plan(given: dict[str, Any]) -> Plan:
             command=shlex.join(["emobench", *sys.argv[1:]]),
         )
     )
+
+
+def _one_device(device: str) -> str:
+    """Make one GPU visible to this process, before torch is imported: the Trainer would take all that it sees.
+
+    A process of torchrun has its own already.
+    """
+    kind, _, index = device.partition(":")
+    if kind != "cuda" or "WORLD_SIZE" in os.environ:
+        return device
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if index.isdigit():
+        given = visible[int(index)] if visible != [""] and int(index) < len(visible) else index
+        os.environ["CUDA_VISIBLE_DEVICES"] = given
+    elif not index:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible[0] or "0"
+    else:
+        return device
+    return "cuda"
 
 
 def _show_plan(plan: Plan, json: bool) -> None:

@@ -64,8 +64,6 @@ class BaseModel(Protocol):
     @property
     def context(self) -> int | None: ...
 
-    def check_encoder(self, name: str) -> None: ...
-
 
 class Kind(Protocol):
     """What the module of a kind offers."""

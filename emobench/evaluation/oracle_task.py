@@ -38,7 +38,6 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
     longest = 1 + max(rules.length, rules.prefix + rules.continuation)  # and the start symbol
     if model.context is not None and longest > model.context:
         raise ConfigError(f"Task {task.name} needs {longest} symbols, but {model.name} reads at most {model.context}.")
-    model.check_encoder(rules.featurizer.model)
 
 
 def generation_rules(task: Task) -> dict[str, Any]:

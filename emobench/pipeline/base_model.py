@@ -55,20 +55,29 @@ class BaseModel:
         """The most tokens that the model reads, None where its configuration names no limit."""
         return CONTEXT if self.checked is None else self.checked.context
 
-    def check_length(self, recipe: Recipe) -> None:
-        """Raise ConfigError if the recipe's length does not fit the model."""
+    def check_recipe(self, recipe: Recipe) -> None:
+        """Raise ConfigError if a recipe does not fit the model or the device."""
         if self.context is not None and recipe.max_length > self.context:
             raise ConfigError(
                 f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most "
                 f"{self.context}; add --set recipe.max_length={self.context}, or take a model with a longer context."
             )
+        if recipe.precision == "float16" and not self.request.device.startswith("cuda"):
+            raise ConfigError(
+                f"recipe.precision is float16, which scales its loss on a CUDA device; --device is "
+                f"{self.request.device}. Use --set recipe.precision=bfloat16."
+            )
 
-    def check_encoder(self, name: str) -> None:
-        """Raise a UserError if an encoder cannot be found; "pretrained" is this model."""
-        if name != "pretrained":
-            from emobench.models.load import check_model
+    def encoder_facts(self, name: str) -> Mapping[str, Any]:
+        """Return what identifies an encoder, "pretrained" being this model; raises a UserError if it cannot be used."""
+        if name == "pretrained":
+            return self.facts
+        from emobench.models.folder import identity
+        from emobench.models.load import check_model
 
-            check_model(find_model(name, offline=self.request.offline), offline=self.request.offline)
+        source = find_model(name, offline=self.request.offline)
+        check_model(source, offline=self.request.offline)
+        return identity(source)
 
     def load(self, folder: Path | None = None, *, from_scratch: bool = False, seed: int = 0) -> LoadedModel:
         """Load the model, or weights of its kind from a folder; `from_scratch` draws them with `seed` instead."""

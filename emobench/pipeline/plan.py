@@ -16,10 +16,11 @@ from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.evaluation.kinds import evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
+from emobench.pipeline.machine import check_machine
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
 from emobench.registry import PRETRAINED, LoadedObjective, find_recipe, find_suite, find_task, load_objective
-from emobench.tasks.spec import Suite, SuiteRun, Task
+from emobench.tasks.spec import KINDS, Suite, SuiteRun, Task
 from emobench.training.recipe import Recipe
 
 
@@ -47,6 +48,8 @@ class PlannedTask:
     task: Task
     texts: Texts
     subject: Mapping[str, Any]
+    encoder: Mapping[str, Any]
+    """What identifies the featurizer's weights."""
 
     @property
     def generation(self) -> Stage:
@@ -55,10 +58,15 @@ class PlannedTask:
 
     @property
     def scores(self) -> Stage:
-        rules = {"protocol": self.task.protocol_id, "rules": to_plain(self.task.protocol)}
-        return Stage(
-            "score", {**self._common, **rules, "generation": self.generation.key, "mauve": version("mauve-text")}
-        )
+        facts = {
+            **self._common,
+            "protocol": self.task.protocol_id,
+            "rules": to_plain(self.task.protocol),
+            "encoder": dict(self.encoder),
+            "generation": self.generation.key,
+            "mauve": version("mauve-text"),
+        }
+        return Stage("score", facts)
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -115,34 +123,16 @@ class Plan:
 
 def make_plan(request: Request) -> Plan:
     """Look up every name of a request and check it; raises a UserError for the first thing that is wrong."""
+    check_machine(request)
     suite = _suite(request)
-    wanted = request.objectives or suite.objectives
-    if not wanted:
-        raise ConfigError(
-            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
-        )
-    if request.section("objective") and len(wanted) != 1:
-        raise ConfigError(
-            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
-            '--objective "tailr(gamma=0.2)".'
-        )
-    objectives = [None if text == PRETRAINED else load_objective(text, request.section("objective")) for text in wanted]
-    _check_distinct(objectives)
+    objectives = _objectives(request, suite)
     name = request.model or suite.model
     if name is None:
         raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
-    model = find_base_model(name, request)
-    splits = _Splits(request)
-    recipes = [_recipe(request, run.recipe, run.settings) for run in suite.runs]
-    tasks = _tasks(request, suite)
-    trains = any(objective is not None for objective in objectives)
-    for recipe in recipes if trains else ():
-        model.check_length(recipe)
-    for task in (task for group in tasks for task in group):
-        # Names of encoders, lengths and examples: what would fail after hours of training fails here.
-        evaluator(task.kind).check(task, splits.get(task.corpus, "test"), model)
-    rows = tuple(_row(request, suite, model, objective, recipes, tasks, splits) for objective in objectives)
-    return Plan(request, suite, model, rows, tuple(recipes))
+    planner = _Planner(request, suite, find_base_model(name, request))
+    planner.check(trains=any(objective is not None for objective in objectives))
+    rows = tuple(planner.row(objective, suite) for objective in objectives)
+    return Plan(request, suite, planner.model, rows, tuple(recipe for recipe, _ in planner.parts))
 
 
 def training_facts(
@@ -168,7 +158,7 @@ def training_facts(
         "seed": seed,
         "dtype": request.dtype,
         "device": request.device.partition(":")[0],
-        "packages": {name: ".".join(version(name).split(".")[:2]) for name in ("torch", "transformers")},
+        "packages": {name: ".".join(version(name).split(".")[:2]) for name in ("emobench", "torch", "transformers")},
     }
 
 
@@ -180,45 +170,94 @@ def _suite(request: Request) -> Suite:
     return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
 
 
-class _Splits:
-    """Splits of corpora, each read once."""
+class _Planner:
+    """What all rows of a plan share: the model, the recipes with their tasks, and the texts, each read once."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._found: dict[tuple[str, str], Texts] = {}
-
-    def get(self, corpus: str, split: str) -> Texts:
-        if (corpus, split) not in self._found:
-            request = self._request
-            self._found[corpus, split] = load_texts(corpus, split, data_dirs=request.data_dirs, offline=request.offline)
-        return self._found[corpus, split]
-
-
-def _row(
-    request: Request,
-    suite: Suite,
-    model: BaseModel,
-    objective: LoadedObjective | None,
-    recipes: list[Recipe],
-    tasks: list[list[Task]],
-    splits: _Splits,
-) -> PlannedRow:
-    runs = []
-    for seed in (request.seeds or suite.seeds) if objective is not None else (0,):
-        parts = []
-        for recipe, group in zip(recipes, tasks, strict=True):
-            training = None
-            subject: Mapping[str, Any] = {"model": model.facts, "dtype": request.dtype}
-            if objective is not None:
-                texts = {split: splits.get(recipe.corpus, split) for split in ("train", "validation")}
-                facts = training_facts(request, model.facts, objective, recipe, seed, texts)
-                training = PlannedTraining(model, objective, recipe, seed, texts, facts)
-                subject = {"training": training.stage.key, "pretrained": model.facts}
-            parts.append(
-                (training, tuple(PlannedTask(task, splits.get(task.corpus, "test"), subject) for task in group))
+    def __init__(self, request: Request, suite: Suite, model: BaseModel) -> None:
+        self.request = request
+        self.model = model
+        wanted = request.words("tasks")
+        known = [name for run in suite.runs for name in run.tasks]
+        for name in wanted or ():
+            if name not in known:
+                raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
+        self.parts = [
+            (
+                _recipe(request, run.recipe, run.settings),
+                [_task(request, name) for name in run.tasks if wanted is None or name in wanted],
             )
-        runs.append(PlannedRun(seed, tuple(parts)))
-    return PlannedRow(objective, tuple(runs))
+            for run in suite.runs
+        ]
+        self._texts: dict[tuple[str, str], Texts] = {}
+
+    def check(self, *, trains: bool) -> None:
+        """Check lengths and examples: what would fail after hours of training fails here."""
+        self._check_sections(trains)
+        for recipe, tasks in self.parts:
+            if trains:
+                self.model.check_recipe(recipe)
+            for task in tasks:
+                evaluator(task.kind).check(task, self.texts(task.corpus, "test"), self.model)
+
+    def _check_sections(self, trains: bool) -> None:
+        """A setting that nothing reads is a slip, not a wish."""
+        used = {task.kind for _, tasks in self.parts for task in tasks} | ({"recipe"} if trains else set())
+        for name in ("recipe", *KINDS):
+            if name in self.request.settings and name not in used:
+                why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
+                raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
+
+    def texts(self, corpus: str, split: str) -> Texts:
+        """Return a split of a corpus, read once."""
+        if (corpus, split) not in self._texts:
+            request = self.request
+            self._texts[corpus, split] = load_texts(corpus, split, data_dirs=request.data_dirs, offline=request.offline)
+        return self._texts[corpus, split]
+
+    def row(self, objective: LoadedObjective | None, suite: Suite) -> PlannedRow:
+        seeds = (0,) if objective is None else self.request.seeds or suite.seeds
+        return PlannedRow(objective, tuple(self._run(objective, seed) for seed in seeds))
+
+    def _run(self, objective: LoadedObjective | None, seed: int) -> PlannedRun:
+        parts = []
+        for recipe, tasks in self.parts:
+            training = None if objective is None else self._training(objective, recipe, seed)
+            subject: dict[str, Any] = {"model": self.model.facts, "dtype": self.request.dtype}
+            if training is not None:
+                subject["training"] = training.stage.key
+            parts.append((training, tuple(self._planned(task, subject) for task in tasks)))
+        return PlannedRun(seed, tuple(parts))
+
+    def _training(self, objective: LoadedObjective, recipe: Recipe, seed: int) -> PlannedTraining:
+        texts = {split: self.texts(recipe.corpus, split) for split in ("train", "validation")}
+        facts = training_facts(self.request, self.model.facts, objective, recipe, seed, texts)
+        return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
+
+    def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
+        encoder = self.model.encoder_facts(task.protocol.featurizer.model)
+        return PlannedTask(task, self.texts(task.corpus, "test"), subject, encoder)
+
+
+def _objectives(request: Request, suite: Suite) -> list[LoadedObjective | None]:
+    wanted = request.objectives or suite.objectives
+    if not wanted:
+        raise ConfigError(
+            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
+        )
+    settings = request.section("objective")
+    if settings and len(wanted) != 1:
+        raise ConfigError(
+            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
+            '--objective "tailr(gamma=0.2)".'
+        )
+    if settings and wanted == (PRETRAINED,):
+        raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
+    found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
+    labels = [PRETRAINED if o is None else repr(o.objective) for o in found]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ConfigError(f"--objective {label} is given twice; give each once, or with other parameters.")
+    return found
 
 
 def _recipe(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
@@ -233,16 +272,6 @@ def _recipe(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
     return find_recipe(name, settings, changes)
 
 
-def _tasks(request: Request, suite: Suite) -> list[list[Task]]:
-    """Return the tasks of each recipe of the suite, with the request's changes to their rules."""
-    wanted = request.words("tasks")
-    known = [name for run in suite.runs for name in run.tasks]
-    for name in wanted or ():
-        if name not in known:
-            raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
-    return [[_task(request, name) for name in run.tasks if wanted is None or name in wanted] for run in suite.runs]
-
-
 def _task(request: Request, name: str) -> Task:
     kind = find_task(name).kind
     changes = dict(request.section(kind)) if kind in ("generation", "oracle") else {}
@@ -252,10 +281,3 @@ def _task(request: Request, name: str) -> Task:
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.
     return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
-
-
-def _check_distinct(objectives: list[LoadedObjective | None]) -> None:
-    labels = [PRETRAINED if o is None else repr(o.objective) for o in objectives]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ConfigError(f"--objective {label} is given twice; give each once, or with other parameters.")

@@ -11,7 +11,7 @@ from emobench.pipeline.evaluate import Evaluation, Evaluator
 from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
 from emobench.pipeline.record import record_row
 from emobench.pipeline.reporter import Reporter, Silent
-from emobench.pipeline.stages import Stages, storage_errors
+from emobench.pipeline.stages import Stages, require_writable
 from emobench.pipeline.train import Trainer
 
 
@@ -39,11 +39,9 @@ class _Worker:
 
     def check(self) -> None:
         """Check what needs the data: every corpus is packed before the first training starts."""
-        with storage_errors(self.stages.root):
-            self.stages.root.mkdir(parents=True, exist_ok=True)
-            probe = self.stages.root / ".writable"
-            probe.touch()
-            probe.unlink()
+        require_writable(self.stages.root, "--runs")
+        if self.plan.request.suite is not None:  # an entry will be recorded
+            require_writable(self.plan.request.leaderboard, "--leaderboard")
         for planned in self.plan.trainings():
             if not self.stages.is_finished(planned.stage):
                 for split in planned.texts:

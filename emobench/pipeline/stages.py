@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,8 +77,16 @@ class Stages:
         return final
 
 
+def require_writable(folder: Path, option: str) -> None:
+    """Make a folder, and raise StorageError unless files can be written in it."""
+    with storage_errors(folder, option):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"emobench")
+
+
 @contextmanager
-def storage_errors(root: Path) -> Iterator[None]:
+def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
     """Turn a full disk or an unwritable folder into a StorageError."""
     try:
         yield
@@ -85,7 +94,7 @@ def storage_errors(root: Path) -> Iterator[None]:
         if error.filename is not None or error.errno is not None:
             raise StorageError(
                 f"{error.filename or root} could not be written: {error.strerror or error}. Free some space or choose "
-                "another folder with --runs DIR, then run the same command again; finished stages are kept."
+                f"another folder with {option} DIR, then run the same command again; finished stages are kept."
             ) from error
         raise
 

@@ -39,7 +39,6 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
             f"add --set generation.max_length={model.context} or shorter generation.prefix and generation.continuation."
         )
     select_prompts(texts.texts, model.tokenizer, rules, limit=1)
-    model.check_encoder(rules.featurizer.model)
 
 
 def generation_rules(task: Task) -> dict[str, Any]:
