@@ -100,7 +100,7 @@ def load_model(
 
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
-    _check_device(device)
+    check_device(device)
     folder = model_folder(source, offline=offline, weights=not from_scratch)
     if not from_scratch:
         weight_files(folder, source)
@@ -217,15 +217,24 @@ def _shapes(files: list[Path], name: str) -> set[tuple[int, ...]]:
     return shapes
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise ModelError unless this machine has the device that `--device` names."""
     import torch
 
+    kind = device.partition(":")[0]
     try:
-        kind = torch.device(device).type
-    except RuntimeError:
+        if kind not in ("cpu", "cuda", "mps"):
+            raise ValueError
+        torch.device(device)
+    except (RuntimeError, ValueError):
         raise ModelError(f"--device {device} is unknown; expected cpu, cuda, cuda:0 or mps.") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"--device {device}: no CUDA device is at hand; give --device cpu. See `emobench doctor`.")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(
+            f"--device {device}: no {kind.upper()} device is at hand ({_first_line(error)}); give --device cpu. "
+            "See `emobench doctor`."
+        ) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -38,9 +38,10 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
     keys = {run["key"] for run in runs}
-    for recorded in board.entries(suite=plan.suite.name):
+    for recorded in board.entries(suite=plan.suite.name, superseded=True):
         if {run.key for run in recorded.runs} == keys and to_plain(recorded.metrics) == fields["metrics"]:
             return recorded
+    for recorded in board.entries(suite=plan.suite.name):
         if {run.key for run in recorded.runs} <= keys:
             fields["supersedes"] = recorded.id
     entry = new_entry(fields)
