@@ -189,6 +189,7 @@ class _Planner:
             for run in suite.runs
         ]
         self._texts: dict[tuple[str, str], Texts] = {}
+        self._encoders: dict[str, Mapping[str, Any]] = {}
 
     def check(self, *, trains: bool) -> None:
         """Check lengths and examples: what would fail after hours of training fails here."""
@@ -198,6 +199,8 @@ class _Planner:
                 self.model.check_recipe(recipe)
             for task in tasks:
                 evaluator(task.kind).check(task, self.texts(task.corpus, "test"), self.model)
+                encoder = task.protocol.featurizer.model
+                self._encoders[encoder] = self._encoders.get(encoder) or self.model.encoder_facts(encoder)
 
     def _check_sections(self, trains: bool) -> None:
         """A setting that nothing reads is a slip, not a wish."""
@@ -234,7 +237,7 @@ class _Planner:
         return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
 
     def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
-        encoder = self.model.encoder_facts(task.protocol.featurizer.model)
+        encoder = self._encoders[task.protocol.featurizer.model]
         return PlannedTask(task, self.texts(task.corpus, "test"), subject, encoder)
 
 
