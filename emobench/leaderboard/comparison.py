@@ -31,13 +31,17 @@ def comparison_key(entry: Entry) -> str:
 def differences(a: Entry, b: Entry) -> list[str]:
     """Return what keeps two entries from being ranked together, in words; empty when nothing does.
 
-    A model as it is (`pretrained`) had no recipe and no training corpus, so these do not count against it.
+    A model as it is (`pretrained`) had no recipe and no training corpus, so these do not count against it; what it was
+    evaluated on does.
     """
     left, right = conditions(a), conditions(b)
+    one_untrained = a.untrained != b.untrained
+    of_untrained = left if a.untrained else right
     found = []
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
-        if (a.untrained or b.untrained) and (name.startswith("recipe.") or (absent and name.startswith("data of "))):
+        of_training = name.startswith("data of ") and name not in of_untrained
+        if one_untrained and (name.startswith("recipe.") or of_training):
             continue
         if absent or left[name] != right[name]:
             shown = [_model(e) if name == "model" else _shown(side, name) for e, side in ((a, left), (b, right))]

@@ -1,0 +1,102 @@
+"""A small model and small corpora, on which the real pipeline runs in seconds, and the real command line in-process."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu", "na", "po", "ti") for b in ("r", "s", "n", "l", "m")]
+CONTEXT = 48
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three splits of two corpora: each word is likely to be followed by its neighbours."""
+    folder = tmp_path_factory.mktemp("data")
+    generator = random.Random(0)
+    for corpus in ("wikitext2", "other"):
+        for split, count in (("train", 90), ("validation", 20), ("test", 40)):
+            with (folder / f"{corpus}.{split}.jsonl").open("w") as file:
+                for _ in range(count):
+                    file.write(json.dumps({"text": _text(generator)}) + "\n")
+    return folder
+
+
+def _text(generator: random.Random) -> str:
+    place, words = generator.randrange(len(WORDS)), []
+    for _ in range(generator.randrange(20, 30)):
+        place = (place + generator.choice([1, 1, 1, 2, 3, 7])) % len(WORDS)
+        words.append(WORDS[place])
+    return " ".join(words)
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory, small_data: Path) -> Path:
+    """A GPT-2 of one layer with random weights and a word tokenizer trained on the small corpora, as a folder."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.trainers import WordLevelTrainer
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("models") / "small"
+    tokenizer = Tokenizer(WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
+    tokenizer.train_from_iterator(texts, WordLevelTrainer(special_tokens=["<unk>", "<eos>"], show_progress=False))
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<eos>", eos_token="<eos>", model_max_length=CONTEXT
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"n_positions": CONTEXT, "n_embd": 16, "n_layer": 1, "n_head": 2}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=len(fast), bos_token_id=1, eos_token_id=1, **sizes))
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def command() -> Iterator[Callable[..., Finished]]:
+    """What runs `emobench ARGUMENTS` through its entry point, in this process."""
+    from emobench import cli
+
+    def run(*arguments: object) -> Finished:
+        out, err = io.StringIO(), io.StringIO()
+        code: Any = 0
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr("sys.argv", ["emobench", *map(str, arguments)])
+            try:
+                cli.main()
+            except SystemExit as stopped:
+                code = stopped.code or 0
+        return Finished(code, out.getvalue(), err.getvalue())
+
+    with pytest.MonkeyPatch.context() as patch:
+        # What the command line sets for its own process ends with the tests.
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("OMP_WAIT_POLICY", "passive")
+        patch.setenv("COLUMNS", "300")
+        yield run
