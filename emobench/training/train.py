@@ -23,9 +23,9 @@ from torch import Tensor
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
 from emobench.config import canonical_json
-from emobench.errors import ModelError
+from emobench.errors import ConfigError, ModelError
 from emobench.models.head import probe_head
-from emobench.objectives import Objective
+from emobench.objectives import ModelObjective, Objective
 from emobench.training.attach import attach, detach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
@@ -73,6 +73,7 @@ class TrainingSummary:
 
 def train(job: Training) -> TrainingSummary:
     """Train, or go on from the last checkpoint in the folder, and write the selected weights."""
+    _refuse_unusable(job)
     set_seed(job.seed)
     recipe = job.recipe
     head = probe_head(job.model)
@@ -85,7 +86,7 @@ def train(job: Training) -> TrainingSummary:
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
-    log = StepLog(job.folder / "log.jsonl", int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+    log = StepLog(job.folder / "log.jsonl")
     stop = StopOnRequest()
 
     def on_step(values: dict[str, float]) -> None:
@@ -104,13 +105,19 @@ def train(job: Training) -> TrainingSummary:
         on_step=on_step,
     )
     trainer.remove_callback(PrinterCallback)
+    main = trainer.is_world_process_zero()
+    if main:
+        log.resume(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
     with _interruptible(stop):
         steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
+    # Every process has loaded the best weights and finds the whole log, before one of them goes on to delete and write.
+    trainer.accelerator.wait_for_everyone()
     summary = _summarise(job, trainer, steps)
-    if trainer.is_world_process_zero():
+    if main:
         _export(job, trainer, head)
         (job.folder / "training.json").write_text(canonical_json(summary) + "\n")
         shutil.rmtree(checkpoints, ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()
     return summary
 
 
@@ -119,7 +126,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     recipe = job.recipe
     micro = recipe.micro_batch(torch_processes())
     schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-    return TrainingArguments(
+    steps = total_steps(recipe, len(job.train), torch_processes())
+    arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=recipe.epochs,
         per_device_train_batch_size=micro,
@@ -127,7 +135,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         gradient_accumulation_steps=recipe.accumulation,
         learning_rate=recipe.learning_rate,
         lr_scheduler_type=schedules[recipe.schedule],
-        warmup_steps=recipe.warmup,
+        warmup_steps=math.ceil(recipe.warmup * steps),
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         optim="adamw_torch",
@@ -151,6 +159,9 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         dataloader_num_workers=0,
         ddp_find_unused_parameters=False,
     )
+    # A process trains on one GPU; torchrun starts more. The copies that DataParallel makes have no objective attached.
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
 
 
 def total_steps(recipe: Recipe, rows: int, processes: int) -> int:
@@ -164,6 +175,16 @@ def torch_processes() -> int:
     if torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _refuse_unusable(job: Training) -> None:
+    if job.recipe.precision == "float16" and job.device == "cpu":
+        # The Trainer would compute in float32 and not say so.
+        raise ConfigError("`precision` is float16, which needs a GPU; on a CPU set it to bfloat16 or float32.")
+    if job.recipe.select == "objective" and isinstance(job.objective, ModelObjective):
+        raise ConfigError(
+            f"`select` is objective, but {job.objective.name} has no loss of tokens to validate; set it to mle or last."
+        )
 
 
 def _with_adapters(model: Any, lora: Lora) -> Any:

@@ -94,7 +94,14 @@ class ObjectiveTrainer(Trainer):
         self._parts = _means(totals)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's parts, tokens per second and the clock to a training step's log."""
+        """Add the objective's parts, tokens per second and the clock to a training step's log.
+
+        Raises NonFiniteLossError for a validation that is not finite, before its weights are saved.
+        """
+        bad = [n for n in ("eval_mle", "eval_objective") if not math.isfinite(logs.get(n, 0.0))]
+        if bad:
+            found = f"The validation loss became {_not_a_number(logs[bad[0]])} at step {self.state.global_step}"
+            raise NonFiniteLossError(f"{found} ({bad[0]}). {self._advice()}")
         if "loss" in logs and self._parts:
             seconds = time.monotonic() - self._step_began
             speed = self._parts["tokens"] / max(seconds, 1e-9)
@@ -122,11 +129,16 @@ class ObjectiveTrainer(Trainer):
 
     def _not_finite(self, bad: list[str], values: dict[str, float], rows: list[list[int]]) -> str:
         parts = ", ".join(f"{n} = {v / max(values['tokens'], 1):g}" for n, v in values.items() if n != "tokens")
-        what, how = ("loss" if "loss" in bad else bad[0]), ("NaN" if math.isnan(values[bad[0]]) else "infinite")
+        what, how = ("loss" if "loss" in bad else bad[0]), _not_a_number(values[bad[0]])
         named = f" of training rows {rows[0]}" if rows else ""
         return (
             f"The {what} became {how} at step {self.state.global_step + 1}, in the micro-batch{named} "
-            f"(means over its tokens: {parts}). The last good checkpoint is kept in {self.args.output_dir}. "
+            f"(means over its tokens: {parts}). {self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        return (
+            f"The last good checkpoint is kept in {self.args.output_dir}. "
             "Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
         )
 
@@ -163,14 +175,15 @@ class StopOnRequest(TrainerCallback):
 
 
 class StepLog:
-    """Appends each step's numbers to a JSONL file; after a resume, steps beyond the checkpoint are written again."""
+    """Appends each step's numbers to a JSONL file."""
 
-    def __init__(self, path: Path, resumed_at: int) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        kept = []
-        if path.exists():
-            kept = [line for line in path.read_text().splitlines() if _step_of(line) <= resumed_at]
-        path.write_text("".join(line + "\n" for line in kept))
+
+    def resume(self, step: int) -> None:
+        """Forget the steps after this one, which are trained again, and a line that was cut off."""
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self._path.write_text("".join(line + "\n" for line in lines if _step_of(line) <= step))
 
     def append(self, values: Mapping[str, float]) -> None:
         with self._path.open("a") as file:
@@ -187,6 +200,10 @@ def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
 def _means(totals: Mapping[str, float]) -> dict[str, float]:
     tokens = max(totals["tokens"], 1.0)
     return {n: v if n == "tokens" or n.endswith("_count") else v / tokens for n, v in totals.items()}
+
+
+def _not_a_number(value: float) -> str:
+    return "NaN" if math.isnan(value) else "infinite"
 
 
 def _step_of(line: str) -> float:

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterCallback
 from transformers.utils import logging
 
@@ -79,9 +80,9 @@ def ragged(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
 
 def tokenizer() -> Any:
     words = {f"w{i}": i for i in range(VOCABULARY)}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")), pad_token="w0", bos_token="w1", eos_token="w2"
-    )
+    whole = Tokenizer(WordLevel(words, unk_token="w0"))
+    whole.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    return PreTrainedTokenizerFast(tokenizer_object=whole, pad_token="w0", bos_token="w1", eos_token="w2")
 
 
 def recipe(**values: Any) -> Recipe:

@@ -163,7 +163,7 @@ def test_a_best_checkpoint_that_is_lost_is_not_replaced_by_the_last(
         shutil.rmtree(best)
     else:
         (best / "model.safetensors").write_bytes(b"other")
-    with pytest.raises(StorageError, match="checkpoint-3.* is not as it was written.* to train again"):
+    with pytest.raises(StorageError, match=r"checkpoint-3.* is not as it was written.* to train again"):
         train(dropout_job(kit, tmp_path))
 
 
@@ -194,7 +194,7 @@ def test_an_altered_checkpoint_is_refused(kit: SimpleNamespace, tmp_path: Path, 
 def test_altered_digests_are_refused(tmp_path: Path, stopped: Path) -> None:
     shutil.copytree(stopped, tmp_path / "copy")
     (tmp_path / "copy/checkpoints/checkpoint-3/digests.json").write_text('{"model.safe')
-    with pytest.raises(StorageError, match="digests.json is not as it was written"):
+    with pytest.raises(StorageError, match=r"digests.json is not as it was written"):
         last_checkpoint(tmp_path / "copy/checkpoints")
 
 
@@ -219,7 +219,7 @@ def test_other_pretrained_weights_are_refused(kit: SimpleNamespace, tmp_path: Pa
     shutil.copytree(stopped, tmp_path / "copy")
     other = kit.tiny(dtype=torch.float32, seed=1, **DROPOUT)
     job = kit.job(tmp_path / "copy", model=other, objective=Emo(), recipe=RECIPE)
-    with pytest.raises(StorageError, match="the objective's cost_embedding differs.*same pre-trained weights"):
+    with pytest.raises(StorageError, match=r"the objective's cost_embedding differs.*same pre-trained weights"):
         train(job)
     assert (tmp_path / "copy/checkpoints/checkpoint-3").exists()
 

@@ -1,0 +1,107 @@
+"""Two processes train as one does: the same losses, parts and weights, and one of them writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from emobench.errors import ConfigError
+from emobench.training.recipe import Lora
+from emobench.training.train import train
+
+# Row 23 of 24 is in the last batch of an epoch: no batch is completed with rows of the next.
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "emo": ("gpt2", "emo", {"epochs": 2, "batch": 8, "select": "objective"}),
+    "mle": ("phi", "mle", {"epochs": 2, "batch": 8, "accumulation": 2, "clip": 0.5, "warmup": 0.3}),
+    "lora": ("llama", "emo", {"epochs": 2, "batch": 8, "lora": Lora(rank=4, dropout=0.0)}),
+}
+
+CHILD = """
+import json, os, runpy, sys
+from pathlib import Path
+folder, rank = Path(sys.argv[1]), os.environ["RANK"]
+written = []
+
+def audit(event, args):
+    writes = event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+")
+    if (writes or event in ("os.remove", "os.rename", "os.rmdir")) and str(folder) in str(args[0]):
+        written.append(str(Path(args[0]).relative_to(folder)))
+
+kit = runpy.run_path(sys.argv[2])["KIT"]
+tests = runpy.run_path(sys.argv[3])
+sys.addaudithook(audit)
+found = {name: tests["summary_of"](kit, name, folder) for name in tests["CASES"]}
+Path(sys.argv[4], rank).write_text(json.dumps({"summaries": found, "written": written}))
+"""
+
+
+def summary_of(kit: Any, name: str, folder: Path) -> dict[str, Any]:
+    kind, objective, recipe = CASES[name]
+    job = kit.job(folder / name, model=kit.tiny(kind), objective=kit.objectives[objective](), recipe=recipe)
+    return dict(vars(train(job)))
+
+
+def in_two_processes(kit: SimpleNamespace, folder: Path, reports: Path) -> list[dict[str, Any]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", CHILD, str(folder), str(kit.path), __file__, str(reports)]
+    children = [
+        subprocess.Popen(
+            command,
+            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        errors = [child.communicate(timeout=240)[1] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0, 0], "\n".join(errors)
+    return [json.loads((reports / str(rank)).read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft calls it
+def test_two_processes_train_as_one(kit: SimpleNamespace, tmp_path: Path) -> None:
+    one, two, reports = (tmp_path / name for name in ("one", "two", "reports"))
+    for folder in (one, two, reports):
+        folder.mkdir()
+    found = in_two_processes(kit, two, reports)
+    clocks = {"seconds", "tokens_per_second"}
+    for name in CASES:
+        expected = summary_of(kit, name, one)
+        for report in found:
+            summary = report["summaries"][name]
+            assert summary.keys() == expected.keys()
+            assert summary["selected_by"] == expected["selected_by"]
+            for key in ("steps", "tokens", "selected_step", "validation_mle"):
+                assert summary[key] == pytest.approx(expected[key], rel=1e-6), (name, key)
+        assert kit.difference(kit.saved(two / name), kit.saved(one / name)) < 1e-6
+        lines, expected_lines = kit.log_of(two / name), kit.log_of(one / name)
+        assert len(lines) == len(expected_lines)
+        for line, expected_line in zip(lines, expected_lines, strict=True):
+            assert line.keys() == expected_line.keys()
+            for key in line.keys() - clocks:
+                if "runtime" not in key and "per_second" not in key and key != "eval_loss" and key != "total_flos":
+                    assert line[key] == pytest.approx(expected_line[key], rel=1e-6), (name, key, line)
+    assert "emo/log.jsonl" in found[0]["written"]
+    assert [path for path in found[1]["written"] if "rng_state_1" not in path] == []  # its own random state
+
+
+def test_a_batch_that_two_processes_cannot_share_is_refused(kit: SimpleNamespace) -> None:
+    with pytest.raises(ConfigError, match="`batch` is 7; expected a multiple of accumulation x processes, 1 x 2"):
+        kit.recipe(batch=7).micro_batch(2)

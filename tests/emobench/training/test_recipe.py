@@ -1,0 +1,74 @@
+"""Recipes refuse what cannot be trained, in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from emobench.config import build
+from emobench.errors import ConfigError, UserError
+from emobench.training.recipe import Lora, Recipe
+
+NAMES = {"name": "tiny", "corpus": "none"}
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"epochs": 0}, "`epochs` is 0; expected a number above 0."),
+        ({"epochs": float("nan")}, "`epochs` is nan; expected a number above 0."),
+        ({"batch": -1}, "`batch` is -1; expected a number above 0."),
+        ({"accumulation": 0}, "`accumulation` is 0; expected a number above 0."),
+        ({"learning_rate": 0.0}, "`learning_rate` is 0.0; expected a number above 0."),
+        ({"max_length": 1}, "`max_length` is 1; expected at least 2, a token and its target."),
+        ({"weight_decay": -0.1}, "`weight_decay` is -0.1; expected 0 or more."),
+        ({"clip": -1.0}, "`clip` is -1.0; expected 0 or more."),
+        ({"warmup": 1.5}, "`warmup` is 1.5; expected a share of the steps, from 0 to 1."),
+        ({"max_tokens": 10}, "`max_tokens` is 10; expected at least max_length, 256."),
+        ({"mask_until": "###"}, "`mask_until` belongs to packing=rows; set packing to rows, or drop it."),
+    ],
+)
+def test_a_value_that_cannot_be_used(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Recipe(**NAMES, **values)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"schedule": "step"}, "schedule"),
+        ({"precision": "fp16"}, "precision"),
+        ({"select": "best"}, "select"),
+        ({"batch": "many"}, "batch"),
+        ({"learning_rat": 1e-3}, "learning_rate"),  # the nearest name
+        ({"lora": {"rnk": 4}}, "rank"),
+    ],
+)
+def test_a_recipe_file_that_does_not_fit(values: dict[str, Any], found: str) -> None:
+    with pytest.raises(UserError, match=found):
+        build(Recipe, NAMES | values, "recipe tiny")
+
+
+@pytest.mark.parametrize(
+    ("lora", "adapters"),
+    [(False, None), (True, Lora()), ({"rank": 4}, Lora(rank=4)), ({"targets": ["q_proj"]}, Lora(targets=("q_proj",)))],
+)
+def test_lora_is_a_switch_or_its_settings(lora: Any, adapters: Lora | None) -> None:
+    assert build(Recipe, NAMES | {"lora": lora}, "recipe tiny").adapters == adapters
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulation", "processes", "micro"), [(32, 1, 1, 32), (32, 4, 1, 8), (32, 4, 2, 4), (8, 1, 8, 1)]
+)
+def test_a_micro_batch_is_a_share_of_the_batch(batch: int, accumulation: int, processes: int, micro: int) -> None:
+    assert Recipe(**NAMES, batch=batch, accumulation=accumulation).micro_batch(processes) == micro
+
+
+@pytest.mark.parametrize(("batch", "accumulation", "such_as"), [(10, 4, 8), (3, 4, 4), (33, 2, 32)])
+def test_a_batch_that_cannot_be_shared_names_one_that_can(batch: int, accumulation: int, such_as: int) -> None:
+    recipe = Recipe(**NAMES, batch=batch, accumulation=accumulation)
+    with pytest.raises(ConfigError, match=rf"`batch` is {batch}; expected a multiple .* such as {such_as}\."):
+        recipe.micro_batch(1)
+    assert Recipe(**NAMES, batch=such_as, accumulation=accumulation).micro_batch(1) == such_as // accumulation

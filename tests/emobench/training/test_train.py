@@ -1,0 +1,281 @@
+"""A training from a recipe to a folder: what is kept, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import emobench
+from emobench.data.packing import RowCollator
+from emobench.errors import ConfigError, ModelError, NonFiniteLossError
+from emobench.objectives import ModelObjective, UnitLosses
+from emobench.training.recipe import Lora
+from emobench.training.train import total_steps, train
+from emobench_objectives.emo import Emo
+from emobench_objectives.mle import Mle
+
+# peft calls it.
+deprecated = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+
+
+def mle_of(model: Any, rows: list[dict[str, Any]]) -> float:
+    """Return nats per target token, one row at a time, from the model's logits."""
+    total, tokens = 0.0, 0
+    with torch.no_grad():
+        for row in rows:
+            ids = torch.from_numpy(row["input_ids"]).long()[None]
+            labels = torch.from_numpy(row["labels"]).long()
+            total += F.cross_entropy(model(ids).logits[0, :-1].double(), labels[1:], reduction="sum").item()
+            tokens += int((labels[1:] != -100).sum())
+    return total / tokens
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "llama", "phi", "gemma2", "granite"])
+def test_the_result_is_a_plain_folder(kit: SimpleNamespace, tmp_path: Path, kind: str) -> None:
+    job = kit.job(tmp_path, model=kit.tiny(kind, dtype=torch.float32), objective=Emo(), train=kit.ragged(16))
+    before = kit.weights(job.model)
+    summary = train(job)
+    files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert files == {
+        "log.jsonl", "training.json", "model/config.json", "model/generation_config.json", "model/model.safetensors",
+        "model/tokenizer.json", "model/tokenizer_config.json",
+    }  # fmt: skip
+    assert json.loads((tmp_path / "training.json").read_text()) == vars(summary)
+
+    model, info = AutoModelForCausalLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert type(model) is type(job.model)
+    assert model.config.architectures == [type(job.model).__name__]
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert tied == (kind in ("gpt2", "opt", "gemma2"))
+    ids = torch.arange(3, 12)[None]
+    assert torch.equal(model(ids).logits, job.model.eval()(ids).logits)
+    assert kit.difference(kit.weights(model), before) > 1e-3
+    assert model.generate(ids, max_new_tokens=4, min_new_tokens=4, pad_token_id=0).shape == (1, 13)
+    assert AutoTokenizer.from_pretrained(tmp_path / "model")("w5 w7")["input_ids"] == [5, 7]
+    assert summary.validation_mle == pytest.approx(mle_of(model, job.validation), rel=1e-5)
+
+
+class Backwards(emobench.StatisticsObjective):
+    """The negative of MLE: its own loss falls while MLE rises."""
+
+    def loss(self, s: emobench.TokenStatistics) -> Tensor:
+        return s.log_prob
+
+
+@pytest.mark.parametrize(("select", "step"), [("mle", 2), ("objective", 6), ("last", 6)])
+def test_the_checkpoint_that_is_kept(kit: SimpleNamespace, tmp_path: Path, select: str, step: int) -> None:
+    """Three epochs of an objective that makes MLE worse with every step."""
+    after: dict[int, dict[str, Tensor]] = {}
+    model = kit.tiny()
+    job = kit.job(
+        tmp_path,
+        model=model,
+        objective=Backwards(),
+        train=kit.ragged(16),
+        recipe={"epochs": 3, "select": select},
+        progress=lambda line: after.update({line["step"]: kit.weights(model)}) if "loss" in line else None,
+    )
+    summary = train(job)
+    assert (summary.selected_by, summary.selected_step, summary.steps) == (select, step, 6)
+    kept = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float64)
+    assert kit.difference(kit.weights(kept), after[step]) == 0
+    validated = {line["step"]: line for line in kit.log_of(tmp_path) if "eval_mle" in line}
+    assert sorted(validated) == [2, 4, 6]
+    mle = [validated[s]["eval_mle"] for s in (2, 4, 6)]
+    assert mle == sorted(mle)
+    if select == "objective":
+        assert [validated[s]["eval_objective"] for s in (2, 4, 6)] == pytest.approx([-m for m in mle], rel=1e-12)
+    for line_step, expected in zip((2, 4, 6), mle, strict=True):
+        model.load_state_dict(after[line_step], strict=False)
+        assert expected == pytest.approx(mle_of(model, job.validation), rel=1e-12)
+    assert summary.validation_mle == validated[step]["eval_mle"]
+
+
+def test_validation_does_not_depend_on_the_batch(kit: SimpleNamespace, tmp_path: Path) -> None:
+    found = set()
+    for batch in (1, 3, 16):
+        job = kit.job(tmp_path / str(batch), train=kit.ragged(1), recipe={"batch": batch, "learning_rate": 1e-12})
+        found.add(round(train(job).validation_mle or 0, 9))
+    assert found == {round(mle_of(kit.tiny(), job.validation), 9)}
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 24, 25])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"batch": 8, "epochs": 1},
+        {"batch": 8, "accumulation": 4, "epochs": 2},
+        {"batch": 6, "accumulation": 3, "epochs": 1.5},
+        {"batch": 32, "accumulation": 2, "epochs": 0.3},
+    ],
+)
+def test_total_steps_are_the_trainers(kit: SimpleNamespace, tmp_path: Path, rows: int, values: dict[str, Any]) -> None:
+    seen: list[dict[str, float]] = []
+
+    class Stop(Exception):
+        pass
+
+    def stop(line: dict[str, float]) -> None:
+        seen.append(line)
+        raise Stop
+
+    job = kit.job(tmp_path, train=kit.ragged(rows), recipe=values, progress=stop)
+    with pytest.raises(Stop):
+        train(job)
+    assert seen[0]["steps"] == total_steps(job.recipe, rows, 1)
+
+
+@pytest.mark.parametrize(("warmup", "factors"), [(0.0, [1, 0.75, 0.5, 0.25]), (0.5, [0, 0.5, 1, 0.5]),
+                                                 (1.0, [0, 0.25, 0.5, 0.75])])  # fmt: skip
+def test_warmup_is_a_share_of_the_steps(
+    kit: SimpleNamespace, tmp_path: Path, warmup: float, factors: list[float]
+) -> None:
+    train(kit.job(tmp_path, recipe={"batch": 6, "warmup": warmup}))
+    rates = [line["learning_rate"] for line in kit.log_of(tmp_path) if "loss" in line]
+    assert rates == pytest.approx([1e-2 * f for f in factors])
+
+
+@pytest.mark.parametrize(("schedule", "last"), [("constant", 1.0), ("cosine", 0.5 * (1 + math.cos(math.pi * 3 / 4)))])
+def test_schedules(kit: SimpleNamespace, tmp_path: Path, schedule: str, last: float) -> None:
+    train(kit.job(tmp_path, recipe={"batch": 6, "schedule": schedule}))
+    rates = [line["learning_rate"] for line in kit.log_of(tmp_path) if "loss" in line]
+    assert rates[-1] == pytest.approx(1e-2 * last)
+
+
+def test_half_precision_is_near_and_does_not_leak_into_the_next_training(kit: SimpleNamespace, tmp_path: Path) -> None:
+    found = {}
+    for name, precision in (("first", "float32"), ("half", "bfloat16"), ("again", "float32")):
+        model = kit.tiny("llama", dtype=torch.float32)
+        train(kit.job(tmp_path / name, model=model, objective=Emo(), recipe={"epochs": 2, "precision": precision}))
+        found[name] = [line["loss"] for line in kit.log_of(tmp_path / name) if "loss" in line]
+        assert {value.dtype for value in kit.saved(tmp_path / name).values()} == {torch.float32}
+    assert found["again"] == found["first"]
+    assert found["half"] != found["first"]
+    assert found["half"] == pytest.approx(found["first"], rel=0.01)
+
+
+def test_float16_on_a_cpu_is_refused(kit: SimpleNamespace, tmp_path: Path) -> None:
+    """The Trainer would train in float32 without a word."""
+    with pytest.raises(ConfigError, match=r"`precision` is float16, which needs a GPU; .* bfloat16 or float32\."):
+        train(kit.job(tmp_path, recipe={"precision": "float16"}))
+
+
+class Whole(ModelObjective):
+    """Costs nothing and does nothing."""
+
+    def loss(self, model: Any, batch: Mapping[str, Tensor]) -> UnitLosses:
+        return UnitLosses(torch.zeros(1), torch.ones(1))
+
+
+def test_a_model_objective_has_no_own_loss_to_select_by(kit: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`select` is objective, but whole has no loss of tokens .* mle or last\."):
+        train(kit.job(tmp_path, objective=Whole(), recipe={"select": "objective"}))
+
+
+@deprecated
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning")  # peft sets it right itself
+@pytest.mark.parametrize(
+    ("kind", "lora", "adapted"),
+    [
+        ("gpt2", True, {"c_attn"}),
+        ("llama", True, {"q_proj", "v_proj"}),
+        ("gpt2", Lora(rank=2, alpha=8, targets=("c_proj",)), {"c_proj"}),
+        ("llama", Lora(rank=2, alpha=8, targets=("o_proj", "up_proj")), {"o_proj", "up_proj"}),
+    ],
+)
+def test_lora_trains_adapters_only(
+    kit: SimpleNamespace, tmp_path: Path, kind: str, lora: bool | Lora, adapted: set[str]
+) -> None:
+    job = kit.job(tmp_path, model=kit.tiny(kind), objective=Emo(), recipe={"epochs": 2, "lora": lora, "select": "last"})
+    before, names = kit.weights(job.model), [n for n, _ in job.model.named_modules()]
+    summary = train(job)
+    model, info = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", dtype=torch.float64, output_loading_info=True
+    )
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    assert [n for n, _ in model.named_modules()] == names
+    after = kit.weights(model)
+    changed = [n for n in after if not torch.equal(after[n], before[n])]
+    assert {n.split(".")[-2] for n in changed} == adapted
+    if isinstance(lora, Lora):
+        for name in changed:
+            assert torch.linalg.matrix_rank(after[name] - before[name], rtol=1e-6) == lora.rank
+    # The weights that were validated are the merged ones.
+    assert summary.validation_mle == pytest.approx(mle_of(model, job.validation), rel=1e-9)
+    assert not list(tmp_path.rglob("adapter*"))
+
+
+@deprecated
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+@pytest.mark.parametrize(("kind", "target"), [("llama", "lm_head"), ("phi", "lm_head"), ("gpt2", "lm_head")])
+def test_lora_on_the_head_is_refused(kit: SimpleNamespace, tmp_path: Path, kind: str, target: str) -> None:
+    job = kit.job(tmp_path, model=kit.tiny(kind), recipe={"lora": Lora(targets=(target,))})
+    with pytest.raises(ModelError, match=r"LoRA on the LM head is not supported; leave the head out of recipe\.lora"):
+        train(job)
+
+
+@deprecated
+def test_lora_names_what_it_could_not_find(kit: SimpleNamespace, tmp_path: Path) -> None:
+    job = kit.job(tmp_path, recipe={"lora": Lora(targets=("no_such_module",))})
+    with pytest.raises(ModelError, match=r"no_such_module.*Name modules with recipe\.lora\.targets"):
+        train(job)
+
+
+@deprecated
+def test_a_killed_lora_training_continues(kit: SimpleNamespace, tmp_path: Path) -> None:
+    def fail_at_5(line: dict[str, float]) -> None:
+        if line["step"] == 5 and "loss" in line:
+            raise InterruptedError
+
+    values = {"objective": Emo(), "recipe": {"epochs": 3, "lora": Lora(rank=2, dropout=0.3)}}
+    train(kit.job(tmp_path / "whole", model=kit.tiny("llama"), **values))
+    with pytest.raises(InterruptedError):
+        train(kit.job(tmp_path / "killed", model=kit.tiny("llama"), progress=fail_at_5, **values))
+    train(kit.job(tmp_path / "killed", model=kit.tiny("llama"), **values))
+    assert kit.difference(kit.saved(tmp_path / "killed"), kit.saved(tmp_path / "whole")) == 0
+
+
+@pytest.mark.parametrize("select", ["mle", "last"])
+def test_weights_that_the_last_step_broke_are_not_kept(kit: SimpleNamespace, tmp_path: Path, select: str) -> None:
+    """The loss of the last step is finite, its gradient is not: only validation can tell."""
+
+    class Cliff(emobench.StatisticsObjective):
+        def loss(self, s: emobench.TokenStatistics) -> Tensor:
+            return (s.log_prob - s.log_prob.detach()).abs().sqrt() - s.log_prob
+
+    job = kit.job(tmp_path, train=kit.ragged(8), objective=Cliff(), recipe={"select": select})
+    with pytest.raises(NonFiniteLossError, match="validation loss became NaN at step 1"):
+        train(job)
+    assert not (tmp_path / "model").exists()
+
+
+def test_tokens_and_parts_are_logged(kit: SimpleNamespace, tmp_path: Path) -> None:
+    job = kit.job(tmp_path, objective=Emo(), recipe={"epochs": 2})
+    summary = train(job)
+    targets = int((RowCollator(0)(job.train)["labels"][:, 1:] != -100).sum())
+    steps = [line for line in kit.log_of(tmp_path) if "loss" in line]
+    assert summary.tokens == 2 * targets == sum(line["tokens"] for line in steps)
+    for line in steps:
+        assert {"mle", "demd", "weight", "zero_weight_count", "grad_norm", "learning_rate"} <= line.keys()
+        assert line["loss"] == pytest.approx(line["mle"], rel=1e-12)  # the value of EMO is that of MLE
+        assert 0 < line["demd"] < 2
+
+
+def test_mle_and_emo_begin_alike_and_part(kit: SimpleNamespace, tmp_path: Path) -> None:
+    logs = {}
+    for objective in (Mle(), Emo()):
+        train(kit.job(tmp_path / objective.name, objective=objective, recipe={"epochs": 2}))
+        logs[objective.name] = [line["mle"] for line in kit.log_of(tmp_path / objective.name) if "loss" in line]
+    assert logs["emo"][0] == pytest.approx(logs["mle"][0], rel=1e-12)
+    assert logs["emo"][-1] != pytest.approx(logs["mle"][-1], rel=1e-4)
