@@ -178,14 +178,12 @@ def _show_plan(plan: Plan, json: bool) -> None:
     if json:
         print_json({"plan": lines})
         return
+    from dataclasses import astuple
+
     from emobench.cli.console import print_table
 
-    header = ("stage", "what", "amount", "state")
-    print_table(
-        f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}",
-        header,
-        [list(line.values()) for line in lines],
-    )
+    title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
+    print_table(title, ("stage", "what", "amount", "rough estimate", "state"), [astuple(line) for line in lines])
 
 
 def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
