@@ -69,7 +69,7 @@ def grids(entries: Sequence[Entry], examples_of: ExamplesOf | None = None) -> li
     made: list[Grid] = []
     shown: dict[str, list[Entry]] = {}
     for group in groups(entries):
-        group = sorted(group, key=lambda e: (not e.untrained, e.objective.label, e.provenance.created))
+        group = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
         like = shown.setdefault(f"{group[0].suite} {group[0].model.name}", [])
         made.append(_grid(group, best_rows(group, examples_of), like[0] if like else None))
         like.append(group[-1])
