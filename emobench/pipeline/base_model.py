@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,6 +63,7 @@ class BaseModel:
                 f"Recipe {recipe.name} trains on {recipe.max_length} tokens, but {self.name} reads at most "
                 f"{self.context}; add --set recipe.max_length={self.context}, or take a model with a longer context."
             )
+        recipe.micro_batch(int(os.environ.get("WORLD_SIZE", "1")))
         if recipe.precision == "float16" and not self.request.device.startswith("cuda"):
             raise ConfigError(
                 f"recipe.precision is float16, which scales its loss on a CUDA device; --device is "

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import canonical_json, content_hash
-from emobench.errors import StorageError
+from emobench.errors import EmobenchError, StorageError
 
 FACTS = "stage.json"
+FAILED_WRITE = re.compile(
+    r"I/O error: (.+) \(os error \d+\)"  # safetensors
+    r"|write\(\): fd \d+ failed with (.+)|inline_container.*(unexpected pos \d+ vs \d+)"  # torch.save
+)
 
 
 @dataclass(frozen=True)
@@ -90,13 +95,25 @@ def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
     """Turn a full disk or an unwritable folder into a StorageError."""
     try:
         yield
-    except OSError as error:
-        if error.filename is not None or error.errno is not None:
-            raise StorageError(
-                f"{error.filename or root} could not be written: {error.strerror or error}. Free some space or choose "
-                f"another folder with {option} DIR, then run the same command again; finished stages are kept."
-            ) from error
+    except EmobenchError:
         raise
+    except Exception as error:
+        place = (error.filename if isinstance(error, OSError) else None) or root
+        reason = _failed_write(error)
+        if reason is None:
+            raise
+        raise StorageError(
+            f"{place} could not be written: {reason}. Free some space or choose another folder with {option} DIR, then "
+            "run the same command again; finished stages are kept."
+        ) from error
+
+
+def _failed_write(error: Exception) -> str | None:
+    """Return why a write failed; None for any other error. safetensors and torch.save have no OSError for it."""
+    if isinstance(error, OSError):
+        return error.strerror
+    found = FAILED_WRITE.search(str(error))
+    return next(filter(None, found.groups())) if found else None
 
 
 @contextmanager

@@ -156,6 +156,35 @@ def test_a_full_disk_is_a_sentence_and_nothing_is_finished(tmp_path: Path) -> No
     assert stages.make(STAGE, lambda folder: None) == stages.folder(STAGE)
 
 
+def test_a_full_disk_is_known_in_the_words_of_each_library(tmp_path: Path) -> None:
+    """safetensors and both formats of torch.save have classes of their own for a write that failed."""
+    process = start(
+        """
+        import resource
+        import torch
+        from safetensors.torch import save_file
+        weights = {"w": torch.zeros(10_000)}
+        works = {
+            "safetensors": lambda folder: save_file(weights, folder / "x"),
+            "zip": lambda folder: torch.save(weights, folder / "x"),
+            "old": lambda folder: torch.save(weights, folder / "x", _use_new_zipfile_serialization=False),
+        }
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        for name, work in works.items():
+            try:
+                Stages(root / name).make(stage, work)
+            except StorageError as error:
+                print(error)
+        """,
+        str(tmp_path),
+    )
+    lines = process.communicate()[0].splitlines()
+    reasons = [line.partition(" could not be written: ")[2].partition(". Free")[0] for line in lines]
+    assert reasons[0] == reasons[2] == "File too large"
+    assert reasons[1].startswith("unexpected pos ")
+    assert not list(tmp_path.rglob(FACTS))
+
+
 def test_an_unwritable_folder_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"file.*could not be written: Not a directory\. Free some space or choose"):
