@@ -72,8 +72,14 @@ class TrainingSummary:
 
 
 def train(job: Training) -> TrainingSummary:
-    """Train, or go on from the last checkpoint in the folder, and write the selected weights."""
+    """Train, or go on from the last checkpoint in the folder, and write the selected weights.
+
+    A folder with a finished training is left as it is.
+    """
     _refuse_unusable(job)
+    result = job.folder / "training.json"
+    if result.exists():
+        return TrainingSummary(**json.loads(result.read_text()))
     set_seed(job.seed)
     recipe = job.recipe
     head = probe_head(job.model)
@@ -115,7 +121,10 @@ def train(job: Training) -> TrainingSummary:
     summary = _summarise(job, trainer, steps)
     if main:
         _export(job, trainer, head)
-        (job.folder / "training.json").write_text(canonical_json(summary) + "\n")
+        # The last file of all, and whole at once: with it, the training is finished.
+        part = result.with_suffix(".part")
+        part.write_text(canonical_json(summary) + "\n")
+        part.replace(result)
         shutil.rmtree(checkpoints, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     return summary

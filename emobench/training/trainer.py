@@ -80,17 +80,14 @@ class ObjectiveTrainer(Trainer):
         rows, self._rows = self._rows, []
         names = list(window[0])
         sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
-        found = sums_MP.tolist()
-        for micro, values in enumerate(found):
-            bad = [n for n, v in zip(names, values, strict=True) if not math.isfinite(v)]
-            if bad:
-                raise NonFiniteLossError(
-                    self._not_finite(bad, dict(zip(names, values, strict=True)), rows[micro : micro + 1])
-                )
         total_P = sums_MP.sum(0)
         if self.args.world_size > 1:
+            # Before the check: what is not finite in one process stops them all, and none waits for it.
             total_P = self.accelerator.reduce(total_P, "sum")
         totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
+        if _bad_names(totals):
+            micro_batches = [dict(zip(names, sums_P, strict=True)) for sums_P in sums_MP.tolist()]
+            raise NonFiniteLossError(self._not_finite(totals, micro_batches, rows))
         self._parts = _means(totals)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -98,10 +95,10 @@ class ObjectiveTrainer(Trainer):
 
         Raises NonFiniteLossError for a validation that is not finite, before its weights are saved.
         """
-        bad = [n for n in ("eval_mle", "eval_objective") if not math.isfinite(logs.get(n, 0.0))]
+        bad = _bad_names({n: logs.get(n, 0.0) for n in ("eval_mle", "eval_objective")})
         if bad:
             found = f"The validation loss became {_not_a_number(logs[bad[0]])} at step {self.state.global_step}"
-            raise NonFiniteLossError(f"{found} ({bad[0]}). {self._advice()}")
+            raise NonFiniteLossError(f"{found}. {self._advice()}")
         if "loss" in logs and self._parts:
             seconds = time.monotonic() - self._step_began
             speed = self._parts["tokens"] / max(seconds, 1e-9)
@@ -127,13 +124,19 @@ class ObjectiveTrainer(Trainer):
             seal_checkpoint(self._checkpoint(self.state.global_step), self.attached.objective)
         self.accelerator.wait_for_everyone()
 
-    def _not_finite(self, bad: list[str], values: dict[str, float], rows: list[list[int]]) -> str:
-        parts = ", ".join(f"{n} = {v / max(values['tokens'], 1):g}" for n, v in values.items() if n != "tokens")
-        what, how = ("loss" if "loss" in bad else bad[0]), _not_a_number(values[bad[0]])
-        named = f" of training rows {rows[0]}" if rows else ""
+    def _not_finite(
+        self, totals: Mapping[str, float], micro_batches: list[dict[str, float]], rows: list[list[int]]
+    ) -> str:
+        step = self.state.global_step + 1
+        micro = next((i for i, sums in enumerate(micro_batches) if _bad_names(sums)), None)
+        sums = totals if micro is None else micro_batches[micro]
+        bad = _bad_names(sums)
+        what = "loss" if "loss" in bad else bad[0]
+        where = " of another process" if micro is None else f" of training rows {rows[micro]}" if rows else ""
+        means = ", ".join(f"{n} = {v / max(sums['tokens'], 1):g}" for n, v in sums.items() if n != "tokens")
         return (
-            f"The {what} became {how} at step {self.state.global_step + 1}, in the micro-batch{named} "
-            f"(means over its tokens: {parts}). {self._advice()}"
+            f"The {what} became {_not_a_number(sums[what])} at step {step}, in the micro-batch{where} "
+            f"(means over its tokens: {means}). {self._advice()}"
         )
 
     def _advice(self) -> str:
@@ -158,20 +161,32 @@ class _AroundStep(TrainerCallback):
 
 
 class StopOnRequest(TrainerCallback):
-    """Ctrl-C: finish the step, save a checkpoint, and stop."""
+    """Ctrl-C: finish the step, save a checkpoint, and stop; all processes at the same step."""
 
     def __init__(self) -> None:
         self.requested = False
+        self._agreed = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._agree(args)
         # At the end of an epoch, validation has to come first, or the resumed training would never see its result.
         ends_epoch = control.should_training_stop or float(state.epoch).is_integer()
-        if self.requested and not ends_epoch:
+        if self._agreed and not ends_epoch:
             control.should_save = True
 
+    def on_evaluate(self, args: Any, *others: Any, **kwargs: Any) -> None:
+        self._agree(args)
+
     def on_save(self, *args: Any, **kwargs: Any) -> None:
-        if self.requested:
+        if self._agreed:
             raise KeyboardInterrupt
+
+    def _agree(self, args: Any) -> None:
+        self._agreed = self.requested
+        if args.world_size > 1:
+            asked = torch.tensor(float(self.requested), device=args.device)
+            torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
+            self._agreed = asked.item() > 0
 
 
 class StepLog:
@@ -200,6 +215,10 @@ def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
 def _means(totals: Mapping[str, float]) -> dict[str, float]:
     tokens = max(totals["tokens"], 1.0)
     return {n: v if n == "tokens" or n.endswith("_count") else v / tokens for n, v in totals.items()}
+
+
+def _bad_names(values: Mapping[str, float]) -> list[str]:
+    return [name for name, value in values.items() if not math.isfinite(value)]
 
 
 def _not_a_number(value: float) -> str:

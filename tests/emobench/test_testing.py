@@ -114,7 +114,7 @@ def test_a_model_objective_has_no_tokens_to_check() -> None:
         def loss(self, model: Any, batch: Mapping[str, Tensor]) -> UnitLosses:
             return UnitLosses(torch.zeros(1), torch.ones(1))
 
-    with pytest.raises(PluginError, match="whole is a ModelObjective: .* test it with a model"):
+    with pytest.raises(PluginError, match=r"whole is a ModelObjective: .* test it with a model"):
         check_objective(Whole())
 
 

@@ -141,6 +141,13 @@ def test_killed_twice_and_moved(kit: SimpleNamespace, tmp_path: Path, whole: Any
     assert_same(kit, second, train(dropout_job(kit, second)), whole)
 
 
+def test_a_finished_training_is_not_trained_again(kit: SimpleNamespace, tmp_path: Path, whole: Any) -> None:
+    """Killed when all is written, before the folder is taken away."""
+    shutil.copytree(whole[0], tmp_path / "copy")
+    assert train(dropout_job(kit, tmp_path / "copy", progress=lambda line: kill())) == whole[1]
+    assert_same(kit, tmp_path / "copy", whole[1], whole)
+
+
 def test_an_incomplete_checkpoint_is_passed_over(kit: SimpleNamespace, tmp_path: Path, whole: Any) -> None:
     with pytest.raises(Killed):
         train(dropout_job(kit, tmp_path, progress=at_step(8, kill)))

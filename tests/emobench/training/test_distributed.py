@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, NonFiniteLossError
 from emobench.training.recipe import Lora
 from emobench.training.train import train
+from emobench_objectives.mle import Mle
 
 # Row 23 of 24 is in the last batch of an epoch: no batch is completed with rows of the next.
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -39,7 +41,8 @@ kit = runpy.run_path(sys.argv[2])["KIT"]
 tests = runpy.run_path(sys.argv[3])
 sys.addaudithook(audit)
 found = {name: tests["summary_of"](kit, name, folder) for name in tests["CASES"]}
-Path(sys.argv[4], rank).write_text(json.dumps({"summaries": found, "written": written}))
+endings = tests["endings"](kit, folder, rank)
+Path(sys.argv[4], rank).write_text(json.dumps({"summaries": found, "written": written, "endings": endings}))
 """
 
 
@@ -47,6 +50,35 @@ def summary_of(kit: Any, name: str, folder: Path) -> dict[str, Any]:
     kind, objective, recipe = CASES[name]
     job = kit.job(folder / name, model=kit.tiny(kind), objective=kit.objectives[objective](), recipe=recipe)
     return dict(vars(train(job)))
+
+
+class NotFiniteInOne(Mle):
+    """MLE, but NaN in the second process from its fourth call on."""
+
+    calls = 0
+
+    def loss(self, s: Any) -> Any:
+        self.calls += 1
+        bad = os.environ["RANK"] == "1" and self.calls >= 4
+        return super().loss(s) * (float("nan") if bad else 1)
+
+
+def endings(kit: Any, folder: Path, rank: str) -> list[str]:
+    """Return how a training with NaN in one process ended here, and one with Ctrl-C in one process."""
+
+    def interrupt(line: dict[str, float]) -> None:
+        if line["step"] == 4 and "loss" in line:
+            signal.raise_signal(signal.SIGINT)
+
+    try:
+        train(kit.job(folder / "nan", objective=NotFiniteInOne(), recipe={"epochs": 2}))
+    except NonFiniteLossError as error:
+        found = [str(error)]
+    try:
+        train(kit.job(folder / "stop", recipe={"epochs": 2}, progress=interrupt))
+    except KeyboardInterrupt:
+        found.append("interrupted")
+    return found
 
 
 def in_two_processes(kit: SimpleNamespace, folder: Path, reports: Path) -> list[dict[str, Any]]:
@@ -98,6 +130,10 @@ def test_two_processes_train_as_one(kit: SimpleNamespace, tmp_path: Path) -> Non
             for key in line.keys() - clocks:
                 if "runtime" not in key and "per_second" not in key and key != "eval_loss" and key != "total_flos":
                     assert line[key] == pytest.approx(expected_line[key], rel=1e-6), (name, key, line)
+    for report, where in zip(found, ("of another process", "of training rows ["), strict=True):
+        assert f"The loss became NaN at step 4, in the micro-batch {where}" in report["endings"][0]
+        assert report["endings"][1] == "interrupted"
+    assert sorted(p.name for p in (two / "stop/checkpoints").iterdir()) == ["checkpoint-3", "checkpoint-5"]
     assert "emo/log.jsonl" in found[0]["written"]
     assert [path for path in found[1]["written"] if "rng_state_1" not in path] == []  # its own random state
 
