@@ -1,0 +1,179 @@
+"""A stage's key changes with all that determines its output, and with nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.config import parse_overrides
+from emobench.pipeline.plan import Plan, make_plan
+from emobench.pipeline.request import Request
+
+SMALL = ("recipe.max_length=32", "generation.max_length=32", "generation.prefix=4", "generation.continuation=8")
+
+
+@pytest.fixture
+def model(small_model: Path, tmp_path: Path) -> Path:
+    shutil.copytree(small_model, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def data(small_data: Path, tmp_path: Path) -> Path:
+    shutil.copytree(small_data, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def plan(model: Path, data: Path, *settings: str, **given: Any) -> Plan:
+    chosen = {"suite": "lm-quick", "objectives": ("tailr",), "seeds": (0,), "offline": True, "limit": 30, **given}
+    overrides = parse_overrides(
+        [*(s for s in SMALL if s.split("=")[0] not in [x.split("=")[0] for x in settings]), *settings]
+    )
+    return make_plan(Request(model=str(model), data_dirs=(data,), settings=overrides, **chosen))
+
+
+def keys(found: Plan) -> tuple[str, str, str]:
+    """Return the keys of the only training, generation and scores of a plan."""
+    (training,), (task,) = list(found.trainings()), list(found.tasks())
+    return training.stage.key, task.generation.key, task.scores.key
+
+
+def test_the_same_request_has_the_same_keys(model: Path, data: Path, tmp_path: Path) -> None:
+    base = keys(plan(model, data))
+    assert keys(plan(model, data)) == base
+    assert keys(plan(model, data, runs=tmp_path / "elsewhere", leaderboard=tmp_path / "b", command="x")) == base
+    shutil.copytree(model, tmp_path / "copy")
+    (tmp_path / "copy" / "README.md").write_text("not part of a model")
+    assert keys(plan(tmp_path / "copy", data)) == base
+    with (data / "other.train.jsonl").open("a") as file:
+        file.write('{"text": "of another corpus"}\n')
+    assert keys(plan(model, data)) == base
+
+
+TRAINING: dict[str, dict[str, Any]] = {
+    "objective": {"objectives": ("mle",)},
+    "parameter": {"objectives": ("tailr(gamma=0.2)",)},
+    "seed": {"seeds": (1,)},
+    "dtype": {"dtype": "bfloat16"},
+    "scratch": {"from_scratch": True},
+}
+RECIPE = (
+    *("recipe.epochs=2", "recipe.batch=16", "recipe.accumulation=2", "recipe.learning_rate=1e-4"),
+    *(
+        "recipe.schedule=cosine",
+        "recipe.warmup=0.1",
+        "recipe.weight_decay=0.1",
+        "recipe.clip=1",
+        "recipe.max_length=16",
+    ),
+    *("recipe.packing=rows", "recipe.ends=true", "recipe.max_tokens=640", "recipe.precision=bfloat16"),
+    *(
+        "recipe.lora=true",
+        "recipe.lora={rank: 4}",
+        "recipe.select=last",
+        "recipe.engine=reference",
+        "recipe.corpus=other",
+    ),
+)
+
+
+def test_a_training_key_changes_with_every_fact(model: Path, data: Path) -> None:
+    base = plan(model, data)
+    found = {"base": keys(base)}
+    found |= {name: keys(plan(model, data, **change)) for name, change in TRAINING.items()}
+    found |= {setting: keys(plan(model, data, setting)) for setting in RECIPE}
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "layer_norm_epsilon": 1e-4}))
+    found["configuration"] = keys(plan(model, data))
+    tokenizer = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps({**tokenizer, "note": "another"}))
+    found["tokenizer"] = keys(plan(model, data))
+    weights = bytearray((model / "model.safetensors").read_bytes())
+    weights[-1] ^= 1  # the last bit of the last weight
+    (model / "model.safetensors").write_bytes(weights)
+    found["weights"] = keys(plan(model, data))
+    for split in ("train", "validation"):
+        with (data / f"wikitext2.{split}.jsonl").open("a") as file:
+            file.write('{"text": "bar"}\n')
+        found[split] = keys(plan(model, data))
+    for stage in range(3):  # whatever changes the training changes all that follows from it
+        assert len({of[stage] for of in found.values()}) == len(found)
+    recipe = {setting.split(".")[1].split("=")[0] for setting in RECIPE}
+    fields = set(base.recipes[0].__dataclass_fields__) - {"name", "mask_until"}  # mask_until needs packing=rows
+    assert recipe == fields
+    masked = ("recipe.packing=rows", "recipe.mask_until=bar")
+    assert keys(plan(model, data, *masked))[0] not in {of[0] for of in found.values()}
+
+
+@pytest.mark.parametrize(
+    ("setting", "generates"),
+    [
+        ("generation.prefix=5", True),
+        ("generation.continuation=9", True),
+        ("generation.margin=1", True),
+        ("generation.joiner=' '", True),
+        ("generation.without=['==']", True),
+        ("generation.sampling.seed=1", True),
+        ("generation.sampling.samples=2", True),
+        ("generation.kmeans_seeds=[7]", False),
+        ("generation.max_length=16", False),
+        ("generation.test_blocks=2", False),
+        ("generation.featurizer.pooling=last", False),
+    ],
+)
+def test_a_rule_changes_the_stages_that_it_decides(model: Path, data: Path, setting: str, generates: bool) -> None:
+    """Samples are kept where only a metric changes."""
+    base, other = keys(plan(model, data)), keys(plan(model, data, setting))
+    assert other[0] == base[0]
+    assert (other[1] != base[1]) is generates
+    assert other[2] != base[2]
+
+
+def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Path) -> None:
+    base = keys(plan(model, data))
+    fewer = keys(plan(model, data, limit=20))
+    assert fewer[0] == base[0]
+    assert fewer[1:] != base[1:]
+    with (data / "wikitext2.test.jsonl").open("a") as file:
+        file.write('{"text": "bar"}\n')
+    longer = keys(plan(model, data))
+    assert longer[0] == base[0]
+    assert longer[1] != base[1]
+    assert longer[2] != base[2]
+
+
+def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, tmp_path: Path) -> None:
+    encoder = tmp_path / "encoder"
+    shutil.copytree(model, encoder)
+    setting = f"generation.featurizer.model={encoder}"
+    base = keys(plan(model, data, setting))
+    weights = bytearray((encoder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (encoder / "model.safetensors").write_bytes(weights)
+    other = keys(plan(model, data, setting))
+    assert other[:2] == base[:2]
+    assert other[2] != base[2]
+
+
+def test_the_source_of_an_objective_is_part_of_its_key(model: Path, data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "loss.py"
+    base_class = "class My(emobench.StatisticsObjective):"
+    code = f"import emobench\n\n{base_class}\n    def loss(self, s):\n        return -s.log_prob\n"
+    path.write_text(code)
+    base = keys(plan(model, data, objectives=(f"{path}:My",)))
+    path.write_text(code.replace("-s", "-2 * s"))
+    assert keys(plan(model, data, objectives=(f"{path}:My",)))[0] != base[0]
+
+
+def test_objectives_share_nothing_but_the_base_model(model: Path, data: Path) -> None:
+    found = plan(model, data, objectives=("mle", "emo", "pretrained"), seeds=(0, 1))
+    assert [row.label.partition("(")[0] for row in found.rows] == ["mle", "emo", "pretrained"]
+    assert [len(row.runs) for row in found.rows] == [2, 2, 1]
+    trainings = [training.stage.key for training in found.trainings()]
+    assert len(set(trainings)) == len(trainings) == 4
+    scores = [task.scores.key for task in found.tasks()]
+    assert len(set(scores)) == len(scores) == 5
