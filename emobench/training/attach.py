@@ -129,27 +129,20 @@ def attach(
     """Attach an objective to a bare Hugging Face causal LM, whose head `probe_head` has found."""
     attached = AttachedObjective(objective, head, engine, evaluate_loss)
 
-    def lm_forward(
-        self: Any,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | None = None,
-        **others: Any,
-    ) -> Any:
-        given = {k: v for k, v in others.items() if v is not None}
-        if labels is None:
-            return type(self).forward(self, input_ids=input_ids, attention_mask=attention_mask, **given)
-        batch = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels, **given}
-        for name in ("use_cache", "return_dict"):
-            batch.pop(name, None)
-        present = {k: v for k, v in batch.items() if v is not None}
-        return CausalLMOutputWithPast(loss=attached.forward(self, present, num_items_in_batch))  # type: ignore[arg-type]
+    signature = inspect.signature(type(model).forward)
+    names = list(signature.parameters)[1:]
+
+    def lm_forward(self: Any, *args: Any, num_items_in_batch: Tensor | None = None, **named: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | named
+        if given.get("labels") is None:
+            return type(self).forward(self, *args, **named)
+        batch = {k: v for k, v in given.items() if v is not None and k not in ("use_cache", "return_dict")}
+        return CausalLMOutputWithPast(loss=attached.forward(self, batch, num_items_in_batch))  # type: ignore[arg-type]
 
     def head_forward(self: nn.Linear, hidden: Tensor, call: _HeadCall | None = None) -> Tensor:
         return nn.Linear.forward(self, hidden) if call is None else attached.head_forward(self, hidden, call)
 
-    lm_forward.__signature__ = inspect.signature(type(model).forward)  # type: ignore[attr-defined]
+    lm_forward.__signature__ = signature  # type: ignore[attr-defined]
     model.forward = types.MethodType(lm_forward, model)
     head.linear.forward = types.MethodType(head_forward, head.linear)
     # The Trainer then passes the global count of target tokens, and divides nothing itself.

@@ -85,6 +85,19 @@ def test_stock_paths_are_untouched(kit: SimpleNamespace, batch: dict[str, torch.
     assert torch.equal(model.generate(ids, max_new_tokens=6, do_sample=False, pad_token_id=0), text)
 
 
+def test_arguments_by_position_keep_their_meaning(kit: SimpleNamespace, batch: dict[str, torch.Tensor]) -> None:
+    """The second argument of GPT-2's forward is its cache; that of the others is the attention mask."""
+    ids = batch["input_ids"]
+    for kind in ("gpt2", "llama"):
+        model = kit.tiny(kind)
+        second = model(ids[:, :4]).past_key_values if kind == "gpt2" else batch["attention_mask"]
+        rest = ids[:, 4:] if kind == "gpt2" else ids
+        expected = model(input_ids=ids, attention_mask=None if kind == "gpt2" else second).logits
+        attached_to(model)
+        found = model(rest, second).logits
+        torch.testing.assert_close(found, expected[:, -rest.shape[1] :], rtol=1e-10, atol=1e-10)
+
+
 def test_a_batch_without_targets_has_loss_and_gradients_of_zero(
     kit: SimpleNamespace, batch: dict[str, torch.Tensor]
 ) -> None:
