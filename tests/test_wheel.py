@@ -1,0 +1,138 @@
+"""What is shipped: the wheel's files, and that it works from another folder, with the checkout nowhere in sight."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PLACES = {"emobench": ROOT, "emobench_objectives": ROOT / "plugins", "emobench_tasks": ROOT / "tasks"}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the sdist, built as an installer builds them."""
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT],
+        check=True,
+        capture_output=True,
+        cwd=out,
+    )
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def shipped() -> set[str]:
+    """Return what belongs into the wheel: every file of the three packages that is no cache."""
+    found = set()
+    for name, place in PLACES.items():
+        for path in (place / name).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                found.add(str(path.relative_to(place)))
+    return found
+
+
+def test_the_wheel_holds_the_three_packages_and_nothing_else(built: tuple[Path, Path]) -> None:
+    names = {name for name in zipfile.ZipFile(built[0]).namelist() if ".dist-info/" not in name}
+    assert names == shipped()
+    assert {
+        "emobench/data/texts.py",
+        "emobench/models/load.py",
+        "emobench/leaderboard/entry.schema.json",
+        "emobench_objectives/emo.py",
+        "emobench_tasks/suites/oracle-language.yaml",
+        "emobench_tasks/tasks/lm-quick.yaml",
+        "emobench_tasks/recipes/lm-finetune.yaml",
+    } <= names
+    assert not {name for name in names if name.startswith(("tests/", "plugins/", "tasks/"))}
+
+
+def test_the_wheel_says_how_it_is_used(built: tuple[Path, Path]) -> None:
+    archive = zipfile.ZipFile(built[0])
+    info = {name.rpartition("/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
+    points = archive.read(info["entry_points.txt"]).decode()
+    for line in (
+        "emobench = emobench.cli:main",
+        *(f"{name} = emobench_objectives.{name}" for name in ("emo", "mixce", "mle", "tailr")),
+        "builtin = emobench_tasks",
+    ):
+        assert line in points
+    metadata = archive.read(info["METADATA"]).decode()
+    for line in ("Name: emobench", "Requires-Python: >=3.11", "License-Expression: Apache-2.0", "Requires-Dist: torch"):
+        assert line in metadata
+    assert "LICENSE" in info
+
+
+def test_the_sdist_holds_what_builds_and_tests_it(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("pyproject.toml", "README.md", "LICENSE", "Makefile", "constraints.txt", "tests/test_wheel.py"):
+        assert name in names
+    for name in ("emobench/cli/__init__.py", "plugins/emobench_objectives/mle.py", "tasks/emobench_tasks/__init__.py"):
+        assert name in names
+    assert not {name for name in names if "__pycache__" in name or name.startswith((".git/", "runs/", "dist/"))}
+
+
+@pytest.fixture(scope="module")
+def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("installed")
+    options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--no-warn-script-location")
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, "--target", target, built[0]], check=True)
+    return target
+
+
+def emobench(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the installed copy from a folder of its own.
+
+    The checkout is installed here for development by a `.pth` file; without `site` no `.pth` is read, so that only
+    the installed copy and the dependencies are on the path.
+    """
+    dependencies = tuple(site.getsitepackages())
+    code = f"""
+import sys
+sys.path[:0] = [{str(installed)!r}]
+sys.path += {list(dependencies)!r}
+from importlib.metadata import distribution
+import emobench, emobench_objectives, emobench_tasks
+for module in (emobench, emobench_objectives, emobench_tasks):
+    assert module.__file__.startswith({str(installed)!r}), module.__file__
+from emobench.cli import main
+sys.argv = ["emobench", *{list(arguments)!r}]
+main()
+"""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-S", "-P", "-c", code], cwd=folder, env=environment, capture_output=True, text=True
+    )
+
+
+def test_the_installed_wheel_works_from_another_folder(installed: Path, tmp_path: Path) -> None:
+    suites = emobench(installed, tmp_path, "suites", "list", "--json")
+    assert suites.returncode == 0, suites.stderr
+    assert {suite["name"] for suite in json.loads(suites.stdout)} == {
+        path.stem for path in (ROOT / "tasks" / "emobench_tasks" / "suites").glob("*.yaml")
+    }
+    shown = emobench(installed, tmp_path, "suites", "show", "oracle-language", "--json")
+    assert shown.returncode == 0, shown.stderr
+    objectives = emobench(installed, tmp_path, "objectives", "list", "--json")
+    assert objectives.returncode == 0, objectives.stderr
+    rows = {row["name"]: row for row in json.loads(objectives.stdout)}
+    assert rows.keys() == {"emo", "mixce", "mle", "tailr"}
+    assert not [row for row in rows.values() if row["summary"].startswith("unusable")]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_installed_wheel_plans_a_run(installed: Path, tmp_path: Path) -> None:
+    planned = emobench(installed, tmp_path, "run", "--offline", "--dry-run", "--json")
+    assert planned.returncode == 0, planned.stderr
+    assert len([line for line in json.loads(planned.stdout)["plan"] if line["stage"] == "train"]) == 8
