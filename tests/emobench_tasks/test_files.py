@@ -1,0 +1,78 @@
+"""The built-in recipes, tasks and suites hold the paper's numbers (EMO, section 4.1.1) where they say so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from emobench.config import to_plain
+from emobench.data.sources import CORPORA
+from emobench.evaluation.kinds import MODULES, evaluator
+from emobench.models.catalog import CATALOG
+from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_names
+from emobench.tasks.spec import KINDS
+
+
+def test_the_recipe_of_the_paper() -> None:
+    """AdamW, 5e-5, batch 32, 3 epochs, blocks of 256, linear decay; no warm-up, weight decay or clipping in its code."""
+    stated: dict[str, Any] = {
+        "epochs": 3.0,
+        "batch": 32,
+        "learning_rate": 5e-5,
+        "schedule": "linear",
+        "warmup": 0.0,
+        "weight_decay": 0.0,
+        "clip": 0.0,
+        "max_length": 256,
+        "packing": "blocks",
+        "select": "mle",
+        "lora": False,
+        "precision": "float32",
+        "mask_until": "",
+        "max_tokens": None,
+    }
+    found = to_plain(find_recipe("lm-finetune"))
+    assert {name: found[name] for name in stated} == stated
+
+
+def test_the_protocols_of_lm_quick() -> None:
+    """Prefixes of 20 tokens, 80 more sampled without truncation; the paper samples five times, and all texts."""
+    for name in ("quick", "paper"):
+        rules = to_plain(find_task("lm-quick", protocol=name).protocol)
+        assert (rules["unit"], rules["prefix"], rules["continuation"], rules["bos"]) == ("tokens", 20, 80, "none")
+    paper = to_plain(find_task("lm-quick", protocol="paper").protocol)
+    assert (paper["sampling"]["samples"], paper["limit"], paper["test_blocks"]) == (5, None, None)
+    assert paper["featurizer"]["model"] == "gpt2-large"
+    assert find_task("lm-quick").protocol_name == "quick"
+
+
+def test_the_embedded_default() -> None:
+    suite = find_suite("oracle-language")
+    assert set(suite.objectives) == {"mle", "tailr", "mixce", "emo"}
+    assert len(suite.seeds) >= 2
+    assert suite.model == "tiny-oracle"
+    assert [find_recipe(run.recipe, run.settings).corpus for run in suite.runs] == ["oracle-target"]
+    assert find_recipe("oracle-pretrain").corpus == "oracle-source"
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_a_suite_names_what_there_is(name: str) -> None:
+    suite = find_suite(name)
+    assert set(suite.objectives) <= set(objective_names())
+    assert suite.model is None or suite.model in CATALOG
+    assert suite.description.endswith(".")
+    for run in suite.runs:
+        assert find_recipe(run.recipe, run.settings).corpus in CORPORA
+        assert set(run.tasks) <= set(task_names())
+
+
+@pytest.mark.parametrize("name", task_names())
+def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
+    task = find_task(name)
+    assert task.corpus in CORPORA
+    assert task.description.endswith(".")
+    assert MODULES.keys() == KINDS.keys()
+    assert callable(evaluator(task.kind).generate)
+    model = task.protocol.featurizer.model
+    assert model == "pretrained" or model in CATALOG
