@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# As the command line does for itself, before torch is imported: threads that spin while they wait make small models
+# many times slower where another process uses a core.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 WORDS = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu", "na", "po", "ti") for b in ("r", "s", "n", "l", "m")]
 CONTEXT = 48

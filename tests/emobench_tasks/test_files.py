@@ -15,7 +15,7 @@ from emobench.tasks.spec import KINDS
 
 
 def test_the_recipe_of_the_paper() -> None:
-    """AdamW, 5e-5, batch 32, 3 epochs, blocks of 256, linear decay; no warm-up, weight decay or clipping in its code."""
+    """AdamW, 5e-5, batch 32, 3 epochs, blocks of 256, linear decay; no warm-up, weight decay or clipping."""
     stated: dict[str, Any] = {
         "epochs": 3.0,
         "batch": 32,
