@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from emobench.config import content_hash
 from emobench.leaderboard.comparison import differences, groups
@@ -116,7 +117,7 @@ def _grid(group: Sequence[Entry], best: Mapping[str, str | None], like: Entry | 
     first = next((entry for entry in group if not entry.untrained), group[0])
     return Grid(
         title=clean(f"{first.suite} · {first.model.name}"),
-        subtitle=tuple(clean(line) for line in _conditions(first, tasks, like)),
+        subtitle=tuple(clean(line) for line in (*_conditions(first, tasks, like), *_parameters(group))),
         rows=tuple(_labels(group)),
         columns=tuple(columns),
         cells=tuple(zip(*by_column, strict=True)) if by_column else tuple(() for _ in group),
@@ -191,17 +192,39 @@ def _metrics(group: Sequence[Entry]) -> list[str]:
 
 
 def _labels(group: Sequence[Entry]) -> list[str]:
-    """Return the objectives; where two rows have the same one, with the entry's id."""
-    labels = [clean(entry.objective.label) for entry in group]
+    """Return the objectives, with the parameters in which rows of one objective differ, or else the entry's id."""
+    shared = _shared_params(group)
+    labels = []
+    for entry in group:
+        own = {k: v for k, v in entry.objective.params.items() if k not in shared[entry.objective.name]}
+        labels.append(clean(replace(entry.objective, params=own).label))
     return [f"{t} [{e.id[:6]}]" if labels.count(t) > 1 else t for t, e in zip(labels, group, strict=True)]
+
+
+def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:
+    """Return objective name -> the parameters that all of its rows have alike."""
+    shared: dict[str, dict[str, Any]] = {}
+    for entry in group:
+        params = entry.objective.params
+        kept = shared.setdefault(entry.objective.name, dict(params))
+        shared[entry.objective.name] = {k: v for k, v in kept.items() if k in params and params[k] == v}
+    return shared
+
+
+def _parameters(group: Sequence[Entry]) -> list[str]:
+    named = [
+        f"{name} with {', '.join(f'{k}={v}' for k, v in p.items())}" for name, p in _shared_params(group).items() if p
+    ]
+    return ["; ".join(named)] if named else []
 
 
 def _conditions(entry: Entry, tasks: Sequence[str], like: Entry | None) -> list[str]:
     protocols = {task: entry.protocols.get(task, "none") for task in tasks or entry.protocols}
     same = len(set(protocols.values())) == 1
     shown = next(iter(protocols.values())) if same else ", ".join(f"{t} {p}" for t, p in protocols.items())
-    local = any("(local)" in digest for digest in entry.provenance.data.values())
-    data = content_hash(dict(entry.provenance.data))[:6] + (" (local)" if local else "")
+    local = any("(local" in digest for digest in entry.provenance.data.values())
+    fingerprints = {name: digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
+    data = content_hash(fingerprints)[:6] + (" (local)" if local else "")
     recipe = clean(str(entry.recipe.get("name", "")))
     first = " · ".join(filter(None, [f"protocol {shown}", f"recipe {recipe}" if recipe else "", f"data {data}"]))
     if like is None:

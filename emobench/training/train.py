@@ -205,7 +205,7 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
-        target_modules=list(lora.targets) or None,
+        target_modules="all-linear" if lora.targets == ("all-linear",) else list(lora.targets) or None,
     )
     try:
         wrapped = get_peft_model(model, config)

@@ -78,19 +78,35 @@ def test_a_group_reads_as_the_paper_would_print_it() -> None:
         make("pretrained", {"accuracy": summary("accuracy", [0.5]), "ppl": summary("ppl", [300.0])}),
     ]
     lines = [line.rstrip() for line in text(entries, 80).splitlines()]
-    assert lines[:3] == ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm · data 44136f", ""]
-    assert lines[3:9] == [
-        "                      accuracy          ppl",
-        "objective                (%) ↑            ↓",
-        "───────────────────────────────────────────",
-        "pretrained                50.0        300.0",
-        "mle                 90.3 ± 0.2   72.2 ± 0.2",
-        "tailr(gamma=0.2)   95.3 ± 0.2*   72.4 ± 0.9",
+    conditions = ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm · data 44136f", "tailr with gamma=0.2", ""]
+    assert lines[:4] == conditions
+    assert lines[4:10] == [
+        "                accuracy          ppl",
+        "objective          (%) ↑            ↓",
+        "─────────────────────────────────────",
+        "pretrained          50.0        300.0",
+        "mle           90.3 ± 0.2   72.2 ± 0.2",
+        "tailr        95.3 ± 0.2*   72.4 ± 0.9",
     ]
-    assert " ".join(lines[10:12]) == (
+    assert " ".join(lines[11:13]) == (
         "Mean ± standard deviation over 3 seeds. * better than every other row beyond noise"
         " (two-sided 5 %, Holm over the rows, paired by seed)."
     )
+
+
+def test_rows_of_one_objective_show_the_parameters_in_which_they_differ() -> None:
+    entries = [
+        make(
+            "tailr",
+            {"accuracy": summary("accuracy", [0.9])},
+            objective={"name": "tailr", "version": "1", "params": {"gamma": gamma, "min_weight": 0.0}},
+        )
+        for gamma in (0.1, 0.2)
+    ]
+    shown = text(entries, 80)
+    assert "tailr with min_weight=0.0" in shown
+    assert "tailr(gamma=0.1)" in shown
+    assert "tailr(gamma=0.2)" in shown
 
 
 def test_no_entries_say_which_command_makes_one() -> None:
