@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from emobench.cli.console import fail, interrupted
+from emobench.cli.console import INTERRUPTED, fail, interrupted
 from emobench.cli.doctor import doctor
 from emobench.cli.leaderboard import app as leaderboard
 from emobench.cli.listings import models, suites, tasks
@@ -55,3 +55,7 @@ def main() -> None:
         sys.exit(fail(error))
     except KeyboardInterrupt:
         sys.exit(interrupted())
+    except SystemExit as stopped:
+        if stopped.code == INTERRUPTED:  # Typer's own answer to Ctrl-C, which says nothing
+            sys.exit(interrupted())
+        raise

@@ -12,6 +12,9 @@ from typing import Any
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
 SHOWN = {"loss": "loss {:.3f}", "demd": "demd {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all."""
 
@@ -110,7 +113,7 @@ def fail(error: EmobenchError) -> int:
 def interrupted() -> int:
     """Say how to go on after Ctrl-C, and return the exit code."""
     sys.stderr.write("\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n")
-    return 130
+    return INTERRUPTED
 
 
 def _duration(seconds: float) -> str:

@@ -1,0 +1,113 @@
+"""What there is: every list is a table for people and one JSON document for programs, and says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.config import to_plain
+from emobench.models.catalog import CATALOG
+from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_names
+
+NAMES = {
+    "objectives": objective_names(),
+    "tasks": task_names(),
+    "suites": suite_names(),
+    "models": list(CATALOG),
+}
+
+
+@pytest.mark.parametrize("group", NAMES)
+def test_a_list_names_all_there_is(command: Callable[..., Any], group: str) -> None:
+    plain, found = command(group, "list"), command(group, "list", "--json")
+    assert (plain.code, plain.err, found.code, found.err) == (0, "", 0, "")
+    assert [row["name"] for row in found.json] == NAMES[group]
+    for name in NAMES[group]:
+        assert any(line.split()[:1] == [name] for line in plain.out.splitlines())
+
+
+def test_an_objective_is_shown_with_its_parameters(command: Callable[..., Any]) -> None:
+    shown = command("objectives", "show", "tailr", "--json").json
+    assert shown["name"] == "tailr"
+    gamma = next(parameter for parameter in shown["parameters"] if parameter["name"] == "gamma")
+    assert (gamma["default"], gamma["type"]) == (0.1, "float")
+    assert gamma["range"].startswith("from 0")
+    assert "log_prob" in shown["needs"]
+    assert "expected_cost" in command("objectives", "show", "emo", "--json").json["needs"]
+    plain = command("objectives", "show", "tailr")
+    assert "gamma: float = 0.1" in plain.out
+    unknown = command("objectives", "show", "tail")
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "There is no objective 'tail'; did you mean 'tailr'?" in unknown.err
+
+
+def test_a_task_is_shown_with_every_rule_of_a_protocol(command: Callable[..., Any]) -> None:
+    shown = command("tasks", "show", "lm-quick", "--protocol", "paper", "--json").json
+    task = find_task("lm-quick", protocol="paper")
+    assert shown["protocol"] == task.protocol_id
+    assert shown["rules"] == to_plain(task.protocol)
+    plain = command("tasks", "show", "lm-quick", "--protocol", "paper").out
+    assert "  sampling.samples = 5\n" in plain
+    assert task.protocol_id in plain
+    assert command("tasks", "show", "lm-quick", "--protocol", "papr").code == 2
+
+
+def test_a_suite_is_shown_with_every_value_in_force(command: Callable[..., Any]) -> None:
+    shown = command("suites", "show", "lm-quick", "--json").json
+    settings = find_suite("lm-quick").runs[0].settings
+    assert shown["runs"][0]["recipe"] == to_plain(find_recipe("lm-finetune", settings))
+    assert shown["runs"][0]["recipe"]["epochs"] == settings["epochs"] != find_recipe("lm-finetune").epochs
+    assert "  epochs = 1.0\n" in command("suites", "show", "lm-quick").out
+    assert command("suites", "show", "lm").code == 2
+
+
+def test_doctor_says_what_is_here(command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    places = ("--runs", tmp_path / "new" / "runs", "--leaderboard", tmp_path / "board")
+    rows = {row["what"]: row["state"] for row in command("doctor", *places, "--json").json}
+    from importlib.metadata import version
+
+    assert rows["torch"] == version("torch")
+    assert rows["objective emo"] == rows["tasks builtin"] == "ok"
+    assert rows[f"--runs {tmp_path}/new/runs"] == "writable"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+    assert "objective emo" in command("doctor", *places).out
+
+
+def test_a_model_saved_as_bin_is_converted_and_can_be_used(
+    command: Callable[..., Any], small_model: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file
+
+    shutil.copytree(small_model, tmp_path / "bin", ignore=shutil.ignore_patterns("*.safetensors"))
+    weights = load_file(small_model / "model.safetensors")
+    torch.save(weights, tmp_path / "bin" / "pytorch_model.bin")
+    done = command("models", "convert", tmp_path / "bin", tmp_path / "out")
+    assert (done.code, done.out) == (0, f"Wrote {tmp_path}/out; use it as --model {tmp_path}/out.\n")
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[name], weights[name]) for name in weights)
+    again = command("models", "convert", tmp_path / "bin", tmp_path / "out")
+    assert again.code == 2
+    assert "exists; give a folder that does not" in again.err
+
+
+def test_an_empty_board_says_so(command: Callable[..., Any], tmp_path: Path) -> None:
+    done = command("leaderboard", "show", "--leaderboard", tmp_path / "none")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.strip()
+    assert command("leaderboard", "show", "--leaderboard", tmp_path / "none", "--json").json["groups"] == []
+
+
+def test_an_altered_entry_is_named_and_skipped(command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "nlu-v1").mkdir()
+    (tmp_path / "nlu-v1" / "x.json").write_text('{"schema": 1}')
+    done = command("leaderboard", "show", "--leaderboard", tmp_path, "--json")
+    assert (done.code, done.json["groups"]) == (0, [])
+    assert f"skipped: {tmp_path}/nlu-v1/x.json" in done.err
