@@ -5,8 +5,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One thread a core is fastest for models this small; more threads than cores is far slower.
 export OMP_NUM_THREADS ?= $(shell $(PYTHON) -c "import os; print(max(1, len(os.sched_getaffinity(0))))")
+# Threads that wait for one another do not spin: on a busy machine that is ten times faster.
+export OMP_WAIT_POLICY ?= passive
 export TOKENIZERS_PARALLELISM := false
 
 help:
@@ -28,7 +29,7 @@ demo: setup
 	@$(BIN)/emobench run --offline
 
 test: check
-	@$(BIN)/pytest
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
 
 check: setup
 	@$(BIN)/ruff check .

@@ -84,6 +84,14 @@ class Objective:
         given = ", ".join(f"{f.name}={v}" for f in fields if (v := getattr(self, f.name)) != f.default)
         return f"{self.name}({given})" if given else self.name
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The models whose weights `setup` reads: "pretrained" for the trained model before training, names or folders.
+
+        They are checked when a run is planned, and belong to its key.
+        """
+        return ()
+
     def setup(self, context: SetupContext) -> None:
         """Prepare once, with the pre-trained weights loaded and before any step."""
 
@@ -132,6 +140,10 @@ class StatisticsObjective(Objective, ABC):
     def parts(self, s: TokenStatistics) -> Mapping[str, Tensor]:
         """Return what to log beside the loss, each (N,): as means, or as sums where the name ends in `_count`."""
         return {}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ("pretrained",) if "expected_cost" in self.needs else ()
 
     def setup(self, context: SetupContext) -> None:
         """Take the frozen cost embedding from the pre-trained head, if `expected_cost` is needed."""

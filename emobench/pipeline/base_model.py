@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ class BaseModel:
     request: Request
     checked: ModelFacts | None = None
     """What is known of it before its weights are read; None for a model that the harness makes."""
+    _others: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -70,10 +71,18 @@ class BaseModel:
                 f"{self.request.device}. Use --set recipe.precision=bfloat16."
             )
 
-    def encoder_facts(self, name: str) -> Mapping[str, Any]:
-        """Return what identifies an encoder, "pretrained" being this model; raises a UserError if it cannot be used."""
+    def facts_of(self, name: str) -> Mapping[str, Any]:
+        """Return what identifies a model that is read beside this one; "pretrained" is this one.
+
+        Raises a UserError if it cannot be used.
+        """
         if name == "pretrained":
             return self.facts
+        if name not in self._others:
+            self._others[name] = self._identify(name)
+        return self._others[name]
+
+    def _identify(self, name: str) -> Mapping[str, Any]:
         from emobench.models.folder import identity
         from emobench.models.load import check_model
 

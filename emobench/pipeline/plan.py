@@ -6,7 +6,7 @@ and the tasks that evaluate it. Their stages have keys already, so a plan also k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
@@ -130,14 +130,14 @@ def make_plan(request: Request) -> Plan:
     if name is None:
         raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
     planner = _Planner(request, suite, find_base_model(name, request))
-    planner.check(trains=any(objective is not None for objective in objectives))
+    planner.check([objective for objective in objectives if objective is not None])
     rows = tuple(planner.row(objective, suite) for objective in objectives)
     return Plan(request, suite, planner.model, rows, tuple(recipe for recipe, _ in planner.parts))
 
 
 def training_facts(
     request: Request,
-    model: Mapping[str, Any],
+    model: BaseModel,
     objective: LoadedObjective,
     recipe: Recipe,
     seed: int,
@@ -145,13 +145,14 @@ def training_facts(
 ) -> dict[str, Any]:
     """Return all that determines a training's weights."""
     return {
-        "model": dict(model),
+        "model": dict(model.facts),
         "from_scratch": request.from_scratch,
         "objective": {
             "name": objective.name,
             "version": objective.objective.version,
             "params": objective.objective.params,
             "source": objective.source_sha256,
+            "reads": {name: dict(model.facts_of(name)) for name in objective.objective.reads},
         },
         "recipe": to_plain(recipe),
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
@@ -189,20 +190,22 @@ class _Planner:
             for run in suite.runs
         ]
         self._texts: dict[tuple[str, str], Texts] = {}
-        self._encoders: dict[str, Mapping[str, Any]] = {}
 
-    def check(self, *, trains: bool) -> None:
-        """Check lengths and examples: what would fail after hours of training fails here."""
-        self._check_sections(trains)
+    def check(self, objectives: Sequence[LoadedObjective]) -> None:
+        """Check lengths, examples and models: what would fail after hours of training fails here."""
+        self._check_sections(trains=bool(objectives))
+        for loaded in objectives:
+            if self.request.from_scratch and "pretrained" in loaded.objective.reads:
+                from emobench.training.context import no_pretrained_head
+
+                raise no_pretrained_head()
         for recipe, tasks in self.parts:
-            if trains:
+            if objectives:
                 self.model.check_recipe(recipe)
             for task in tasks:
                 evaluator(task.kind).check(task, self.texts(task.corpus, "test"), self.model)
-                encoder = task.protocol.featurizer.model
-                self._encoders[encoder] = self._encoders.get(encoder) or self.model.encoder_facts(encoder)
 
-    def _check_sections(self, trains: bool) -> None:
+    def _check_sections(self, *, trains: bool) -> None:
         """A setting that nothing reads is a slip, not a wish."""
         used = {task.kind for _, tasks in self.parts for task in tasks} | ({"recipe"} if trains else set())
         for name in ("recipe", *KINDS):
@@ -233,11 +236,11 @@ class _Planner:
 
     def _training(self, objective: LoadedObjective, recipe: Recipe, seed: int) -> PlannedTraining:
         texts = {split: self.texts(recipe.corpus, split) for split in ("train", "validation")}
-        facts = training_facts(self.request, self.model.facts, objective, recipe, seed, texts)
+        facts = training_facts(self.request, self.model, objective, recipe, seed, texts)
         return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
 
     def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
-        encoder = self._encoders[task.protocol.featurizer.model]
+        encoder = self.model.facts_of(task.protocol.featurizer.model)
         return PlannedTask(task, self.texts(task.corpus, "test"), subject, encoder)
 
 

@@ -58,5 +58,5 @@ def pretraining(request: Request) -> PlannedTraining:
     facts = {"architecture": "gpt2", "context": CONTEXT, "width": WIDTH, "layers": LAYERS, "heads": HEADS, "seed": SEED}
     model = BaseModel(ModelSource("tiny-oracle", "tiny-oracle", None, "made"), facts, plain)
     return PlannedTraining(
-        model, objective, recipe, SEED, texts, training_facts(plain, facts, objective, recipe, SEED, texts)
+        model, objective, recipe, SEED, texts, training_facts(plain, model, objective, recipe, SEED, texts)
     )

@@ -50,8 +50,13 @@ class TrainingContext:
 
     def _pretrained_weight(self) -> Tensor:
         if not self.pretrained:
-            raise ConfigError(
-                "This objective takes its costs from a pre-trained LM head, and this model starts from scratch; "
-                "give another source, such as --objective 'emo(cost=gpt2)', or 'emo(cost=initial)' for the random head."
-            )
+            raise no_pretrained_head()
         return self.head.linear.weight.detach()
+
+
+def no_pretrained_head() -> ConfigError:
+    """Return the error for an objective that reads the pre-trained head of a model that starts from scratch."""
+    return ConfigError(
+        "This objective takes its costs from a pre-trained LM head, and this model starts from scratch; "
+        "give another source, such as --objective 'emo(cost=gpt2)', or 'emo(cost=initial)' for the random head."
+    )
