@@ -163,7 +163,8 @@ def test_parameters_are_checked(given: dict[str, Any], sentence: str) -> None:
 
 def test_parameters_are_converted_and_shown() -> None:
     assert Tuned(gamma=1).params == {"gamma": 1.0, "steps": 3, "kind": "a"}
-    assert repr(Tuned(gamma=0.25)) == "tuned(gamma=0.25, steps=3, kind=a)"
+    assert repr(Tuned(gamma=0.25, kind="b")) == "tuned(gamma=0.25, kind=b)"
+    assert repr(Tuned()) == "tuned"
     assert repr(Mle()) == "mle"
 
 
