@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,8 @@ import yaml
 from emobench.errors import ConfigError, UnknownNameError, UserError
 
 T = TypeVar("T")
+PRETRAINED = "pretrained"
+"""A reserved name: a model as it is, without training; as a featurizer or cost, the trained model before training."""
 
 
 class Located(dict[str, Any]):
@@ -195,14 +198,15 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         return text, {}
     try:
         # The name may be a path, which is no Python expression: only the arguments are parsed.
-        call = ast.parse("f" + text[len(name) :], mode="eval").body
+        source = "f" + text[len(name) :]
+        call = ast.parse(source, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
             raise ValueError("arguments are named and stand in one pair of brackets")
         values = {}
         for word in call.keywords:
             if word.arg is None or word.arg in values:
                 raise ValueError("each argument is named once")
-            values[word.arg] = _argument(word.value)
+            values[word.arg] = _argument(word.value, ast.get_source_segment(source, word.value) or "")
         return name.strip(), values
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         reason = error if isinstance(error, (SyntaxError, ValueError)) else "its values cannot be read"
@@ -211,10 +215,12 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         ) from None
 
 
-def _argument(value: ast.expr) -> Any:
+def _argument(value: ast.expr, text: str) -> Any:
     if isinstance(value, ast.Name):  # a word; true, false and null as in --set
         return {"true": True, "false": False, "null": None}.get(value.id, value.id)
     try:
         return ast.literal_eval(value)
     except ValueError:
+        if re.fullmatch(r"[A-Za-z_][\w./@-]*", text):  # a model's name, such as gpt2-large, is no Python word
+            return text
         raise ValueError("a value is a number, true, false, a word, or text in quotes") from None

@@ -1,7 +1,7 @@
 """Every hook that a plugin can implement, on one page.
 
-A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective), in `emobench.tasks`
-(a folder of YAML) or in `emobench.components` (metrics, retrievers, judges, backends).
+A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective) or in `emobench.tasks`
+(a folder of YAML).
 Mark an implementation with `@emobench.hookimpl`.
 """
 

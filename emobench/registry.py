@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pluggy
 
 from emobench import hookspecs
-from emobench.config import build, parse_call
+from emobench.config import PRETRAINED, build, parse_call
 from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError
 from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.yaml import read_yaml
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from emobench.training.recipe import Recipe
 
 OBJECTIVES, TASKS = "emobench.objectives", "emobench.tasks"
-PRETRAINED = "pretrained"
-"""The reserved name of no objective: a model as it is, without training."""
 
 T = TypeVar("T")
 
@@ -97,8 +95,15 @@ def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
 
 
 def source_digest(cls: type) -> str:
-    """Return the sha256 of the file that defines a class."""
-    return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()
+    """Return the sha256 of the files that define an objective's class and its bases outside the library.
+
+    Other modules that they import are not covered: raise `version` when such a helper changes the meaning.
+    """
+    from emobench.objectives import Objective
+
+    own = [c for c in cls.__mro__ if issubclass(c, Objective) and not c.__module__.startswith("emobench.objectives.")]
+    files = dict.fromkeys(inspect.getfile(c) for c in own)
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def task_names() -> list[str]:

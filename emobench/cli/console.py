@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ INTERRUPTED = 130
 SHOWN = {"loss": "loss {:.3f}", "demd": "demd {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all."""
 
+PIPED_WIDTH = 120
 SHORT = 1.0
 """Seconds of a piece of work that is not worth a line of its own."""
 
@@ -86,7 +88,9 @@ def print_out(*renderables: Any) -> None:
     """Print results on stdout; text is never read as markup."""
     from rich.console import Console
 
-    console = Console(markup=False, highlight=False)
+    # A file or a pipe has no width of its own: wide enough for a table in one piece.
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    console = Console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
     for renderable in renderables:
         console.print(renderable)
 

@@ -10,6 +10,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out
+from emobench.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from emobench.leaderboard.entry import Entry
@@ -51,7 +52,12 @@ def print_board(
     from emobench.leaderboard.store import Leaderboard
 
     board = Leaderboard(root)
-    entries = [e for e in board.entries(suite=suite) if model in (None, e.model.name)]
+    everything = board.entries()
+    entries = [e for e in everything if suite in (None, e.suite.name) and model in (None, e.model.name)]
+    if everything and not entries:
+        if suite not in (None, *(e.suite.name for e in everything)):
+            raise UnknownNameError("entry of the suite", str(suite), {e.suite.name for e in everything})
+        raise UnknownNameError("entry of the model", str(model), {e.model.name for e in everything})
     if around:
         entries = [e for group in groups(entries) if any(e.id in around for e in group) for e in group]
     for problem in board.problems:

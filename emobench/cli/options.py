@@ -30,7 +30,7 @@ DataDirs = Annotated[
 Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are kept.")]
 Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Use what is on disk; never the network.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
 Dtype = Annotated[
     str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")
 ]

@@ -12,6 +12,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, reporter
+from emobench.config import PRETRAINED
+from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
     from emobench.leaderboard.entry import Entry
@@ -74,6 +76,10 @@ def train(
     quiet: options.Quiet = False,
 ) -> None:
     """Train a model with each objective, and print the folders of the trained models."""
+    if PRETRAINED in (objective or ()):
+        raise ConfigError(
+            f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
+        )
     plan = _plan(locals())
     if dry_run:
         _show_plan(plan, json)
@@ -106,7 +112,7 @@ def evaluate(
     quiet: options.Quiet = False,
 ) -> None:
     """Evaluate a model as it is, without training, and record it as `pretrained`."""
-    plan = _plan({**locals(), "objective": ["pretrained"]})
+    plan = _plan({**locals(), "objective": [PRETRAINED]})
     if dry_run:
         _show_plan(plan, json)
         return
@@ -153,21 +159,18 @@ def _plan(given: dict[str, Any]) -> Plan:
 
 
 def _one_device(device: str) -> str:
-    """Make one GPU visible to this process, before torch is imported: the Trainer would take all that it sees.
-
-    A process of torchrun has its own already.
-    """
+    """Make one GPU visible to this process, before torch is imported: the Trainer would take all that it sees."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            "The command line trains in one process, and torchrun started several. Give each objective or seed its own "
+            "command and GPU (--device cuda:0, cuda:1, ...): they share finished stages and the leaderboard."
+        )
     kind, _, index = device.partition(":")
-    if kind != "cuda" or "WORLD_SIZE" in os.environ:
+    if kind != "cuda" or not (index.isdigit() or not index):
         return device
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if index.isdigit():
-        given = visible[int(index)] if visible != [""] and int(index) < len(visible) else index
-        os.environ["CUDA_VISIBLE_DEVICES"] = given
-    elif not index:
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible[0] or "0"
-    else:
-        return device
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    place = int(index or 0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[place] if place < len(visible) else str(place)
     return "cuda"
 
 

@@ -17,10 +17,8 @@ def conditions(entry: Entry) -> dict[str, Any]:
     facts |= {f"protocol of {task}": protocol for task, protocol in entry.protocols.items()}
     # Where the same texts came from ("sha256:... (local: ...)") makes no difference.
     facts |= {f"data of {name}": digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
-    if not entry.untrained:
-        recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
-        facts |= _flat(to_plain(recipe), "recipe.")
-    return facts
+    recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
+    return facts | _flat(to_plain(recipe), "recipe.")
 
 
 def comparison_key(entry: Entry) -> str:
@@ -32,7 +30,7 @@ def differences(a: Entry, b: Entry) -> list[str]:
     """Return what keeps two entries from being ranked together, in words; empty when nothing does.
 
     A model as it is (`pretrained`) had no recipe and no training corpus, so these do not count against it; what it was
-    evaluated on does.
+    evaluated on, and the precision of its weights, do.
     """
     left, right = conditions(a), conditions(b)
     one_untrained = a.untrained != b.untrained
@@ -40,8 +38,8 @@ def differences(a: Entry, b: Entry) -> list[str]:
     found = []
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
-        of_training = name.startswith("data of ") and name not in of_untrained
-        if one_untrained and (name.startswith("recipe.") or of_training):
+        of_training = name.startswith(("data of ", "recipe.")) and name not in of_untrained
+        if one_untrained and of_training:
             continue
         if absent or left[name] != right[name]:
             shown = [_model(e) if name == "model" else _shown(side, name) for e, side in ((a, left), (b, right))]

@@ -14,12 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from emobench.config import build, content_hash, to_plain
+from emobench.config import PRETRAINED, build, content_hash, to_plain
 from emobench.errors import ConfigError
 
 SCHEMA_VERSION = 1
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
-UNTRAINED = "pretrained"
 """The reserved objective name of a model as it is: without training, so that it has no recipe and no seeds."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -216,7 +215,7 @@ class Entry:
 
     @property
     def untrained(self) -> bool:
-        return self.objective.name == UNTRAINED
+        return self.objective.name == PRETRAINED
 
 
 def entry_id(plain: Mapping[str, Any]) -> str:

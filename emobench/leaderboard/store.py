@@ -46,13 +46,15 @@ class Leaderboard:
         return path
 
     def entries(self, *, suite: str | None = None, superseded: bool = False) -> list[Entry]:
-        """Return the entries, oldest first; of one suite name, and with those that others supersede, if asked for.
+        """Return the entries, oldest first; of one suite name if asked for.
+
+        With `superseded`, those too that others supersede, or whose runs are all among the more runs of another one.
 
         A file that is no entry is skipped, and named in `problems`.
         """
         self.problems = []
         found = [entry for folder in self._list(self.root) for entry in self._folder(folder)]
-        hidden = set() if superseded else {entry.supersedes for entry in found}
+        hidden = set() if superseded else {entry.supersedes for entry in found} | _contained(found)
         kept = [e for e in found if e.id not in hidden and suite in (None, e.suite.name)]
         return sorted(kept, key=lambda e: (e.provenance.created, e.id))
 
@@ -84,6 +86,21 @@ class Leaderboard:
                 return entry
             self.problems.append(f"{path}: holds the entry that belongs in {self.path(entry)}. Move it there.")
         return None
+
+
+def _contained(entries: list[Entry]) -> set[str | None]:
+    """Return the ids of measured entries all of whose runs are among the more runs of another one."""
+    holders: dict[str, list[Entry]] = {}
+    for entry in entries:
+        for run in entry.runs:
+            holders.setdefault(run.key, []).append(entry)
+    found: set[str | None] = set()
+    for entry in entries:
+        keys = {run.key for run in entry.runs}
+        others = holders[entry.runs[0].key] if entry.runs else ()
+        if any(keys < {run.key for run in other.runs} for other in others):
+            found.add(entry.id)
+    return found
 
 
 def _same(path: Path, plain: object) -> bool:

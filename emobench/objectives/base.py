@@ -25,6 +25,8 @@ from typing import Any, ClassVar, Protocol, dataclass_transform
 
 from torch import Tensor
 
+from emobench.config import PRETRAINED
+from emobench.errors import PluginError
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.parameters import check_parameters, param
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
@@ -69,6 +71,10 @@ class Objective:
         dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
         if "name" not in cls.__dict__:
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", cls.__name__).lower()
+        if cls.name == PRETRAINED:
+            raise PluginError(
+                f"{cls.__name__}: '{PRETRAINED}' stands for a model as it is; give the objective another name."
+            )
         check_needs(cls.needs, cls.__name__)
 
     def __post_init__(self) -> None:

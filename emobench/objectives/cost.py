@@ -5,10 +5,10 @@ Legend: V vocabulary, E width of the embedding, U distinct target tokens.
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
 from torch import Tensor
+
+from emobench.objectives.products import multiply_wide
 
 
 class CostEmbedding:
@@ -36,11 +36,9 @@ class CostEmbedding:
 
         They are written to `out` where it is given, (U, V).
         """
-        rows_UE = self.rows_VE[tokens_U]
-        if out is not None and out.dtype == self.rows_VE.dtype:
-            cosine_UV = torch.mm(rows_UE, self.rows_VE.T, out=out)
-        else:
-            cosine_UV = (rows_UE @ self.rows_VE.T).to(self.inverse_norm_V.dtype)
+        exact = self.inverse_norm_V.dtype
+        cosine_UV = self.rows_VE.new_empty(len(tokens_U), len(self), dtype=exact) if out is None else out
+        multiply_wide(self.rows_VE[tokens_U], self.rows_VE, cosine_UV)
         cosine_UV *= self.inverse_norm_V[tokens_U, None]
         cosine_UV *= self.inverse_norm_V
         cost_UV = cosine_UV.neg_().add_(1).clamp_(min=0)
@@ -51,8 +49,3 @@ class CostEmbedding:
         self.rows_VE = self.rows_VE.to(device)
         self.inverse_norm_V = self.inverse_norm_V.to(device)
         return self
-
-    def digest(self) -> str:
-        """Return the sha256 of the rows, so that a resumed run can prove that it uses the same costs."""
-        rows = self.rows_VE.cpu().contiguous().view(torch.uint8).numpy()
-        return hashlib.sha256(rows.tobytes()).hexdigest()

@@ -1,6 +1,6 @@
 """From hidden states to logits, in place, and the dtypes in which the engine works.
 
-Legend: C tokens of a chunk, R rows of a block, S rows of a slice of the head, V vocabulary, D hidden width.
+Legend: C tokens of a chunk, R rows of a block, V vocabulary, D hidden width.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from emobench.models.head import LogitMap
+from emobench.objectives.products import multiply_wide
 from emobench.objectives.targets import Targets
-
-_SLICE = 4096  # rows of the head
 
 
 def compute_dtype(hidden_ND: Tensor, weight_VD: Tensor) -> torch.dtype:
@@ -38,7 +37,7 @@ def make_logits(
 ) -> Tensor:
     """Return the logits of a chunk, (C, V), written to the first C rows of `out`; the inputs share one dtype."""
     logits_CV = out[: len(hidden_CD)]
-    _multiply_wide(hidden_CD, weight_VD, logits_CV)
+    multiply_wide(hidden_CD, weight_VD, logits_CV)
     if bias_V is not None:
         logits_CV.add_(bias_V)
     if logit_map.scale != 1.0:
@@ -46,19 +45,6 @@ def make_logits(
     if logit_map.cap is not None:
         logits_CV.div_(logit_map.cap).tanh_().mul_(logit_map.cap)
     return logits_CV
-
-
-def _multiply_wide(hidden_CD: Tensor, weight_VD: Tensor, out_CV: Tensor) -> None:
-    """Write hidden @ weight.T in the dtype of `out_CV`: a logit of 20 rounded to bfloat16 would move q by 3 %."""
-    if hidden_CD.dtype == out_CV.dtype:
-        torch.mm(hidden_CD, weight_VD.T, out=out_CV)
-    elif hidden_CD.is_cuda:
-        torch.mm(hidden_CD, weight_VD.T, out_dtype=out_CV.dtype, out=out_CV)
-    else:
-        # Only CUDA multiplies half precision into float32; elsewhere a slice of the head at a time is made wide.
-        hidden_CD = hidden_CD.to(out_CV.dtype)
-        for out_CS, weight_SD in zip(out_CV.split(_SLICE, dim=1), weight_VD.split(_SLICE), strict=True):
-            torch.mm(hidden_CD, weight_SD.to(out_CV.dtype).T, out=out_CS)
 
 
 def map_slope(logit_map: LogitMap, logits_RV: Tensor) -> Tensor | float | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.config import content_hash
+from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.pipeline.request import Request
@@ -76,7 +76,7 @@ class BaseModel:
 
         Raises a UserError if it cannot be used.
         """
-        if name == "pretrained":
+        if name == PRETRAINED:
             return self.facts
         if name not in self._others:
             self._others[name] = self._identify(name)

@@ -6,11 +6,13 @@ Generations are a stage of their own: a metric that fails, or changes, never cos
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from emobench.config import PRETRAINED
 from emobench.evaluation.kinds import Subject, evaluator
 from emobench.leaderboard.examples import write_examples
 from emobench.pipeline.base_model import BaseModel
@@ -20,7 +22,7 @@ from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.stages import Stages
 from emobench.tasks.scores import Score
 
-SCORES, EXAMPLES = "scores.json", "examples.jsonl"
+SCORES, EXAMPLES, SECONDS = "scores.json", "examples.jsonl", "seconds.txt"
 
 
 class Evaluation:
@@ -68,19 +70,22 @@ class Evaluator:
 
     def _make(self, planned: PlannedTask, subject: Subject) -> None:
         kind = evaluator(planned.task.kind)
-        generated = self._stages.make(
-            planned.generation, lambda folder: kind.generate(subject, planned.task, planned.texts, folder)
-        )
+
+        def generate(folder: Path) -> None:
+            began = time.monotonic()
+            kind.generate(subject, planned.task, planned.texts, folder)
+            (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
+
+        generated = self._stages.make(planned.generation, generate)
 
         def score(folder: Path) -> None:
-            import time
-
             began = time.monotonic()
+            seconds = float((generated / SECONDS).read_text())
             found = kind.score(subject, planned.task, planned.texts, generated)
             scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
             missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
             write_examples(folder / EXAMPLES, scores)
-            plain = {"scores": _plain(scores), "missing": missing, "seconds": time.monotonic() - began}
+            plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds + time.monotonic() - began}
             (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
 
         self._stages.make(planned.scores, score)
@@ -88,7 +93,7 @@ class Evaluator:
     def _encoder(self, name: str) -> Any:
         """Return a loaded encoder: of a name, or the base model for "pretrained"."""
         if name not in self._encoders:
-            if name == "pretrained":
+            if name == PRETRAINED:
                 self._encoders[name] = self._base.load(self._base_folder())
             else:
                 from emobench.models.catalog import find_model

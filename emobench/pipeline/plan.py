@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any
 
-from emobench.config import to_plain
+from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.evaluation.kinds import evaluator
@@ -19,7 +19,7 @@ from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
-from emobench.registry import PRETRAINED, LoadedObjective, find_recipe, find_suite, find_task, load_objective
+from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
 from emobench.tasks.spec import KINDS, Suite, SuiteRun, Task
 from emobench.training.recipe import Recipe
 
@@ -64,7 +64,6 @@ class PlannedTask:
             "rules": to_plain(self.task.protocol),
             "encoder": dict(self.encoder),
             "generation": self.generation.key,
-            "mauve": version("mauve-text"),
         }
         return Stage("score", facts)
 
@@ -158,9 +157,14 @@ def training_facts(
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
         "seed": seed,
         "dtype": request.dtype,
-        "device": request.device.partition(":")[0],
-        "packages": {name: ".".join(version(name).split(".")[:2]) for name in ("emobench", "torch", "transformers")},
+        **_machine(request, "torch", "transformers"),
     }
+
+
+def _machine(request: Request, *packages: str) -> dict[str, Any]:
+    """Return the device class and the minor versions of the packages that compute."""
+    versions = {name: ".".join(version(name).split(".")[:2]) for name in ("emobench", *packages)}
+    return {"device": request.device.partition(":")[0], "packages": versions}
 
 
 def _suite(request: Request) -> Suite:
@@ -195,7 +199,7 @@ class _Planner:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
         self._check_sections(trains=bool(objectives))
         for loaded in objectives:
-            if self.request.from_scratch and "pretrained" in loaded.objective.reads:
+            if self.request.from_scratch and PRETRAINED in loaded.objective.reads:
                 from emobench.training.context import no_pretrained_head
 
                 raise no_pretrained_head()
@@ -228,7 +232,11 @@ class _Planner:
         parts = []
         for recipe, tasks in self.parts:
             training = None if objective is None else self._training(objective, recipe, seed)
-            subject: dict[str, Any] = {"model": self.model.facts, "dtype": self.request.dtype}
+            subject: dict[str, Any] = {
+                "model": self.model.facts,
+                "dtype": self.request.dtype,
+                **_machine(self.request, "torch", "transformers", "mauve-text", "rouge-score"),
+            }
             if training is not None:
                 subject["training"] = training.stage.key
             parts.append((training, tuple(self._planned(task, subject) for task in tasks)))

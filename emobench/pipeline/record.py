@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import emobench
-from emobench.config import to_plain
+from emobench.config import PRETRAINED, canonical_json, content_hash, to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
@@ -22,31 +22,41 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.plan import Plan, PlannedRow
 from emobench.pipeline.stages import Stage, Stages
-from emobench.registry import PRETRAINED
 from emobench.tasks.scores import Score
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "peft", "mauve-text", "rouge-score", "lm-eval", "numpy")
 
 
 def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
-    """Append the entry of a row, and return it; or the entry that is there already with the same results.
+    """Append the entry of a row, and return it; or the entry that holds these runs with the same results already.
 
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
-    results (another machine's rounding) is superseded, and so is one of fewer seeds.
+    results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
     """
     runs = [_run(row, index, found, stages) for index, found in enumerate(evaluations)]
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
-    keys = {run["key"] for run in runs}
-    for recorded in board.entries(suite=plan.suite.name, superseded=True):
-        if {run.key for run in recorded.runs} == keys and to_plain(recorded.metrics) == fields["metrics"]:
-            return recorded
     for recorded in board.entries(suite=plan.suite.name):
-        if {run.key for run in recorded.runs} <= keys:
+        if _holds(recorded, fields):
+            return recorded
+        if {run.key for run in recorded.runs} <= {run["key"] for run in runs}:
             fields["supersedes"] = recorded.id
     entry = new_entry(fields)
     board.append(entry)
     return entry
+
+
+def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
+    """Return whether an entry has all runs of another one's fields, with the same values."""
+    keys = [run.key for run in entry.runs]
+    if not all(run["key"] in keys for run in fields["runs"]):
+        return False
+    places = [keys.index(run["key"]) for run in fields["runs"]]
+    for name, metric in fields["metrics"].items():
+        values = entry.metrics[name].values if name in entry.metrics else ()
+        if len(values) != len(keys) or [values[place] for place in places] != metric["values"]:
+            return False
+    return True
 
 
 def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
@@ -122,7 +132,7 @@ def _objective(row: PlannedRow) -> dict[str, Any]:
 
 def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     if row.objective is None:
-        return {}
+        return {"dtype": plan.request.dtype}
     run = {"dtype": plan.request.dtype, "from_scratch": plan.request.from_scratch}
     if len(plan.recipes) == 1:
         return {**to_plain(plan.recipes[0]), **run}
@@ -149,6 +159,11 @@ def _data(row: PlannedRow) -> dict[str, str]:
     for training, tasks in row.runs[0].parts:
         texts = [*(training.texts.values() if training else ()), *(planned.texts for planned in tasks)]
         data |= {f"{t.corpus}.{t.split}": f"{t.fingerprint} ({t.origin})" for t in texts}
+        for planned in tasks:
+            if planned.task.protocol.featurizer.model != PRETRAINED:
+                # Features of another encoder are another yardstick; a hub model's commit is among its facts.
+                digest_of = f"sha256:{content_hash(planned.encoder)} ({canonical_json(planned.encoder)})"
+                data[f"featurizer of {planned.task.name}"] = digest_of
     return data
 
 

@@ -9,6 +9,7 @@ same one and a killed run leaves nothing that looks finished.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -25,6 +26,9 @@ from emobench.config import canonical_json, content_hash
 from emobench.errors import EmobenchError, StorageError
 
 FACTS = "stage.json"
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+NO_RIGHT = {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+"""A full or broken disk anywhere, and a folder of ours that cannot be used; any other OSError is somebody's bug."""
 FAILED_WRITE = re.compile(
     r"I/O error: (.+) \(os error \d+\)"  # safetensors
     r"|write\(\): fd \d+ failed with (.+)|inline_container.*(unexpected pos \d+ vs \d+)"  # torch.save
@@ -79,6 +83,7 @@ class Stages:
             (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
             _sync(part)
             part.replace(final)
+            _sync_one(final.parent)
         return final
 
 
@@ -99,7 +104,7 @@ def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
         raise
     except Exception as error:
         place = (error.filename if isinstance(error, OSError) else None) or root
-        reason = _failed_write(error)
+        reason = _failed_write(error, root)
         if reason is None:
             raise
         raise StorageError(
@@ -108,10 +113,11 @@ def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
         ) from error
 
 
-def _failed_write(error: Exception) -> str | None:
+def _failed_write(error: Exception, root: Path) -> str | None:
     """Return why a write failed; None for any other error. safetensors and torch.save have no OSError for it."""
     if isinstance(error, OSError):
-        return error.strerror
+        ours = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(root)
+        return error.strerror if error.errno in NO_ROOM or (error.errno in NO_RIGHT and ours) else None
     found = FAILED_WRITE.search(str(error))
     return next(filter(None, found.groups())) if found else None
 
@@ -128,8 +134,12 @@ def _lock(path: Path) -> Iterator[None]:
 def _sync(folder: Path) -> None:
     """Make a folder's files durable before it gets its final name."""
     for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -29,8 +29,9 @@ from emobench.objectives import ModelObjective, Objective
 from emobench.training.attach import attach, detach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
+from emobench.training.memory import peak_bytes, reset_peak
 from emobench.training.recipe import Lora, Recipe
-from emobench.training.trainer import ObjectiveTrainer, StepLog, StopOnRequest
+from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StepLog, StopOnRequest
 
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
 
@@ -79,6 +80,7 @@ def train(job: Training) -> TrainingSummary:
     _refuse_unusable(job)
     result = job.folder / "training.json"
     if result.exists():
+        shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)  # left by a kill just before they were removed
         return TrainingSummary(**json.loads(result.read_text()))
     set_seed(job.seed)
     recipe = job.recipe
@@ -106,7 +108,7 @@ def train(job: Training) -> TrainingSummary:
         train_dataset=job.train,
         eval_dataset=job.validation,
         data_collator=job.collate,
-        callbacks=[stop],
+        callbacks=[stop, SaveRegularly()],
         attached=attached,
         on_step=on_step,
     )
@@ -114,6 +116,7 @@ def train(job: Training) -> TrainingSummary:
     main = trainer.is_world_process_zero()
     if main:
         log.resume(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+    reset_peak(trainer.args.device)
     with _interruptible(stop):
         steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
     # Every process has loaded the best weights and finds the whole log, before one of them goes on to delete and write.
@@ -233,28 +236,20 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
     lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
     validated = {line["step"]: line["eval_mle"] for line in lines if "eval_mle" in line}
     best = trainer.state.best_global_step if job.recipe.select != "last" else steps
-    device = trainer.args.device
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else _peak_resident_bytes()
     return TrainingSummary(
         steps=steps,
         tokens=int(sum(line.get("tokens", 0) for line in lines)),
         seconds=sum(line.get("seconds", 0.0) for line in lines),
-        peak_memory_bytes=peak,
+        peak_memory_bytes=peak_bytes(trainer.args.device),
         selected_by=job.recipe.select,
         selected_step=best or steps,
         validation_mle=validated.get(best or steps),
     )
 
 
-def _peak_resident_bytes() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 @contextmanager
 def _interruptible(stop: StopOnRequest) -> Iterator[None]:
-    """First Ctrl-C: stop after this step, with a checkpoint. Second: at once."""
+    """First Ctrl-C, or a scheduler's SIGTERM: stop after this step, with a checkpoint. Second: at once."""
 
     def request(signum: int, frame: Any) -> None:
         if stop.requested:
@@ -262,11 +257,12 @@ def _interruptible(stop: StopOnRequest) -> Iterator[None]:
         stop.requested = True
 
     try:
-        before = signal.signal(signal.SIGINT, request)
+        before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: nothing to catch
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

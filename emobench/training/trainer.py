@@ -140,9 +140,10 @@ class ObjectiveTrainer(Trainer):
         )
 
     def _advice(self) -> str:
+        kept = any(Path(str(self.args.output_dir)).glob("checkpoint-*"))
+        where = f"The last good checkpoint is kept in {self.args.output_dir}." if kept else "No checkpoint was due yet."
         return (
-            f"The last good checkpoint is kept in {self.args.output_dir}. "
-            "Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
+            f"{where} Try a lower --set recipe.learning_rate, --set recipe.clip=1, or --set recipe.precision=float32."
         )
 
 
@@ -168,25 +169,46 @@ class StopOnRequest(TrainerCallback):
         self._agreed = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._agree(args)
+        self._agreed = _any_process(args, self.requested)
         # At the end of an epoch, validation has to come first, or the resumed training would never see its result.
-        ends_epoch = control.should_training_stop or float(state.epoch).is_integer()
-        if self._agreed and not ends_epoch:
+        if self._agreed and not _ends_epoch(state, control):
             control.should_save = True
 
     def on_evaluate(self, args: Any, *others: Any, **kwargs: Any) -> None:
-        self._agree(args)
+        self._agreed = _any_process(args, self.requested)
 
     def on_save(self, *args: Any, **kwargs: Any) -> None:
         if self._agreed:
             raise KeyboardInterrupt
 
-    def _agree(self, args: Any) -> None:
-        self._agreed = self.requested
-        if args.world_size > 1:
-            asked = torch.tensor(float(self.requested), device=args.device)
-            torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
-            self._agreed = asked.item() > 0
+
+class SaveRegularly(TrainerCallback):
+    """Saves a checkpoint every ten minutes, so that a kill in a long epoch costs no more; it changes no result."""
+
+    def __init__(self, seconds: float = 600.0) -> None:
+        self._seconds = seconds
+        self._saved = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        due = _any_process(args, time.monotonic() - self._saved > self._seconds)
+        if due and not _ends_epoch(state, control):
+            control.should_save = True
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        self._saved = time.monotonic()
+
+
+def _ends_epoch(state: Any, control: Any) -> bool:
+    return control.should_training_stop or float(state.epoch).is_integer()
+
+
+def _any_process(args: Any, wanted: bool) -> bool:
+    """Return whether any process wants it: processes that do not act together wait for one another forever."""
+    if args.world_size == 1:
+        return wanted
+    asked = torch.tensor(float(wanted), device=args.device)
+    torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
+    return asked.item() > 0
 
 
 class StepLog:

@@ -222,6 +222,11 @@ def test_a_call_is_split(text: str, expected: tuple[str, dict[str, Any]]) -> Non
     assert parse_call(text) == expected
 
 
+def test_a_models_name_needs_no_quotes() -> None:
+    assert parse_call("emo(cost=gpt2-large)") == ("emo", {"cost": "gpt2-large"})
+    assert parse_call("emo(cost=openai/gpt2, k=1)") == ("emo", {"cost": "openai/gpt2", "k": 1})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -234,7 +239,6 @@ def test_a_call_is_split(text: str, expected: tuple[str, dict[str, Any]]) -> Non
         "tailr(*[1])",
         "tailr(gamma=1) + 1",
         "tailr(gamma=1); x",
-        "emo(cost=gpt2-large)",
         "x(a={[]: 1})",
         "x(a=\x00)",
         "x(a=" + "-" * 100_000 + "1)",

@@ -170,14 +170,16 @@ def test_another_seed_supersedes_the_entry_of_fewer(again: Job, finished: tuple[
     assert more["id"] in shown
     assert old["id"] not in shown
     files = again.files()
-    assert again("run", *TRAINED, *one)["entries"][0]["id"] == old["id"]
-    assert again.files() == files
+    # The seeds that an entry holds already are shown as that entry, and one by one they add no row.
+    assert again("run", *TRAINED, *one)["entries"][0]["id"] == more["id"]
+    assert again("run", *TRAINED, "--objective", "mle", "--seed", 1)["entries"][0]["id"] == more["id"]
+    assert {path for path in again.files() if "board/" in path} == {path for path in files if "board/" in path}
 
 
 def test_a_model_as_it_is(again: Job) -> None:
     entry = again("evaluate", *SMALL)["entries"][0]
     assert entry["objective"] == {"name": "pretrained", "version": "1", "params": {}, "source_sha256": None}
-    assert (entry["seeds"], entry["recipe"], entry["cost"]["train_seconds"]) == ([], {}, None)
+    assert (entry["seeds"], entry["recipe"], entry["cost"]["train_seconds"]) == ([], {"dtype": "float32"}, None)
     values = entry["metrics"]["lm-quick/ppl_test"]["values"]
     assert values == pytest.approx([perplexity(again.model, again.data)], rel=1e-4)
     files = again.files()
@@ -227,7 +229,10 @@ def test_the_board_as_table_markdown_and_json(finished: tuple[Job, Any]) -> None
         assert [cell for cell in beside if shown in cell], (shown, beside)
     assert set(job.shown()) == ids
     assert set(job.shown("--suite", "lm-quick", "--model", job.model.name)) == ids
-    assert job.shown("--suite", "nlu") == job.shown("--model", "gpt2") == []
+    for option, name in (("--suite", "nlu"), ("--model", "gpt2")):
+        refused = job.command("leaderboard", "show", "--leaderboard", job.folder / "board", option, name)
+        assert refused.code == 2
+        assert f"There is no entry of the {option[2:]} '{name}'" in refused.err
 
 
 def test_other_corpora_and_other_rules_are_not_compared(again: Job) -> None:
