@@ -27,6 +27,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt emobench/__init__.py
 
 demo: setup
 	@$(BIN)/emobench run --offline
+	@echo "Now your own: . $(BIN)/activate, and see \"Your objective in 15 lines\" in the README."
 
 test: check
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto

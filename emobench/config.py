@@ -50,6 +50,12 @@ def content_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file as 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def to_plain(value: Any) -> Any:
     """Return a value made of dicts, lists and scalars only."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -199,9 +199,14 @@ def _tokenize(tokenizer: Any, batch: list[str], add_special_tokens: bool) -> lis
     if not batch:
         return []
     # Not verbose: a text longer than the model's context is cut below, so the tokenizer need not warn about it.
-    return tokenizer(
-        batch, add_special_tokens=add_special_tokens, return_attention_mask=False, truncation=False, verbose=False
-    )["input_ids"]
+    try:
+        return tokenizer(
+            batch, add_special_tokens=add_special_tokens, return_attention_mask=False, truncation=False, verbose=False
+        )["input_ids"]
+    except Exception as error:  # `tokenizers` raises bare Exceptions, such as for a word it has no token for
+        raise DataError(
+            f"The model's tokenizer cannot read these texts ({error}); give texts of its language."
+        ) from None
 
 
 def _check_length(length: int, context: int | None) -> None:

@@ -6,12 +6,12 @@ which examples are averaged (nats per token for a perplexity), `weight` its weig
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from emobench.config import file_sha256
 from emobench.errors import DataError
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.files import write_whole
@@ -60,8 +60,7 @@ def read_examples(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
 def digest(path: Path) -> str:
     """Return the sha256 of a file in hex; raises DataError where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
 

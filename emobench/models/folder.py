@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from emobench.config import content_hash
+from emobench.config import content_hash, file_sha256
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource
 from emobench.models.hub import fetch
@@ -109,8 +108,7 @@ def file_digest(file: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest(path: str, _size: int, _mtime_ns: int) -> str:
-    with Path(path).open("rb") as stream:
-        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+    return f"sha256:{file_sha256(Path(path))}"
 
 
 def _has_weights(folder: Path) -> bool:

@@ -6,8 +6,6 @@ Legend: V rows of the head (its vocabulary), D hidden width.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import SINGLE, model_folder, require_config_and_tokenizer, weight_files
+from emobench.models.quiet import quiet_libraries
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905); more means another model's tokenizer.
@@ -57,7 +56,7 @@ def check_model(
     require_config_and_tokenizer(folder, source.name)
     local = source.kind == "local" or (folder / SINGLE).is_file()
     files = weight_files(folder, source) if local and not from_scratch else []
-    with _quiet():
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         skeleton = _skeleton(folder, source.name, trust_remote_code)
         tokenizer = _tokenizer(folder, source.name, trust_remote_code)
     head = skeleton.get_output_embeddings()
@@ -105,7 +104,7 @@ def load_model(
     if not from_scratch:
         weight_files(folder, source)
     check_model(source, from_scratch=from_scratch, offline=offline, trust_remote_code=trust_remote_code)
-    with _quiet():
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         tokenizer = _tokenizer(folder, source.name, trust_remote_code)
         if from_scratch:
             model = _draw(folder, seed, trust_remote_code)
@@ -118,7 +117,7 @@ def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_c
     """Return the model's tokenizer alone; ModelError if it has none or it cannot be read."""
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
-    with _quiet():
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         return _tokenizer(folder, source.name, trust_remote_code)
 
 
@@ -239,21 +238,3 @@ def check_device(device: str) -> None:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers' bars, load reports and warnings off the terminal: what matters is raised as an error."""
-    from transformers.utils import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()

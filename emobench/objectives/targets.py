@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-IGNORED = -100
+from emobench.data.packing import IGNORE as IGNORED
 
 
 @dataclass(frozen=True)

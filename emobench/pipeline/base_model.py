@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, content_hash
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.pipeline.request import Request
 from emobench.pipeline.tiny_oracle import CONTEXT
@@ -18,6 +18,15 @@ from emobench.pipeline.tiny_oracle import CONTEXT
 if TYPE_CHECKING:
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """What identifies a model, the most tokens that it reads, and the rows of its head."""
+
+    facts: Mapping[str, Any]
+    context: int | None
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class BaseModel:
     request: Request
     checked: ModelFacts | None = None
     """What is known of it before its weights are read; None for a model that the harness makes."""
-    _others: dict[str, Mapping[str, Any]] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[str, KnownModel] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -57,6 +66,11 @@ class BaseModel:
         """The most tokens that the model reads, None where its configuration names no limit."""
         return CONTEXT if self.checked is None else self.checked.context
 
+    @property
+    def rows(self) -> int:
+        """Rows of the model's head."""
+        return len(self.tokenizer) if self.checked is None else self.checked.vocabulary_rows
+
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise ConfigError if a recipe does not fit the model or the device."""
         if self.context is not None and recipe.max_length > self.context:
@@ -71,24 +85,35 @@ class BaseModel:
                 f"{self.request.device}. Use --set recipe.precision=bfloat16."
             )
 
-    def facts_of(self, name: str) -> Mapping[str, Any]:
-        """Return what identifies a model that is read beside this one; "pretrained" is this one.
+    def known(self, name: str) -> KnownModel:
+        """Return what is known of a model that is read beside this one; "pretrained" is this one, as it is.
 
         Raises a UserError if it cannot be used.
         """
-        if name == PRETRAINED:
-            return self.facts
-        if name not in self._others:
-            self._others[name] = self._identify(name)
-        return self._others[name]
+        if name not in self._known:
+            self._known[name] = self._own() if name == PRETRAINED else self._other(name)
+        return self._known[name]
 
-    def _identify(self, name: str) -> Mapping[str, Any]:
+    def _own(self) -> KnownModel:
+        if self.request.from_scratch and not self.made:
+            from emobench.models.load import check_model
+
+            try:
+                check_model(self.source, offline=self.request.offline)
+            except ModelError:
+                raise ConfigError(
+                    f"A featurizer is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
+                    "another one, such as --set generation.featurizer.model=gpt2-large."
+                ) from None
+        return KnownModel(self.facts, self.context, self.rows)
+
+    def _other(self, name: str) -> KnownModel:
         from emobench.models.folder import identity
         from emobench.models.load import check_model
 
         source = find_model(name, offline=self.request.offline)
-        check_model(source, offline=self.request.offline)
-        return identity(source)
+        found = check_model(source, offline=self.request.offline)
+        return KnownModel(identity(source), found.context, found.vocabulary_rows)
 
     def load(self, folder: Path | None = None, *, from_scratch: bool = False, seed: int = 0) -> LoadedModel:
         """Load the model, or weights of its kind from a folder; `from_scratch` draws them with `seed` instead."""

@@ -15,9 +15,9 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.evaluation.kinds import Subject, evaluator
 from emobench.leaderboard.examples import write_examples
+from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.base_model import BaseModel
 from emobench.pipeline.plan import PlannedTask
-from emobench.pipeline.quiet import quiet_libraries
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.stages import Stages
 from emobench.tasks.scores import Score

@@ -151,7 +151,7 @@ def training_facts(
             "version": objective.objective.version,
             "params": objective.objective.params,
             "source": objective.source_sha256,
-            "reads": {name: dict(model.facts_of(name)) for name in objective.objective.reads},
+            "reads": {name: dict(model.known(name).facts) for name in objective.objective.reads},
         },
         "recipe": to_plain(recipe),
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
@@ -199,15 +199,39 @@ class _Planner:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
         self._check_sections(trains=bool(objectives))
         for loaded in objectives:
-            if self.request.from_scratch and PRETRAINED in loaded.objective.reads:
-                from emobench.training.context import no_pretrained_head
-
-                raise no_pretrained_head()
+            self._check_reads(loaded)
         for recipe, tasks in self.parts:
             if objectives:
                 self.model.check_recipe(recipe)
             for task in tasks:
                 evaluator(task.kind).check(task, self.texts(task.corpus, "test"), self.model)
+                self._check_featurizer(task)
+
+    def _check_reads(self, loaded: LoadedObjective) -> None:
+        """Check the models whose heads an objective takes its costs from."""
+        if self.request.from_scratch and PRETRAINED in loaded.objective.reads:
+            from emobench.training.context import no_pretrained_head
+
+            raise no_pretrained_head()
+        for name in loaded.objective.reads:
+            rows, own = self.model.known(name).rows, self.model.rows
+            if rows != own:
+                raise ConfigError(
+                    f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "
+                    f"{self.model.name}. Take a model with the same tokenizer."
+                )
+
+    def _check_featurizer(self, task: Task) -> None:
+        featurizer = task.protocol.featurizer
+        context = self.model.known(featurizer.model).context
+        # The evaluated tokenizer's lengths bound the texts that the same model reads as a featurizer.
+        known = task.protocol.text_tokens if featurizer.model == PRETRAINED else None
+        longest = featurizer.max_length if known is None else min(known, featurizer.max_length)
+        if context is not None and longest > context:
+            raise ConfigError(
+                f"Task {task.name}: the featurizer {featurizer.model} reads at most {context} tokens, and a text may "
+                f"have {longest}; add --set {task.kind}.featurizer.max_length={context}."
+            )
 
     def _check_sections(self, *, trains: bool) -> None:
         """A setting that nothing reads is a slip, not a wish."""
@@ -216,6 +240,8 @@ class _Planner:
             if name in self.request.settings and name not in used:
                 why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
                 raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
+        if self.request.word("corpus") is not None and not used & {"recipe", "generation"}:
+            raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
 
     def texts(self, corpus: str, split: str) -> Texts:
         """Return a split of a corpus, read once."""
@@ -248,7 +274,7 @@ class _Planner:
         return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
 
     def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
-        encoder = self.model.facts_of(task.protocol.featurizer.model)
+        encoder = self.model.known(task.protocol.featurizer.model).facts
         return PlannedTask(task, self.texts(task.corpus, "test"), subject, encoder)
 
 
@@ -266,11 +292,13 @@ def _objectives(request: Request, suite: Suite) -> list[LoadedObjective | None]:
         )
     if settings and wanted == (PRETRAINED,):
         raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
+    if request.from_scratch and PRETRAINED in wanted:
+        raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
     found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
-    labels = [PRETRAINED if o is None else repr(o.objective) for o in found]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ConfigError(f"--objective {label} is given twice; give each once, or with other parameters.")
+    rows = [(PRETRAINED, "") if o is None else (repr(o.objective), o.source_sha256) for o in found]
+    for row in rows:
+        if rows.count(row) > 1:
+            raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emobench.models.catalog import ModelSource
-from emobench.pipeline.quiet import quiet_libraries
+from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.request import Request
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.plan import PlannedTraining
-from emobench.pipeline.quiet import quiet_libraries
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages

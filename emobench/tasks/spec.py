@@ -111,6 +111,11 @@ class GenerationProtocol(PromptRule):
         _positive(self, "max_length", "limit", "test_blocks")
         _seeds("kmeans_seeds", *self.kmeans_seeds)
 
+    @property
+    def text_tokens(self) -> int | None:
+        """The most tokens of a compared text, by the evaluated tokenizer; None where lengths are in words."""
+        return self.prefix + self.continuation if self.unit == "tokens" else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class OracleProtocol:
@@ -134,6 +139,11 @@ class OracleProtocol:
         _positive(self, "texts", "length", "prefix", "continuation", "limit")
         _seeds("kmeans_seeds", *self.kmeans_seeds)
         _seeds("seed", self.seed)
+
+    @property
+    def text_tokens(self) -> int | None:
+        """The most symbols of a compared text."""
+        return self.length
 
 
 Protocol: TypeAlias = GenerationProtocol | OracleProtocol

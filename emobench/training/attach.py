@@ -61,20 +61,15 @@ class AttachedObjective:
         if model.training and isinstance(self.objective, ModelObjective):
             return self._model_loss(model, batch, denominator)
         labels_BT = _next(batch["labels"], IGNORED)
-        call = _HeadCall(labels_BT, self._prepared(labels_BT), {}, denominator)
-        if self._needs_side(model):
-            call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
+        call = _HeadCall(labels_BT, None, {}, denominator)
+        if model.training or self.evaluate_loss:
+            # Before the model runs: then the loss itself asks the device for nothing.
+            call.targets = prepare_for(self.objective, labels_BT, vocabulary=self.head.linear.out_features)
+            if self.objective.side_names:
+                call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
         inputs = {k: v for k, v in batch.items() if k != "labels" and k not in self.objective.side_names}
         hidden_BTD = final_hidden(model, **inputs)
         return model.get_output_embeddings()(hidden_BTD, call=call)
-
-    def _needs_side(self, model: Any) -> bool:
-        return bool(self.objective.side_names) and (model.training or self.evaluate_loss)
-
-    def _prepared(self, labels_BT: Tensor) -> Targets | None:
-        if isinstance(self.objective, ModelObjective):
-            return None
-        return prepare_for(self.objective, labels_BT, vocabulary=self.head.linear.out_features)
 
     def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor, call: _HeadCall) -> Tensor:
         """Run the objective where the head's weight is whole; returns one scalar."""
@@ -85,9 +80,12 @@ class AttachedObjective:
                 {"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts}
             )
             return result.total / _divisor(call.denominator, result.count)
-        head = Head(linear, self.head.logit_map)
-        mle_N = -token_statistics(hidden_ND, head, call.labels_BT.flatten()).log_prob
-        loss_N = self._loss(linear, hidden_ND, call).losses_N if self.evaluate_loss else mle_N
+        if self.evaluate_loss:
+            result = self._loss(linear, hidden_ND, call)
+            mle_N, loss_N = -result.log_prob_N, result.losses_N
+        else:
+            head = Head(linear, self.head.logit_map)
+            mle_N = loss_N = -token_statistics(hidden_ND, head, call.labels_BT.flatten()).log_prob
         shape = call.labels_BT.shape
         tokens_B = (call.labels_BT != IGNORED).sum(1)
         self.evaluated = SequenceSums(mle_N.double().view(shape).sum(1), loss_N.double().view(shape).sum(1), tokens_B)

@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from emobench.config import file_sha256
 from emobench.errors import StorageError
 from emobench.objectives import Objective
 
@@ -28,7 +29,7 @@ def seal_checkpoint(folder: Path, objective: Objective) -> None:
     if state:
         safetensors.torch.save_file(state, folder / STATE)
     (folder / FROZEN).write_text(json.dumps(frozen_digests(objective)))
-    digests = {str(p.relative_to(folder)): _sha256(p) for p in sorted(folder.rglob("*")) if p.is_file()}
+    digests = {str(p.relative_to(folder)): file_sha256(p) for p in sorted(folder.rglob("*")) if p.is_file()}
     part = folder / f"{DIGESTS}.part"
     part.write_text(json.dumps(digests, indent=1))
     part.replace(folder / DIGESTS)
@@ -53,7 +54,7 @@ def last_checkpoint(folder: Path) -> Path | None:
 def verify_checkpoint(checkpoint: Path) -> None:
     """Raise StorageError unless each file of a complete checkpoint is as it was written."""
     for name, digest in _read_digests(checkpoint).items():
-        if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != digest:
+        if not (checkpoint / name).is_file() or file_sha256(checkpoint / name) != digest:
             raise _altered(checkpoint, name)
 
 
@@ -91,11 +92,6 @@ def _altered(checkpoint: Path, name: str) -> StorageError:
 
 def _tensor_sha256(value: Tensor) -> str:
     return hashlib.sha256(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _step(path: Path) -> int:

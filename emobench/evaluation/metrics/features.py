@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.errors import MetricError
+from emobench.errors import MetricError, ModelError
 from emobench.evaluation.generation.batching import by_length, check_context, pad, reading
 from emobench.models.head import final_hidden
 
@@ -41,7 +41,10 @@ def embed(
     empty = sum(not row for row in ids)
     if empty:
         raise MetricError(f"{empty} of {len(texts)} texts have no token and so no features; leave empty texts out.")
-    check_context(model, max(map(len, ids), default=0), "The longest text does not fit")
+    try:
+        check_context(model, max(map(len, ids), default=0), "The longest text does not fit the featurizer")
+    except ModelError as error:  # costs this metric, not the others
+        raise MetricError(str(error)) from None
     pad_id = tokenizer.pad_token_id or 0
     features: list[np.ndarray | None] = [None] * len(ids)
     done = 0

@@ -203,3 +203,16 @@ def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
     seen = {(e.recipe.get("worker"), e.seeds[0]) for e in board.entries()}
     assert seen == {(worker, i) for worker in (None, 0, 1, 2, 3) for i in range(15)}
     assert len(list((tmp_path / "lm-quick-v1").iterdir())) == 75
+
+
+def test_an_entry_whose_runs_are_all_among_those_of_another_stands_behind_it(tmp_path: Path) -> None:
+    def of(*seeds: int) -> Entry:
+        runs = [{"seed": seed, "key": f"{seed:016x}", "examples": None} for seed in seeds]
+        return make(seeds=list(seeds), runs=runs, metrics={})
+
+    board = Leaderboard(tmp_path)
+    one, two, both, other = of(0), of(1), of(0, 1), of(1, 2)
+    for entry in (one, two, both, other):
+        board.append(entry)
+    assert {entry.id for entry in board.entries()} == {both.id, other.id}
+    assert {entry.id for entry in board.entries(superseded=True)} == {one.id, two.id, both.id, other.id}

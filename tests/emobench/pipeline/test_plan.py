@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emobench.config import parse_overrides
+from emobench.errors import ConfigError
 from emobench.pipeline.plan import Plan, make_plan
 from emobench.pipeline.request import Request
 
@@ -149,14 +150,45 @@ def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Pa
 def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, tmp_path: Path) -> None:
     encoder = tmp_path / "encoder"
     shutil.copytree(model, encoder)
-    setting = f"generation.featurizer.model={encoder}"
-    base = keys(plan(model, data, setting))
+    setting = (f"generation.featurizer.model={encoder}", "generation.featurizer.max_length=48")
+    base = keys(plan(model, data, *setting))
     weights = bytearray((encoder / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (encoder / "model.safetensors").write_bytes(weights)
-    other = keys(plan(model, data, setting))
+    other = keys(plan(model, data, *setting))
     assert other[:2] == base[:2]
     assert other[2] != base[2]
+
+
+def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(model: Path, data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"reads at most 48 tokens, and a text may have 256; add --set generation"):
+        plan(model, data, f"generation.featurizer.model={model}")
+
+
+def test_a_cost_model_of_another_vocabulary_is_refused_before_any_training(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(model)
+    config.vocab_size += 3
+    other = tmp_path / "other"
+    AutoModelForCausalLM.from_config(config).save_pretrained(other)
+    AutoTokenizer.from_pretrained(model).save_pretrained(other)
+    with pytest.raises(ConfigError, match=r"the head of .*other has \d+ rows; expected \d+, the vocabulary of"):
+        plan(model, data, objectives=("mle", f"emo(cost='{other}')"))
+
+
+def test_a_corpus_that_nothing_reads_is_refused(model: Path, data: Path) -> None:
+    with pytest.raises(ConfigError, match="--set corpus: nothing is trained and no task reads a corpus of choice"):
+        make_plan(Request(suite="oracle-language", objectives=("pretrained",), settings={"corpus": "other"}))
+
+
+def test_an_untrained_featurizer_needs_weights(model: Path, data: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    with pytest.raises(ConfigError, match="'pretrained', the model before training, and bare has no weights"):
+        plan(bare, data, objectives=("mle",), from_scratch=True)
 
 
 def test_the_source_of_an_objective_is_part_of_its_key(model: Path, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, GPT2Model, PreTrainedTokenizerFast
 
-from emobench.errors import MetricError, ModelError
+from emobench.errors import MetricError
 from emobench.evaluation.metrics.features import embed
 
 SHARED = Path(__file__).parents[5] / "shared"
@@ -93,5 +93,5 @@ def test_texts_without_tokens_or_too_long_for_the_model_are_refused() -> None:
         embed(["w1", ""], model, words, pooling="last", max_length=8)
     with pytest.raises(MetricError, match="no text"):
         embed([], model, words, pooling="last", max_length=8)
-    with pytest.raises(ModelError, match="17 positions, but GPT2LMHeadModel has 16"):
+    with pytest.raises(MetricError, match="17 positions, but GPT2LMHeadModel has 16"):
         embed(["w1 " * 17], model, words, pooling="last", max_length=64)
