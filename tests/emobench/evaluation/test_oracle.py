@@ -42,7 +42,7 @@ def tiny_gpt2(symbols: int = 7, context: int = 16) -> GPT2LMHeadModel:
 
 @pytest.fixture(scope="module")
 def model() -> GPT2LMHeadModel:
-    return tiny_gpt2()
+    return tiny_gpt2().eval()  # with dropout it would be another model at each call
 
 
 def probability_by_paths(language: HiddenMarkovLanguage, symbols: tuple[int, ...]) -> float:
