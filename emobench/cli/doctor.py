@@ -20,10 +20,10 @@ PACKAGES = {
     "peft": "LoRA (recipe.lora)",
     "mauve-text": "MAUVE",
     "rouge-score": "ROUGE",
-    "faiss-cpu": "k-means of MAUVE, retrieval",
-    "sentence-transformers": "retrieval of in-context examples",
-    "lm-eval": "tasks of lm-evaluation-harness",
-    "triton": "GPU kernels (pip install 'emobench[gpu]')",
+    "faiss-cpu": "k-means of MAUVE",
+    "sentence-transformers": "not used yet: retrieval of in-context examples",
+    "lm-eval": "not used yet: tasks of lm-evaluation-harness",
+    "triton": "not used yet: GPU kernels (pip install 'emobench[gpu]')",
     "liger-kernel": "a peer in the benchmarks (pip install 'emobench[gpu]')",
 }
 
@@ -68,7 +68,7 @@ def _packages() -> list[list[str]]:
         except PackageNotFoundError:
             rows.append([name, "missing", purpose])
     openicl = "found" if find_spec("openicl") else "missing"
-    return [*rows, ["openicl", openicl, "the original in-context scorer; optional, pip install --no-deps openicl"]]
+    return [*rows, ["openicl", openicl, "not used yet: the original in-context scorer (pip install --no-deps openicl)"]]
 
 
 def _plugins() -> list[list[str]]:

@@ -44,17 +44,7 @@ def run(
 
     Without options: the paper's objectives on a synthetic language whose distribution is known, with a tiny model.
     """
-    plan = _plan(locals())
-    if dry_run:
-        _show_plan(plan, json)
-        return
-    from emobench.pipeline.run import run_plan
-
-    entries = run_plan(plan, reporter(quiet))
-    if json:
-        print_json({"entries": entries, "leaderboard": str(leaderboard)})
-        return
-    _print_board(plan, runs, entries)
+    _run(locals())
 
 
 def train(
@@ -112,17 +102,22 @@ def evaluate(
     quiet: options.Quiet = False,
 ) -> None:
     """Evaluate a model as it is, without training, and record it as `pretrained`."""
-    plan = _plan({**locals(), "objective": [PRETRAINED]})
-    if dry_run:
-        _show_plan(plan, json)
+    _run({**locals(), "objective": [PRETRAINED]})
+
+
+def _run(given: dict[str, Any]) -> None:
+    """Do what `run` and `evaluate` share: plan, then show the plan, or do it and show the entries."""
+    plan = _plan(given)
+    if given["dry_run"]:
+        _show_plan(plan, given["json"])
         return
     from emobench.pipeline.run import run_plan
 
-    entries = run_plan(plan, reporter(quiet))
-    if json:
-        print_json({"entries": entries, "leaderboard": str(leaderboard)})
-        return
-    _print_board(plan, runs, entries)
+    entries = run_plan(plan, reporter(given["quiet"]))
+    if given["json"]:
+        print_json({"entries": entries, "leaderboard": str(given["leaderboard"])})
+    else:
+        _print_board(plan, given["runs"], entries)
 
 
 def _plan(given: dict[str, Any]) -> Plan:
