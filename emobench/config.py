@@ -97,7 +97,9 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     try:
         return cls(**values)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
+        # A class that names itself in its errors needs no second name.
+        text = str(error)
+        raise ConfigError(text if text.startswith(f"{where}:") else f"{where}: {text}") from None
 
 
 @functools.cache
@@ -215,7 +217,8 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
             values[word.arg] = _argument(word.value, ast.get_source_segment(source, word.value) or "")
         return name.strip(), values
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        reason = error if isinstance(error, (SyntaxError, ValueError)) else "its values cannot be read"
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        reason = reason if isinstance(error, (SyntaxError, ValueError)) else "its values cannot be read"
         raise ConfigError(
             f"{_shown(text)} could not be read ({reason}); expected name(key=value, ...), such as tailr(gamma=0.2)."
         ) from None

@@ -10,6 +10,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table
+from emobench.config import parse_call
 from emobench.errors import EmobenchError
 
 app = typer.Typer(help="Training objectives: list, show.", no_args_is_help=True)
@@ -41,7 +42,7 @@ def show(name: Annotated[str, typer.Argument(help="A name, or ./file.py:Class.")
     """Show an objective: its equation, parameters with ranges, and what it reads of the model's distribution."""
     from emobench.registry import objective_class
 
-    facts = _facts(objective_class(name))
+    facts = _facts(objective_class(parse_call(name)[0]))
     if json:
         print_json(facts)
         return
@@ -62,7 +63,7 @@ def _facts(cls: Any) -> dict[str, Any]:
     return {
         "name": cls.name,
         "version": cls.version,
-        "summary": module.partition("\n")[0],
+        "summary": (module or inspect.getdoc(cls) or "").partition("\n")[0],
         "equation": inspect.getdoc(cls) if cls.__dict__.get("__doc__") else "",
         "needs": sorted({"log_prob", *cls.needs}),
         "parameters": [

@@ -40,8 +40,9 @@ def run(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a model with each objective, evaluate it, and record one leaderboard entry for each.
+    """Train with each objective, evaluate, record.
 
+    Each objective becomes one leaderboard entry over its seeds; `--objective pretrained` adds the model as it is.
     Without options: the paper's objectives on a synthetic language whose distribution is known, with a tiny model.
     """
     _run(locals())
@@ -65,7 +66,7 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a model with each objective, and print the folders of the trained models."""
+    """Train only, and print the models' folders."""
     if PRETRAINED in (objective or ()):
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
@@ -101,7 +102,10 @@ def evaluate(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Evaluate a model as it is, without training, and record it as `pretrained`."""
+    """Evaluate a model as it is.
+
+    It is recorded as `pretrained`, and stands in the tables of what was trained from it.
+    """
     _run({**locals(), "objective": [PRETRAINED]})
 
 

@@ -225,11 +225,13 @@ def _conditions(entry: Entry, tasks: Sequence[str], like: Entry | None) -> list[
     local = any("(local" in digest for digest in entry.provenance.data.values())
     fingerprints = {name: digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
     data = content_hash(fingerprints)[:6] + (" (local)" if local else "")
-    recipe = clean(str(entry.recipe.get("name", "")))
+    corpus = entry.recipe.get("corpus")
+    recipe = clean(str(entry.recipe.get("name", "")) + (f" on {corpus}" if corpus else ""))
     first = " · ".join(filter(None, [f"protocol {shown}", f"recipe {recipe}" if recipe else "", f"data {data}"]))
     if like is None:
         return [first]
-    apart = differences(like, entry)
+    # What a person chose says more than the hashes that follow from it.
+    apart = sorted(differences(like, entry), key=lambda text: text.startswith("data of "))
     more = f", and {len(apart) - 3} more" if len(apart) > 3 else ""
     return [first, f"Not ranked with the table above: {'; '.join(apart[:3])}{more}."]
 
@@ -243,5 +245,10 @@ def _legend(group: Sequence[Entry], marked: bool) -> str:
     spread = f"Mean ± standard deviation over {many} seeds."
     if len(group) < 2:
         return spread
-    mark = "* better than every other row beyond noise" if marked else "No row is better than every other beyond noise"
+    noise = "the noise of seeds and test examples"
+    mark = (
+        f"* better than every other row beyond {noise}"
+        if marked
+        else f"No row is better than every other beyond {noise}"
+    )
     return f"{spread} {mark} (two-sided 5 %, Holm over the rows, paired by seed)."

@@ -81,4 +81,5 @@ def _model(entry: Entry) -> str:
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:
-    return str(facts[name]) if name in facts else "none"
+    text = str(facts[name]) if name in facts else "none"
+    return text[:13] if text.startswith("sha256:") else text

@@ -38,7 +38,7 @@ def describe(plan: Plan) -> list[StageLine]:
                 StageLine(
                     "evaluate",
                     f"{row.label}, seed {run.seed}, {planned.task.name} {planned.task.protocol_id}",
-                    f"{len(planned.texts.texts):,} test texts",
+                    f"{min(len(planned.texts.texts), planned.task.protocol.limit or 10**9):,} test texts at most",
                     "",
                     _state(stages.is_finished(planned.scores)),
                 )
@@ -57,7 +57,8 @@ def _training(planned: PlannedTraining, trainer: Trainer, stages: Stages, rate: 
     steps = total_steps(recipe, len(packed), torch_processes())
     facts = planned.model.checked
     estimate = ""
-    if facts is not None:
+    finished = stages.is_finished(planned.stage)
+    if facts is not None and not finished:
         seconds = 6 * facts.parameters * tokens / (rate * EFFICIENCY)
         # Weights, gradients and Adam's two moments; adapters have so few that only the weights count.
         width = BYTES[planned.model.request.dtype]
@@ -68,7 +69,7 @@ def _training(planned: PlannedTraining, trainer: Trainer, stages: Stages, rate: 
         f"{planned.objective.objective}, seed {planned.seed}, on {recipe.corpus}",
         f"{tokens:,} target tokens, {steps:,} steps",
         estimate,
-        _state(stages.is_finished(planned.stage)),
+        _state(finished),
     )
 
 

@@ -86,6 +86,9 @@ class Trainer:
         from emobench.training.train import Training, train
 
         request = planned.model.request
+        begun = sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoints/checkpoint-*"))
+        if begun:
+            self._reporter.note(f"  going on from the checkpoint of step {begun[-1]}")
         rows = {split: self.pack(planned, split) for split in ("train", "validation")}
         with quiet_libraries():
             title = f"train {planned.objective.objective} seed {planned.seed}"

@@ -88,9 +88,9 @@ def test_a_group_reads_as_the_paper_would_print_it() -> None:
         "mle           90.3 ± 0.2   72.2 ± 0.2",
         "tailr        95.3 ± 0.2*   72.4 ± 0.9",
     ]
-    assert " ".join(lines[11:13]) == (
-        "Mean ± standard deviation over 3 seeds. * better than every other row beyond noise"
-        " (two-sided 5 %, Holm over the rows, paired by seed)."
+    assert " ".join(lines[11:14]) == (
+        "Mean ± standard deviation over 3 seeds. * better than every other row beyond the noise of seeds and"
+        " test examples (two-sided 5 %, Holm over the rows, paired by seed)."
     )
 
 
@@ -170,7 +170,7 @@ def test_a_row_that_ties_is_not_marked() -> None:
     ]
     shown = text(entries)
     assert "*" not in shown
-    assert "No row is better than every other beyond noise" in shown
+    assert "No row is better than every other beyond the noise of seeds" in shown
 
 
 def test_no_row_is_marked_where_a_rival_lacks_the_metric() -> None:
