@@ -26,20 +26,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_OBJECTIVES = (
-    "CostEmbedding",
-    "LogitsObjective",
-    "ModelObjective",
-    "Objective",
-    "SetupContext",
-    "StatisticsObjective",
-    "TokenStatistics",
-    "UnitLosses",
-    "objective_loss",
-    "param",
-)
-_HOME = dict.fromkeys(_OBJECTIVES, "emobench.objectives")
-
 __all__ = [
     "CostEmbedding",
     "LogitsObjective",
@@ -53,6 +39,7 @@ __all__ = [
     "objective_loss",
     "param",
 ]
+_HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """MAUVE: how close the distribution of generated texts is to that of human texts, by mauve-text.
 
 The score depends on the random start of its k-means (about as much as trained models differ), so several starts are
-averaged and their spread is kept. It is biased upwards where texts are few, so under 1,000 it is flagged.
+averaged. It is biased upwards where texts are few, so under 1,000 it is flagged.
 
 Legend: N texts, M texts of the other side, D width of the features.
 """
@@ -21,7 +21,6 @@ from emobench.tasks.scores import Score
 
 SMALL_N = 1000  # texts a side
 FEWEST = 20  # texts a side: mauve-text puts 10 texts of a side into a bucket, and needs 2 buckets
-OFFICIAL_SEED = 25  # mauve-text's default, and so the one seed of the official code
 
 
 @dataclass(frozen=True, kw_only=True)
