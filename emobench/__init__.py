@@ -13,11 +13,13 @@ from emobench.hookspecs import hookimpl
 if TYPE_CHECKING:
     from emobench.objectives import (
         CostEmbedding,
+        KnownLanguage,
         LogitsObjective,
         ModelObjective,
         Objective,
         SetupContext,
         StatisticsObjective,
+        Teacher,
         TokenStatistics,
         UnitLosses,
         objective_loss,
@@ -28,11 +30,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CostEmbedding",
+    "KnownLanguage",
     "LogitsObjective",
     "ModelObjective",
     "Objective",
     "SetupContext",
     "StatisticsObjective",
+    "Teacher",
     "TokenStatistics",
     "UnitLosses",
     "hookimpl",

@@ -1,11 +1,13 @@
 """Objectives: base classes, token statistics and the chunked linear engine. Concrete objectives are plugins."""
 
 from emobench.objectives.base import (
+    KnownLanguage,
     LogitsObjective,
     ModelObjective,
     Objective,
     SetupContext,
     StatisticsObjective,
+    Teacher,
     UnitLosses,
 )
 from emobench.objectives.cost import CostEmbedding
@@ -19,6 +21,7 @@ __all__ = [
     "IGNORED",
     "STATISTICS",
     "CostEmbedding",
+    "KnownLanguage",
     "LogitsObjective",
     "LossResult",
     "ModelObjective",
@@ -26,6 +29,7 @@ __all__ = [
     "SetupContext",
     "StatisticsObjective",
     "Targets",
+    "Teacher",
     "TokenStatistics",
     "UnitLosses",
     "objective_loss",

@@ -44,6 +44,20 @@ class CostEmbedding:
         cost_UV = cosine_UV.neg_().add_(1).clamp_(min=0)
         return cost_UV.scatter_(1, tokens_U[:, None], 0)
 
+    def expected(self, probs_CV: Tensor) -> Tensor:
+        """Return sum_w P(w) C(v, w) for every token v and each distribution P of a chunk, (C, V), in float32.
+
+        Two products of width E in the place of one with the V x V cost matrix. float64 rows give float64.
+        """
+        exact = self.inverse_norm_V.dtype
+        probs_CV = probs_CV.to(exact)
+        scaled_CV = probs_CV * self.inverse_norm_V
+        mean_CE = scaled_CV @ self.rows_VE.to(exact)
+        cost_CV = (mean_CE @ self.rows_VE.to(exact).T).mul_(self.inverse_norm_V)
+        cost_CV = torch.sub(probs_CV.sum(dim=1, keepdim=True), cost_CV, out=cost_CV)
+        # A zero row costs 1 to any other token and, like all, nothing to itself.
+        return cost_CV.sub_(probs_CV * (self.inverse_norm_V == 0)).clamp_(min=0)
+
     def to(self, device: torch.device | str) -> CostEmbedding:
         """Move the rows to a device, in place; they do not follow `model.to()`."""
         self.rows_VE = self.rows_VE.to(device)

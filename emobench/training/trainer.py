@@ -154,7 +154,8 @@ class _AroundStep(TrainerCallback):
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._trainer.find_best()
 
-    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
+        self._trainer.attached.objective.begin_step(state.global_step, state.max_steps)
         self._trainer.start_clock()
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
