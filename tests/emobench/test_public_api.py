@@ -14,11 +14,13 @@ from emobench import objectives
 
 OFFERED = {
     "CostEmbedding",
+    "KnownLanguage",
     "LogitsObjective",
     "ModelObjective",
     "Objective",
     "SetupContext",
     "StatisticsObjective",
+    "Teacher",
     "TokenStatistics",
     "UnitLosses",
     "hookimpl",
