@@ -32,6 +32,10 @@ class Emo(emobench.StatisticsObjective):
     def loss(self, s: emobench.TokenStatistics) -> Tensor:
         return 0.5 * (-s.log_prob + self.weight(s) * s.expected_cost)
 
+    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        weight = self.weight(s)
+        return {"log_prob": torch.full_like(weight, -0.5), "expected_cost": 0.5 * weight}
+
     def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
         weight = self.weight(s)
         return {"demd": s.expected_cost, "weight": weight, "zero_weight_count": (weight == 0).to(weight.dtype)}

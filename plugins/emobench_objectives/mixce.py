@@ -17,6 +17,9 @@ class MixCE(emobench.StatisticsObjective):
     def loss(self, s: emobench.TokenStatistics) -> Tensor:
         return -self.weight(s) * s.log_prob
 
+    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        return {"log_prob": -self.weight(s)}
+
     def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
         return {"weight": self.weight(s)}
 

@@ -1,5 +1,6 @@
 """TaiLr: total variation distance, tailored to tokens (Ji et al., ICLR 2023; EMO paper, Eq. 17)."""
 
+import torch
 from torch import Tensor
 
 import emobench
@@ -9,7 +10,7 @@ class TaiLr(emobench.StatisticsObjective):
     """-sg( q_t / (g + (1 - g) q_t) ) log q_t
 
     g -> 0 is MLE and g -> 1 weighs a token by its probability. The sweep {0.9, 0.8, 0.7} of the EMO paper is that of
-    its code, where g runs the other way: 0.1, 0.2, 0.3 here. The weight is a constant, as in TaiLr's own code, which
+    its code, where g runs the other way: see `tailr-official`. The weight is a constant, as in TaiLr's own code, which
     also bounds it from below (`density_min_weight`); Eq. 17 has no bound.
     """
 
@@ -20,17 +21,52 @@ class TaiLr(emobench.StatisticsObjective):
     def loss(self, s: emobench.TokenStatistics) -> Tensor:
         return -self.weight(s) * s.log_prob
 
+    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        return {"log_prob": -self.weight(s)}
+
     def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
         return {"weight": self.weight(s)}
 
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
         """Return the constant weight of each token, (N,), in [min_weight, 1]."""
-        # With both sides divided by q_t nothing is 0/0, not even where q_t underflows at gamma = 0.
-        inverse_q = (-s.log_prob.detach()).exp()
-        weight = 1 / (1 - self.gamma + self.gamma * inverse_q) if self.gamma > 0 else inverse_q.new_ones(len(s))
-        return weight.clamp(min=self.min_weight)
+        return total_variation_weight(s.log_prob, self.gamma).clamp(min=self.min_weight)
+
+
+class TaiLrOfficial(emobench.StatisticsObjective):
+    """-( g + (1 - g) clamp( sg( q_t / ((1 - g) + g q_t) ), 0.2, 1 ) ) log q_t
+
+    The EMO repository's TaiLr (`language_modeling/gpt2.py`, mode `tvd`), with one ratio for both: mixed with MLE, its
+    weight bounded, and g = 1 is MLE. The sweep {0.9, 0.8, 0.7} of the EMO paper is of this g: it is 0.1, 0.2, 0.3 in
+    Eq. 17. The upper bound never acts, since the ratio is at most 1.
+    """
+
+    name = "tailr-official"
+    gamma: float = emobench.param(
+        0.9, low=0.0, high=1.0, help="1 is MLE; 0 weighs a token by its probability, from 0.2"
+    )
+
+    def loss(self, s: emobench.TokenStatistics) -> Tensor:
+        return -self.weight(s) * s.log_prob
+
+    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        return {"log_prob": -self.weight(s)}
+
+    def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        return {"weight": self.weight(s)}
+
+    def weight(self, s: emobench.TokenStatistics) -> Tensor:
+        """Return the constant weight of each token, (N,), in [gamma + 0.2 (1 - gamma), 1]."""
+        weight = total_variation_weight(s.log_prob, 1 - self.gamma).clamp(min=0.2)
+        return self.gamma + (1 - self.gamma) * weight
+
+
+def total_variation_weight(log_prob_N: Tensor, gamma: float) -> Tensor:
+    """Return q_t / (gamma + (1 - gamma) q_t) of each token as a constant, (N,), in [0, 1]."""
+    # With both sides divided by q_t nothing is 0/0, not even where q_t underflows at gamma = 0.
+    inverse_q = (-log_prob_N.detach()).exp()
+    return 1 / (1 - gamma + gamma * inverse_q) if gamma > 0 else torch.ones_like(inverse_q)
 
 
 @emobench.hookimpl
 def emobench_objectives() -> list[type[emobench.Objective]]:
-    return [TaiLr]
+    return [TaiLr, TaiLrOfficial]
