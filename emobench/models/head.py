@@ -47,6 +47,13 @@ class Head:
 
     linear: nn.Linear
     logit_map: LogitMap = LogitMap()
+    vocabulary: int | None = None
+    """Rows that stand for tokens; those behind them are padding. None: all of them."""
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that the head tells apart."""
+        return self.linear.out_features if self.vocabulary is None else self.vocabulary
 
 
 def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:

@@ -1,47 +1,136 @@
-"""The transport cost between tokens: 1 - cosine of their rows in a frozen embedding (EMO paper, Eq. 14).
+"""The transport cost between tokens: 1 - cosine of their rows in an embedding (EMO paper, Eq. 14).
 
-Legend: V vocabulary, E width of the embedding, U distinct target tokens.
+Legend: V vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a chunk, R of a block.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from emobench.errors import UserError
 from emobench.objectives.products import multiply_wide
+
+_SLICE_BYTES = 64 << 20  # of float32 cosines that are held while half-precision costs are made of them
+
+
+@dataclass(frozen=True)
+class CostRows:
+    """The cost rows of a chunk's tokens: one for each distinct target, and an index."""
+
+    fresh_UV: Tensor
+    """Made for this chunk."""
+    kept_KV: Tensor | None
+    """Kept from call to call."""
+    index_C: Tensor
+    """Row of `fresh_UV` of each token; -1 - k for row k of `kept_KV`."""
+
+    def of(self, rows: slice) -> Tensor:
+        """Return the cost row of each token of a block, (R, V)."""
+        index_R = self.index_C[rows]
+        if self.kept_KV is None:
+            return self.fresh_UV[index_R]
+        kept_RV = self.kept_KV[(-1 - index_R).clamp(min=0)].to(self.fresh_UV.dtype)
+        if len(self.fresh_UV) == 0:
+            return kept_RV
+        return torch.where(index_R[:, None] < 0, kept_RV, self.fresh_UV[index_R.clamp(min=0)])
 
 
 class CostEmbedding:
-    """Rows of a frozen embedding, divided by their L2 norm once; never a parameter, never saved with a model.
+    """Rows of an embedding that costs are made from, frozen; never a parameter, never saved with a model.
 
-    A zero row (padding) stays zero, so that its cost to every other token is 1. Rows kept in half precision are
-    divided by the norms of the *rounded* rows when costs are made, which keeps near-duplicate tokens apart.
+    By default the rows are a copy, divided by their L2 norm once. `copy=False` takes the tensor itself, as it is, and
+    keeps only the norms: for a head that is frozen, or whose costs are wanted as it is now. A zero row (padding) stays
+    zero, so that its cost to every other token is 1. Rows kept in half precision are divided by the norms of the
+    *rounded* rows when costs are made, which keeps near-duplicate tokens apart.
     """
 
     def __init__(
-        self, weight_VE: Tensor, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+        self,
+        weight_VE: Tensor,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        copy: bool = True,
     ) -> None:
         exact = weight_VE.dtype if weight_VE.dtype == torch.float64 else torch.float32
-        rows_VE = weight_VE.detach().to(device=device, dtype=exact, copy=True)
-        rows_VE /= rows_VE.norm(dim=1, keepdim=True).clamp_min(torch.finfo(exact).tiny)
-        self.rows_VE = rows_VE.to(dtype or exact)
-        norm_V = self.rows_VE.to(exact).norm(dim=1)
-        self.inverse_norm_V = torch.where(norm_V > 0, 1 / norm_V, torch.zeros_like(norm_V))
+        if weight_VE.dim() != 2 or not weight_VE.is_floating_point():
+            raise UserError(
+                f"A cost embedding is {tuple(weight_VE.shape)} of {weight_VE.dtype}; expected floats, (tokens, width), "
+                "such as model.get_output_embeddings().weight."
+            )
+        if copy:
+            rows_VE = weight_VE.detach().to(device=device, dtype=exact, copy=True)
+            rows_VE /= rows_VE.norm(dim=1, keepdim=True).clamp_min(torch.finfo(exact).tiny)
+            self.rows_VE = rows_VE.to(dtype or exact)
+        else:
+            self.rows_VE = weight_VE.detach().to(device=device, dtype=dtype)
+        norm_V = torch.linalg.vector_norm(self.rows_VE, dim=1, dtype=exact)
+        self.inverse_norm_V = torch.where(norm_V > 0, 1 / norm_V, 0.0)
+        self.slot_V: Tensor | None = None
+        """Place of each token among the kept ones, -1 for the others; None where no rows are kept."""
+        self._kept: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self.rows_VE)
 
+    @property
+    def zero_rows(self) -> int:
+        """Rows without a direction, such as padding."""
+        return int((self.inverse_norm_V == 0).sum())
+
+    def first(self, vocabulary: int) -> CostEmbedding:
+        """Return the cost embedding of the first tokens only, sharing memory: the others are padding."""
+        if vocabulary == len(self):
+            return self
+        part = object.__new__(CostEmbedding)
+        part.rows_VE, part.inverse_norm_V = self.rows_VE[:vocabulary], self.inverse_norm_V[:vocabulary]
+        part.slot_V, part._kept = None, None
+        return part
+
+    def keep(self, tokens_K: Tensor) -> None:
+        """Keep the finished cost rows of these tokens from call to call: exact, and 2 V or 4 V bytes for each.
+
+        Meant for the most frequent target tokens, whose rows are otherwise made anew for every batch.
+        """
+        tokens_K = tokens_K.unique().to(self.rows_VE.device)
+        self.slot_V = torch.full((len(self),), -1, device=self.rows_VE.device)
+        self.slot_V[tokens_K] = torch.arange(len(tokens_K), device=self.rows_VE.device)
+        self._kept = (tokens_K, self.rows_VE.new_empty(0))
+
+    def kept_rows(self, dtype: torch.dtype) -> Tensor | None:
+        """Return the kept cost rows, (K, V), in the order of `slot_V`; None where none are kept."""
+        if self._kept is None:
+            return None
+        tokens_K, kept_KV = self._kept
+        if kept_KV.dim() != 2 or kept_KV.dtype != dtype:
+            kept_KV = self.costs(tokens_K, out=self.rows_VE.new_empty(len(tokens_K), len(self), dtype=dtype))
+            self._kept = (tokens_K, kept_KV)
+        return kept_KV
+
     def costs(self, tokens_U: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Return 1 - cos between each of `tokens_U` and every token, (U, V), at least 0, each self-cost exactly 0.
 
-        They are written to `out` where it is given, (U, V).
+        They are written to `out` where it is given, (U, V), and rounded once to its dtype.
         """
         exact = self.inverse_norm_V.dtype
-        cosine_UV = self.rows_VE.new_empty(len(tokens_U), len(self), dtype=exact) if out is None else out
-        multiply_wide(self.rows_VE[tokens_U], self.rows_VE, cosine_UV)
-        cosine_UV *= self.inverse_norm_V[tokens_U, None]
-        cosine_UV *= self.inverse_norm_V
-        cost_UV = cosine_UV.neg_().add_(1).clamp_(min=0)
+        if out is None:
+            out = self.rows_VE.new_empty(len(tokens_U), len(self), dtype=exact)
+        if out.dtype == exact:
+            return self._write_costs(tokens_U, out)
+        rows = max(1, _SLICE_BYTES // (4 * len(self)))
+        for start in range(0, len(tokens_U), rows):
+            part_S = tokens_U[start : start + rows]
+            out[start : start + rows] = self._write_costs(part_S, out.new_empty(len(part_S), len(self), dtype=exact))
+        return out
+
+    def _write_costs(self, tokens_U: Tensor, out_UV: Tensor) -> Tensor:
+        multiply_wide(self.rows_VE[tokens_U], self.rows_VE, out_UV)
+        out_UV *= self.inverse_norm_V[tokens_U, None]
+        out_UV *= self.inverse_norm_V
+        cost_UV = out_UV.neg_().add_(1).clamp_(min=0)
         return cost_UV.scatter_(1, tokens_U[:, None], 0)
 
     def expected(self, probs_CV: Tensor) -> Tensor:
@@ -62,4 +151,6 @@ class CostEmbedding:
         """Move the rows to a device, in place; they do not follow `model.to()`."""
         self.rows_VE = self.rows_VE.to(device)
         self.inverse_norm_V = self.inverse_norm_V.to(device)
+        self.slot_V = None if self.slot_V is None else self.slot_V.to(device)
+        self._kept = None if self._kept is None else (self._kept[0].to(device), self._kept[1].to(device))
         return self

@@ -14,16 +14,17 @@ from torch import Tensor, nn
 
 from emobench.errors import PluginError, UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
+from emobench.objectives.backend import IMPLEMENTATIONS, rows_for
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
-from emobench.objectives.chunked import ChunkedLoss, cost_rows, reduce_chunk
+from emobench.objectives.chunked import ChunkedLoss, make_costs
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.job import Job, LossResult
-from emobench.objectives.logits import accumulator_dtype, chunk_buffer, compute_dtype, make_logits
+from emobench.objectives.job import Job, LossResult, cost_of
+from emobench.objectives.logits import accumulator_dtype, compute_dtype, row_buffer
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
 from emobench.objectives.targets import Targets, prepare_targets
 
-CHUNK_BYTES = {"cpu": 128 << 20, "cuda": 1 << 30}
-"""Default bytes of vocabulary-sized float32 rows (logits and cost rows) that a chunk may hold."""
+CHUNK_BYTES = {"cpu": 128 << 20, "cuda": 960 << 20}
+"""Default bytes of vocabulary-sized rows (logits and cost rows) that a chunk may hold."""
 
 
 def objective_loss(
@@ -35,44 +36,81 @@ def objective_loss(
     *,
     logit_map: LogitMap | None = None,
     side: Mapping[str, Tensor] | None = None,
+    vocabulary: int | None = None,
     impl: str = "chunked",
     chunk_bytes: int | None = None,
 ) -> LossResult:
     """Return the summed loss of the target tokens, with gradients for hidden states, head weight and bias.
 
-    `labels_N` are the targets themselves (already shifted), or what `prepare_for` made of them. `impl` is "chunked",
-    or "reference": plain autograd on whole logits. The chunked loss goes backward once.
+    `labels_N` are the targets themselves (already shifted), or what `prepare_for` made of them. Rows of the head from
+    `vocabulary` on are padding: they take no probability mass and get no gradient. `impl` is "chunked" (Triton kernels
+    on a GPU, PyTorch elsewhere), "torch" or "triton" to choose, or "reference": plain autograd on whole logits. The
+    chunked loss goes backward once. Raises PluginError or UserError where shapes, dtypes or devices do not fit.
     """
-    if hidden_ND.dim() != 2 or hidden_ND.shape[1] != weight_VD.shape[1]:
-        raise PluginError(
-            f"hidden_ND must be (tokens, {weight_VD.shape[1]}), got {tuple(hidden_ND.shape)}. "
-            "Flatten batch and time first: hidden.flatten(0, 1)."
-        )
+    vocabulary = len(weight_VD) if vocabulary is None else vocabulary
+    _check_inputs(hidden_ND, weight_VD, bias_V, vocabulary)
     if not isinstance(objective, (StatisticsObjective, LogitsObjective)):
         raise PluginError(f"{objective.name} is a {type(objective).__mro__[1].__name__}; it runs outside the engine.")
-    if impl not in ("chunked", "reference"):
-        raise UserError(f"impl is '{impl}'; expected 'chunked' or 'reference'.")
+    if impl not in IMPLEMENTATIONS:
+        raise UserError(f"impl is '{impl}'; expected one of {', '.join(IMPLEMENTATIONS)}.")
+    dtype = compute_dtype(hidden_ND, weight_VD)
     targets = labels_N
     if isinstance(targets, Tensor):
-        targets = prepare_for(objective, targets, vocabulary=len(weight_VD), chunk_bytes=chunk_bytes)
+        targets = prepare_for(
+            objective, targets, vocabulary=vocabulary, dtype=dtype, impl=impl, chunk_bytes=chunk_bytes
+        )
     if targets.tokens != len(hidden_ND):
         raise PluginError(
             f"There are {targets.tokens} labels for {len(hidden_ND)} hidden states; expected one for each."
         )
-    dtype = compute_dtype(hidden_ND, weight_VD)
-    job = Job(objective, targets, logit_map or LogitMap(), side or {}, dtype, len(weight_VD))
+    if targets.order_M.device != hidden_ND.device:
+        raise PluginError(
+            f"The labels are on {targets.order_M.device}, the hidden states on {hidden_ND.device}; "
+            "move the labels, labels.to(hidden.device)."
+        )
+    rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
+    cost = cost_of(objective, weight_VD, vocabulary)
+    job = Job(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary)
     # Not ctx.needs_input_grad, which is true under no_grad as well.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
     job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     with torch.autocast(hidden_ND.device.type, enabled=False):
-        run = ChunkedLoss.apply if impl == "chunked" else _reference_total
+        run = _reference_total if impl == "reference" else ChunkedLoss.apply
         return job.result(run(hidden_ND, weight_VD, bias_V, job))
 
 
-def prepare_for(objective: Objective, labels: Tensor, *, vocabulary: int, chunk_bytes: int | None = None) -> Targets:
-    """Prepare labels of any shape for an objective: to be called before the model runs."""
-    rows = _chunk_rows(labels.device, vocabulary, chunk_bytes)
-    return prepare_targets(labels, chunk_rows=rows, with_cost="expected_cost" in objective.needs)
+def prepare_for(
+    objective: Objective,
+    labels: Tensor,
+    *,
+    vocabulary: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+    impl: str = "chunked",
+    chunk_bytes: int | None = None,
+) -> Targets:
+    """Prepare labels of any shape for an objective: to be called before the model runs, which it may wait for.
+
+    `dtype` is that of the matrix products, and `device` where the loss will run, if the labels are elsewhere.
+    Raises UserError for a label that is no row of the head.
+    """
+    device = device or labels.device
+    with_cost = "expected_cost" in objective.needs
+    cost = getattr(objective, "cost_embedding", None)
+    slot_V = cost.slot_V if with_cost and isinstance(cost, CostEmbedding) and len(cost) == vocabulary else None
+    rows = _chunk_rows(_implementation(objective, impl), device, dtype, vocabulary, chunk_bytes)
+    if isinstance(objective, LogitsObjective):
+        rows = max(1, rows // 4)  # its own autograd holds some more copies of the logits
+    targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)
+    if len(targets):
+        low, high = (int(end) for end in targets.ids_M.aminmax())
+        if low < 0 or high >= vocabulary:
+            bad = high if high >= vocabulary else low
+            raise UserError(
+                f"Label {bad} is no token of the vocabulary, 0 to {vocabulary - 1} (-100 is no target). "
+                "Take the model's own tokenizer."
+            )
+    return targets if device == labels.device else targets.to(device)
 
 
 @torch.no_grad()
@@ -84,13 +122,13 @@ def token_statistics(
     *,
     chunk: int | None = None,
     cost: CostEmbedding | None = None,
+    impl: str = "chunked",
 ) -> TokenStatistics:
     """Return statistics of each token, (N,) in the order given, 0 where the target is -100; no gradients.
 
     `chunk` is the number of vocabulary-sized rows that are held at once. `expected_cost` needs `cost`.
     Raises UnknownNameError for a name that is no statistic.
     """
-    weight_VD, bias_V = head.linear.weight, head.linear.bias
     names = frozenset(needs) | {"log_prob"}
     for name in sorted(names - set(STATISTICS)):
         raise UnknownNameError("statistic", name, STATISTICS)
@@ -98,37 +136,70 @@ def token_statistics(
         cost = None
     elif cost is None:
         raise UserError("`expected_cost` needs a cost embedding; give cost=CostEmbedding(weight).")
-    rows = chunk or _chunk_rows(hidden_ND.device, len(weight_VD), None)
-    targets = prepare_targets(targets_N, chunk_rows=rows, with_cost=cost is not None)
-    dtype = compute_dtype(hidden_ND, weight_VD)
-    weight_VD = weight_VD.to(dtype)
-    bias_V = None if bias_V is None else bias_V.to(dtype)
+    dtype = compute_dtype(hidden_ND, head.linear.weight)
+    weight_VD = head.linear.weight[: head.vocabulary].to(dtype)
+    bias_V = None if head.linear.bias is None else head.linear.bias[: head.vocabulary].to(dtype)
+    vocabulary = len(weight_VD)
+    rows = rows_for(impl, hidden_ND.device, dtype)
+    limit = chunk or _chunk_rows(impl, hidden_ND.device, dtype, vocabulary, None)
+    targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
     found = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
-    buffer_CV = chunk_buffer(targets, weight_VD, with_cost=cost is not None)
+    buffer_CV = row_buffer(weight_VD, targets.most_tokens, vocabulary, rows.logits_dtype(dtype), rows.row_multiple)
+    cost_UV = None
+    if cost is not None:
+        cost_UV = row_buffer(weight_VD, targets.most_distinct, vocabulary, rows.cost_dtype(dtype), rows.row_multiple)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]
-            logits_CV = make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, out=buffer_CV)
-            cost_UV = None if cost is None else cost.costs(part.distinct_U, out=cost_rows(buffer_CV, part))
-            values = reduce_chunk(logits_CV, targets.ids_M[part.start : part.stop], part, cost_UV, names)
+            logits_CV = buffer_CV[: len(positions_C)]
+            rows.make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, logits_CV)
+            costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV)
+            ids_C = targets.ids_M[part.start : part.stop]
+            values = rows.reduce(logits_CV, ids_C, costs, names, head.logit_map)
             for name in names:
                 found[name][positions_C] = values[name]
     return TokenStatistics(found, targets_N.reshape(-1))
 
 
-def _chunk_rows(device: torch.device, vocabulary: int, chunk_bytes: int | None) -> int:
+def _implementation(objective: Objective, impl: str) -> str:
+    """Return what makes the passes: a LogitsObjective reads the logits themselves, mapped and in float32."""
+    return "torch" if impl == "reference" or isinstance(objective, LogitsObjective) else impl
+
+
+def _chunk_rows(impl: str, device: torch.device, dtype: torch.dtype, vocabulary: int, chunk_bytes: int | None) -> int:
     budget = chunk_bytes or CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
-    return max(1, budget // (4 * vocabulary))
+    item = rows_for("torch" if impl == "reference" else impl, device, dtype).logits_dtype(dtype).itemsize
+    return max(1, budget // (item * vocabulary))
+
+
+def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, vocabulary: int) -> None:
+    if hidden_ND.dim() != 2 or hidden_ND.shape[1] != weight_VD.shape[-1]:
+        raise PluginError(
+            f"hidden_ND must be (tokens, {weight_VD.shape[-1]}), got {tuple(hidden_ND.shape)}. "
+            "Flatten batch and time first: hidden.flatten(0, 1)."
+        )
+    if weight_VD.dim() != 2 or not 1 <= vocabulary <= len(weight_VD):
+        raise PluginError(
+            f"The head is {tuple(weight_VD.shape)} for a vocabulary of {vocabulary}; expected (vocabulary or more, "
+            "width), such as model.get_output_embeddings().weight."
+        )
+    if bias_V is not None and bias_V.shape != (len(weight_VD),):
+        raise PluginError(f"The head's bias is {tuple(bias_V.shape)}; expected ({len(weight_VD)},), one for each row.")
+    for name, tensor in (("hidden states", hidden_ND), ("head", weight_VD), ("head's bias", bias_V)):
+        if tensor is not None and not tensor.is_floating_point():
+            raise PluginError(f"The {name} are {tensor.dtype}; expected a floating-point dtype.")
+        if tensor is not None and tensor.device != hidden_ND.device:
+            raise PluginError(f"The {name} is on {tensor.device}, the hidden states on {hidden_ND.device}; move one.")
 
 
 def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> Tensor:
     """Return the summed loss by plain autograd on whole logits: slow, large, and easy to read."""
     objective, ids_M, side_M = job.objective, job.targets.ids_M, job.side_M
-    wide = accumulator_dtype(job.dtype)
+    wide, rows = accumulator_dtype(job.dtype), slice(job.vocabulary)
     # Inputs are rounded to the dtype of the call, their products are not.
     hidden_MD = hidden_ND[job.targets.order_M].to(job.dtype).to(wide)
-    bias_V = None if bias_V is None else bias_V.to(job.dtype).to(wide)
-    logits_MV = job.logit_map.apply(nn.functional.linear(hidden_MD, weight_VD.to(job.dtype).to(wide), bias_V))
+    bias_V = None if bias_V is None else bias_V[rows].to(job.dtype).to(wide)
+    logits_MV = job.logit_map.apply(nn.functional.linear(hidden_MD, weight_VD[rows].to(job.dtype).to(wide), bias_V))
     cost_MV = None
     if job.cost is not None:
         distinct_U, inverse_M = ids_M.unique(return_inverse=True)

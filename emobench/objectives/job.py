@@ -13,10 +13,13 @@ from torch import Tensor
 
 from emobench.errors import PluginError, UnknownNameError
 from emobench.models.head import LogitMap
-from emobench.objectives.base import LogitsObjective, StatisticsObjective
+from emobench.objectives.backend import Rows
+from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
 from emobench.objectives.targets import Chunk, Targets
+
+_BAND = 1.01  # a pull within 1 % of MLE's is the same
 
 
 @dataclass
@@ -30,7 +33,10 @@ class LossResult:
     log_prob_N: Tensor
     """log q_t of each token in nats, detached, 0 where the label is -100."""
     parts: dict[str, Tensor] = field(default_factory=dict)
-    """Sums over target tokens of what the objective logs, `mle` among them."""
+    """Sums over target tokens of what the objective logs. For every objective: `mle`; and where gradients were wanted,
+    `grew` and `shrank` (1 for a token whose pull on its own logit, |d loss / d z_t|, is larger, or smaller, than under
+    MLE by over 1 %), and `alternatives` (the effective number of tokens that share the rest of the mass:
+    (sum q)^2 / sum q^2 over all but the target)."""
     count: int = 0
     """Target tokens."""
 
@@ -44,6 +50,8 @@ class Job:
         targets: Targets,
         logit_map: LogitMap,
         side: Mapping[str, Tensor],
+        cost: CostEmbedding | None,
+        rows: Rows,
         dtype: torch.dtype,
         vocabulary: int,
     ) -> None:
@@ -51,12 +59,20 @@ class Job:
         self.targets = targets
         self.logit_map = logit_map
         self.side_M = _sorted_side(objective, side, targets)
+        self.cost = cost
+        self.rows = rows
         self.dtype = dtype
-        self.cost = _cost_of(objective, vocabulary)
+        self.vocabulary = vocabulary
         self.with_grad = False
         self.losses: list[Tensor] = []
         self.log_probs: list[Tensor] = []
         self.parts: dict[str, Tensor] = {}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the passes have to find: the objective's statistics, and what is logged of a training step."""
+        names = self.objective.statistic_names if isinstance(self.objective, StatisticsObjective) else frozenset()
+        return names | {"alternatives"} if self.with_grad else names
 
     def side(self, chunk: Chunk) -> dict[str, Tensor]:
         """Return the side data of a chunk's tokens."""
@@ -71,8 +87,24 @@ class Job:
         parts = self.objective.parts(s.detach()) if isinstance(self.objective, StatisticsObjective) else {}
         for name, value_C in {"mle": -s.log_prob, **parts}.items():
             self._check(f"parts['{name}']", value_C, len(s))
-            # Summed in float64: thousands of float32 terms would show in the sixth digit.
-            self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
+            self._add(name, value_C)
+
+    def note_pull(self, values: Mapping[str, Tensor], target_slope_C: Tensor) -> None:
+        """Compare a chunk's derivatives by the targets' logits with those of MLE, -(1 - q_t)."""
+        mle_C = -torch.expm1(values["log_prob"])
+        self._add("grew", -target_slope_C > _BAND * mle_C)
+        self._add("shrank", -target_slope_C * _BAND < mle_C)
+        self._add("alternatives", values["alternatives"])
+
+    def check_slopes(self, slopes: Mapping[str, Tensor], s: TokenStatistics) -> None:
+        """Raise PluginError unless closed-form slopes are one number per token and statistic."""
+        for name, value_C in slopes.items():
+            s[name]  # unknown, or not asked for: says so
+            self._check(f"slopes['{name}']", value_C, len(s))
+
+    def _add(self, name: str, value_C: Tensor) -> None:
+        # Summed in float64: thousands of float32 terms would show in the sixth digit.
+        self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
 
     def result(self, total: Tensor) -> LossResult:
         """Return what was found, in the order of the inputs."""
@@ -92,15 +124,23 @@ class Job:
         )
 
 
-def _cost_of(objective: StatisticsObjective | LogitsObjective, vocabulary: int) -> CostEmbedding | None:
+def cost_of(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:
+    """Return the cost embedding that a call reads. Raises PluginError where it is missing or has too few rows."""
     if "expected_cost" not in objective.needs:
         return None
+    if getattr(objective, "adaptive_cost", False):
+        return CostEmbedding(weight_VD[:vocabulary], copy=False)
     cost = getattr(objective, "cost_embedding", None)
     if cost is None:
         raise PluginError(f"{objective.name} needs `expected_cost` but has no cost embedding; call setup() first.")
-    if len(cost) != vocabulary:
-        raise PluginError(f"{objective.name}: the cost embedding has {len(cost)} rows; the head has {vocabulary}.")
-    return cost
+    if len(cost) not in (vocabulary, len(weight_VD)):
+        raise PluginError(f"{objective.name}: the cost embedding has {len(cost)} rows; the head has {len(weight_VD)}.")
+    if cost.rows_VE.device != weight_VD.device:
+        raise PluginError(
+            f"{objective.name}: the cost embedding is on {cost.rows_VE.device}, the head on {weight_VD.device}; "
+            "call cost_embedding.to(weight.device) first."
+        )
+    return cost.first(vocabulary)
 
 
 def _sorted_side(

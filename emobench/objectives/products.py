@@ -1,6 +1,6 @@
 """Matrix products of half-precision rows whose result keeps single precision.
 
-Legend: A and B rows of the two sides, S rows of a slice of B, D width.
+Legend: A and B rows of the two sides, S rows of a slice of B, D width, C tokens of a chunk, V vocabulary.
 """
 
 from __future__ import annotations
@@ -22,3 +22,17 @@ def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:
         left_AD = left_AD.to(out_AB.dtype)
         for out_AS, right_SD in zip(out_AB.split(_SLICE, dim=1), right_BD.split(_SLICE), strict=True):
             torch.mm(left_AD, right_SD.to(out_AB.dtype).T, out=out_AS)
+
+
+def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor) -> None:
+    """Add left.T @ right to a float32 sum: rounding each chunk's product to half precision would add up.
+
+    `left_CV` is float32 or shares the dtype of `right_CD`.
+    """
+    # addmm(out=) rather than addmm_, which torch's FLOP counter does not see.
+    if left_CV.dtype == sum_VD.dtype:
+        torch.addmm(sum_VD, left_CV.T, right_CD.to(sum_VD.dtype), out=sum_VD)
+    elif left_CV.is_cuda:
+        torch.addmm(sum_VD, left_CV.T, right_CD, out_dtype=sum_VD.dtype, out=sum_VD)
+    else:
+        torch.addmm(sum_VD, left_CV.T.to(sum_VD.dtype), right_CD.to(sum_VD.dtype), out=sum_VD)

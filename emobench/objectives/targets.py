@@ -1,36 +1,40 @@
 """What the engine needs to know of the labels, prepared before the model runs.
 
-Legend: N all tokens of a micro-batch, M target tokens (label not -100), U distinct targets of a chunk.
+Legend: N all tokens of a micro-batch, M target tokens (label not -100), C tokens of a chunk, U distinct targets of it.
 
 Everything that depends on the labels alone (which tokens count, their order, the chunks) is found here, so that the
-loss itself asks the device for nothing. Tokens are sorted by target: a chunk then has few distinct targets, and the
-cost rows that it needs are few.
+loss itself asks the device for nothing. Equal targets stand together, so that each chunk's cost rows are few and made
+once; the order of *different* targets is a scramble of their ids, so that frequent and rare ones are dealt evenly and
+all chunks have about the same size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from emobench.data.packing import IGNORE as IGNORED
 
+_SCRAMBLE = 2_654_435_761  # odd: a bijection of 32-bit ids (Knuth, The Art of Computer Programming, 6.4)
+
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of sorted target tokens, and the distinct targets among them."""
+    """A run of the ordered target tokens, and the distinct targets among them whose cost rows have to be made."""
 
     start: int
     stop: int
     distinct_U: Tensor
-    inverse_C: Tensor
-    """Index into `distinct_U` of each token of the chunk."""
+    index_C: Tensor
+    """Index into `distinct_U` of each token of the chunk; -1 - k where the row is the k-th that the embedding keeps."""
 
 
 @dataclass(frozen=True)
 class Targets:
-    """The target tokens of a micro-batch, sorted by target, and cut into chunks."""
+    """The target tokens of a micro-batch, equal ones together, and cut into chunks."""
 
     order_M: Tensor
     """Positions of the target tokens among the flattened N tokens."""
@@ -43,28 +47,72 @@ class Targets:
     def __len__(self) -> int:
         return len(self.ids_M)
 
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the largest chunk."""
+        return max(chunk.stop - chunk.start for chunk in self.chunks)
 
-def prepare_targets(labels: Tensor, *, chunk_rows: int, with_cost: bool) -> Targets:
+    @property
+    def most_distinct(self) -> int:
+        """Cost rows that one chunk makes at most."""
+        return max(len(chunk.distinct_U) for chunk in self.chunks)
+
+    def to(self, device: torch.device | str) -> Targets:
+        """Return the same targets on a device: labels may be prepared on the CPU, where nothing has to wait."""
+        chunks = tuple(
+            replace(c, distinct_U=_moved(c.distinct_U, device), index_C=_moved(c.index_C, device)) for c in self.chunks
+        )
+        return replace(self, order_M=_moved(self.order_M, device), ids_M=_moved(self.ids_M, device), chunks=chunks)
+
+
+def prepare_targets(labels: Tensor, *, chunk_rows: int, with_cost: bool, slot_V: Tensor | None = None) -> Targets:
     """Return the targets of flattened labels of any shape; label -100 is no target.
 
-    A chunk holds at most `chunk_rows` rows of vocabulary size: its logits and, `with_cost`, its distinct cost rows.
+    All chunks have the same number of tokens, give or take one, the largest for which the most tokens and the most new
+    cost rows of a chunk are at most `chunk_rows` together. `slot_V` says which tokens' cost rows are kept already.
     """
-    flat_N = labels.reshape(-1)
+    flat_N = labels.reshape(-1).long()
     order_M = (flat_N != IGNORED).nonzero()[:, 0]
-    ids_M, by_target_M = flat_N[order_M].sort(stable=True)
-    order_M = order_M[by_target_M]
+    ids_M = flat_N[order_M]
+    _, by_target_M = (ids_M * _SCRAMBLE % 2**32).sort(stable=True)
+    order_M, ids_M = order_M[by_target_M], ids_M[by_target_M]
+    if not with_cost:
+        cuts = _even_cuts(len(ids_M), max(1, -(-len(ids_M) // chunk_rows)))
+        nothing = ids_M[:0]
+        return Targets(order_M, ids_M, tuple(Chunk(a, b, nothing, nothing) for a, b in cuts), flat_N.numel())
     distinct, inverse_M = torch.unique_consecutive(ids_M, return_inverse=True)
-    inverse = inverse_M.cpu()
-    # rows[i]: rows that tokens 0..i hold together; it grows by one or two, so a chunk's end is a search.
-    rows = torch.arange(1, len(inverse) + 1) + (inverse + 1 if with_cost else 0)
-    chunks, start = [], 0
-    while start < len(inverse):
-        held_before = int(rows[start]) - (2 if with_cost else 1)
-        stop = max(start + 1, int(torch.searchsorted(rows, held_before + chunk_rows, right=True)))
-        first, last = int(inverse[start]), int(inverse[stop - 1])
-        chunks.append(Chunk(start, stop, distinct[first : last + 1], inverse_M[start:stop] - first))
-        start = stop
-    if not chunks:
-        # One empty chunk, so that an objective logs the same parts on every device and micro-batch.
-        chunks.append(Chunk(0, 0, distinct, inverse_M))
+    kept = torch.full_like(distinct, -1) if slot_V is None else slot_V.to(distinct.device)[distinct]
+    new = kept < 0
+    made_M = new.cumsum(0)[inverse_M]  # cost rows that tokens 0..i have needed
+    is_new_M = new[inverse_M]
+    cuts = _cuts(made_M.cpu(), is_new_M.cpu(), chunk_rows)
+    new_distinct = distinct[new]
+    chunks = []
+    for start, stop, first, last in cuts:
+        index_C = torch.where(is_new_M[start:stop], made_M[start:stop] - 1 - first, -1 - kept[inverse_M[start:stop]])
+        chunks.append(Chunk(start, stop, new_distinct[first:last], index_C))
     return Targets(order_M, ids_M, tuple(chunks), flat_N.numel())
+
+
+def _cuts(made_M: Tensor, is_new_M: Tensor, chunk_rows: int) -> list[tuple[int, int, int, int]]:
+    """Return start, stop, and the first and last (excluded) of the new distinct targets of each chunk."""
+    tokens = len(made_M)
+    if not tokens:
+        return [(0, 0, 0, 0)]
+    count = min(tokens, -(-(tokens + int(made_M[-1])) // chunk_rows))
+    while True:
+        starts, stops = torch.tensor(_even_cuts(tokens, count)).T
+        first, last = made_M[starts] - is_new_M[starts].long(), made_M[stops - 1]
+        if count >= tokens or int((stops - starts).max() + (last - first).max()) <= chunk_rows:
+            return list(zip(starts.tolist(), stops.tolist(), first.tolist(), last.tolist(), strict=True))
+        count = min(tokens, max(count + 1, count * 21 // 20))
+
+
+def _even_cuts(tokens: int, count: int) -> list[tuple[int, int]]:
+    """Cut 0..tokens into `count` runs; one, empty, where there is no token: all devices then log the same parts."""
+    edges = [tokens * i // count for i in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    return tensor.to(device, non_blocking=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from emobench.objectives import (
     prepare_for,
     token_statistics,
 )
+from emobench.objectives.logits import compute_dtype
 
 
 @dataclass
@@ -64,7 +65,7 @@ class AttachedObjective:
         call = _HeadCall(labels_BT, None, {}, denominator)
         if model.training or self.evaluate_loss:
             # Before the model runs: then the loss itself asks the device for nothing.
-            call.targets = prepare_for(self.objective, labels_BT, vocabulary=self.head.linear.out_features)
+            call.targets = self._prepare(labels_BT)
             if self.objective.side_names:
                 call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
         inputs = {k: v for k, v in batch.items() if k != "labels" and k not in self.objective.side_names}
@@ -84,12 +85,22 @@ class AttachedObjective:
             result = self._loss(linear, hidden_ND, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
         else:
-            head = Head(linear, self.head.logit_map)
+            head = replace(self.head, linear=linear)
             mle_N = loss_N = -token_statistics(hidden_ND, head, call.labels_BT.flatten()).log_prob
         shape = call.labels_BT.shape
         tokens_B = (call.labels_BT != IGNORED).sum(1)
         self.evaluated = SequenceSums(mle_N.double().view(shape).sum(1), loss_N.double().view(shape).sum(1), tokens_B)
         return mle_N.sum() / _divisor(call.denominator, tokens_B.sum())
+
+    def _prepare(self, labels_BT: Tensor) -> Targets:
+        linear = self.head.linear
+        return prepare_for(
+            self.objective,
+            labels_BT,
+            vocabulary=self.head.tokens,
+            dtype=compute_dtype(labels_BT, linear.weight),
+            impl=self.engine,
+        )
 
     def _loss(self, linear: nn.Linear, hidden_ND: Tensor, call: _HeadCall) -> LossResult:
         assert call.targets is not None
@@ -101,6 +112,7 @@ class AttachedObjective:
             call.targets,
             logit_map=self.head.logit_map,
             side=call.side,
+            vocabulary=self.head.tokens,
             impl=self.engine,
         )
 

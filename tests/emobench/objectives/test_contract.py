@@ -113,7 +113,7 @@ def test_labels_match_the_hidden_states() -> None:
 
 
 def test_an_unknown_engine() -> None:
-    with pytest.raises(UserError, match="impl is 'fast'; expected 'chunked' or 'reference'"):
+    with pytest.raises(UserError, match="impl is 'fast'; expected one of chunked, torch, triton, reference"):
         run(Mle(), "fast")
 
 

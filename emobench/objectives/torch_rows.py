@@ -1,0 +1,158 @@
+"""The two elementwise passes of the engine in PyTorch, on any device: logits -> statistics, and logits -> gradient.
+
+Legend: C tokens of a chunk, R rows of a block of it, U distinct targets, V vocabulary, D hidden width. All in float32
+(float64 if the inputs are). `triton_rows.py` offers the same passes as GPU kernels; `statistics.py` holds the same
+quantities as plain equations.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from emobench.models.head import LogitMap
+from emobench.objectives.coefficients import Coefficients
+from emobench.objectives.cost import CostRows
+from emobench.objectives.logits import accumulator_dtype
+from emobench.objectives.products import multiply_wide
+
+BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
+"""Bytes of the row blocks of the elementwise passes: on a CPU they stay in its cache."""
+
+_TINY_TARGET = 1e-20  # below this share of the largest logit's mass, log1p(rest / target) would overflow or lose digits
+
+
+class TorchRows:
+    """The passes in PyTorch. The buffer of a chunk holds logits as the model gives them, scaled and capped."""
+
+    row_multiple = 1
+    """Rows of the buffers are this many entries long, or a multiple."""
+
+    @staticmethod
+    def logits_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of the buffer of logits for matrix products in `dtype`."""
+        return accumulator_dtype(dtype)
+
+    @staticmethod
+    def cost_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of cost rows."""
+        return accumulator_dtype(dtype)
+
+    @staticmethod
+    def make_logits(
+        hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
+    ) -> None:
+        """Write a chunk's logits; the inputs share one dtype."""
+        multiply_wide(hidden_CD, weight_VD, out_CV)
+        if bias_V is not None:
+            out_CV.add_(bias_V)
+        if map_.scale != 1.0:
+            out_CV.mul_(map_.scale)
+        if map_.cap is not None:
+            out_CV.div_(map_.cap).tanh_().mul_(map_.cap)
+
+    @staticmethod
+    def reduce(
+        logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
+    ) -> dict[str, Tensor]:
+        """Return the statistics in `needs`, each (C,), and always `log_prob` and `log_partition`."""
+        blocks = [
+            reduce_rows(logits_CV[rows], targets_C[rows], None if costs is None else costs.of(rows), needs)
+            for rows in _blocks(logits_CV)
+        ]
+        return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
+
+    @staticmethod
+    def differentiate(
+        logits_CV: Tensor,
+        targets_C: Tensor,
+        costs: CostRows | None,
+        log_partition_C: Tensor,
+        numbers: Coefficients,
+        map_: LogitMap,
+    ) -> None:
+        """Overwrite a chunk's logits by d loss / d raw output of the head."""
+        for rows in _blocks(logits_CV):
+            block_RV = logits_CV[rows]
+            slope = map_slope(map_, block_RV)
+            cost_RV = costs.of(rows) if costs is not None and numbers.cost_C is not None else None
+            differentiate_rows(block_RV, targets_C[rows], cost_RV, log_partition_C[rows], numbers, rows)
+            if slope is not None:
+                block_RV.mul_(slope)
+
+
+def reduce_rows(
+    logits_RV: Tensor, targets_R: Tensor, cost_RV: Tensor | None, needs: frozenset[str]
+) -> dict[str, Tensor]:
+    """Return the statistics of a block of logits, each (R,).
+
+    The target's own mass is left out of every sum and added in closed form: log_prob as -log1p(rest / target) keeps
+    its digits where the model is confident, and `expected_cost` is a sum of non-negative terms (no 1 - cos cancels).
+    """
+    top_R = logits_RV.amax(dim=1)
+    target_logit_R = logits_RV.gather(1, targets_R[:, None])[:, 0]
+    mass_RV = (logits_RV - top_R[:, None]).exp_()
+    target_mass_R = (target_logit_R - top_R).exp()
+    mass_RV.scatter_(1, targets_R[:, None], 0)
+    rest_R = mass_RV.sum(dim=1)
+    total_R = rest_R + target_mass_R
+    log_partition_R = top_R + total_R.log()
+    log_prob_R = torch.where(
+        target_mass_R > _TINY_TARGET, -torch.log1p(rest_R / target_mass_R), target_logit_R - log_partition_R
+    )
+    values = {"log_prob": log_prob_R, "log_partition": log_partition_R}
+    if "expected_cost" in needs:
+        assert cost_RV is not None
+        values["expected_cost"] = torch.linalg.vecdot(mass_RV, cost_RV) / total_R
+    if "mean_log_prob" in needs:
+        values["mean_log_prob"] = logits_RV.mean(dim=1) - log_partition_R
+    if needs & {"sum_squares", "alternatives"}:
+        squares_R = torch.linalg.vecdot(mass_RV, mass_RV)
+        values["sum_squares"] = squares_R / total_R**2 + log_prob_R.exp() ** 2
+        values["alternatives"] = torch.where(squares_R > 0, rest_R**2 / squares_R, 0.0)
+    if "entropy" in needs:
+        # entr(0) = 0, so a vocabulary entry masked by -inf does no harm.
+        mass_RV /= total_R[:, None]
+        values["entropy"] = torch.special.entr(mass_RV).sum(dim=1) - log_prob_R * log_prob_R.exp()
+    return values
+
+
+def differentiate_rows(
+    logits_RV: Tensor,
+    targets_R: Tensor,
+    cost_RV: Tensor | None,
+    log_partition_R: Tensor,
+    numbers: Coefficients,
+    rows: slice,
+) -> None:
+    """Overwrite a block of logits, the `rows` of its chunk, by d loss / d logits."""
+    q_RV = logits_RV.sub_(log_partition_R[:, None]).exp_()
+    factor_RV = numbers.base_C[rows, None]
+    if cost_RV is not None and numbers.cost_C is not None:
+        factor_RV = torch.addcmul(factor_RV, cost_RV, numbers.cost_C[rows, None])
+    if numbers.q_C is not None:
+        factor_RV = torch.addcmul(factor_RV, q_RV, numbers.q_C[rows, None])
+    # -q log q = entr(q), which is 0 at 0.
+    entropy_RV = None
+    if numbers.log_q_C is not None:
+        entropy_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
+    q_RV.mul_(factor_RV)
+    if entropy_RV is not None:
+        q_RV.add_(entropy_RV)
+    if numbers.shift_C is not None:
+        q_RV.add_(numbers.shift_C[rows, None])
+    q_RV.scatter_(1, targets_R[:, None], numbers.target_C[rows, None])
+
+
+def map_slope(map_: LogitMap, logits_RV: Tensor) -> Tensor | float | None:
+    """Return d logit / d raw output, read off the logits themselves; None where it is 1."""
+    if map_.cap is None:
+        return None if map_.scale == 1.0 else map_.scale
+    return (logits_RV / map_.cap).square_().neg_().add_(1).mul_(map_.scale)
+
+
+def _blocks(logits_CV: Tensor) -> list[slice]:
+    """Return the slices of rows that the passes take; one, empty, for a chunk without tokens."""
+    budget = BLOCK_BYTES.get(logits_CV.device.type, BLOCK_BYTES["cpu"])
+    rows = max(1, budget // (logits_CV.element_size() * logits_CV.shape[1]))
+    return [slice(start, start + rows) for start in range(0, max(1, len(logits_CV)), rows)]

@@ -1,0 +1,210 @@
+"""The engine's GPU kernels, in Triton: statistics of logits, their gradient in place, and finished cost rows.
+
+Legend: C tokens of a chunk (one row of logits each), U cost rows, V vocabulary.
+
+Logits are read in the dtype in which the matrix product left them; all arithmetic is float32. With TRITON_INTERPRET=1,
+set before triton is imported, the same kernels run on a CPU, slowly: that is how they are tested without a GPU.
+
+`log1p`, `expm1` and `tanh` are written out, because libdevice's do not exist for every back end.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+_TINY_TARGET = tl.constexpr(1e-20)  # below it, log1p(rest / target) would overflow or lose digits
+
+
+@triton.jit
+def _log1p(x):
+    # Kahan's form: exact to the last digits for any x >= 0, though 1 + x is rounded.
+    u = 1.0 + x
+    near = u == 1.0
+    return tl.where(near, x, tl.log(u) * (x / tl.where(near, 1.0, u - 1.0)))
+
+
+@triton.jit
+def _logit(raw, SCALE: tl.constexpr, CAP: tl.constexpr):
+    z = raw.to(tl.float32)
+    if SCALE != 1.0:
+        z = z * SCALE
+    if CAP > 0.0:
+        z = CAP * (1.0 - 2.0 / (tl.exp(z * (2.0 / CAP)) + 1.0))
+    return z
+
+
+@triton.jit
+def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: tl.constexpr):
+    row = fresh_ptr + index * fresh_stride
+    if HAS_KEPT:
+        row = tl.where(index < 0, kept_ptr + (-1 - index) * kept_stride, row)
+    return row
+
+
+@triton.jit
+def reduce_kernel(
+    logits_ptr,  # (C, V), rows logits_stride apart
+    targets_ptr,  # (C,), int64
+    fresh_ptr,  # (U, V) cost rows made for this chunk, rows fresh_stride apart
+    kept_ptr,  # (K, V) cost rows that are kept, rows kept_stride apart
+    index_ptr,  # (C,), int64: row of fresh, or -1 - row of kept
+    out_ptr,  # (7, C), float32: the order of `triton_rows.OUTPUTS`
+    tokens,
+    vocabulary,
+    logits_stride,
+    fresh_stride,
+    kept_stride,
+    SCALE: tl.constexpr,
+    CAP: tl.constexpr,
+    HAS_COST: tl.constexpr,
+    HAS_KEPT: tl.constexpr,
+    HAS_ENTROPY: tl.constexpr,
+    HAS_SQUARES: tl.constexpr,
+    HAS_MEAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Reduce one row of logits to its token's statistics in one pass (online softmax).
+
+    The target's own mass is left out of every sum and added in closed form at the end, as in `torch_rows.reduce_rows`.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets_ptr + token)
+    row_ptr = logits_ptr + token * logits_stride
+    target_logit = _logit(tl.load(row_ptr + target), SCALE, CAP)
+    if HAS_COST:
+        cost_ptr = _cost_row(fresh_ptr, kept_ptr, tl.load(index_ptr + token), fresh_stride, kept_stride, HAS_KEPT)
+
+    top = target_logit
+    rest = 0.0
+    cost_sum = 0.0
+    squares = 0.0
+    weighted = 0.0  # sum of mass * (z - top): entropy
+    total_logit = 0.0
+    columns = tl.arange(0, BLOCK)
+    for start in range(0, vocabulary, BLOCK):
+        at = start + columns
+        inside = at < vocabulary
+        z = _logit(tl.load(row_ptr + at, mask=inside, other=0.0), SCALE, CAP)
+        if HAS_MEAN:
+            total_logit += tl.sum(tl.where(inside, z, 0.0), axis=0)
+        z = tl.where(inside & (at != target), z, float("-inf"))
+        new_top = tl.maximum(top, tl.max(z, axis=0))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        mass = tl.exp(z - base)
+        shrink = tl.exp(tl.where(top == float("-inf"), base, top) - base)
+        if HAS_ENTROPY:
+            fall = tl.where(top == float("-inf"), 0.0, top - base)
+            gap = tl.where(mass > 0.0, z - base, 0.0)
+            weighted = (weighted + rest * fall) * shrink + tl.sum(mass * gap, axis=0)
+        rest = rest * shrink + tl.sum(mass, axis=0)
+        if HAS_COST:
+            cost = tl.load(cost_ptr + at, mask=inside, other=0.0).to(tl.float32)
+            cost_sum = cost_sum * shrink + tl.sum(mass * cost, axis=0)
+        if HAS_SQUARES:
+            squares = squares * shrink * shrink + tl.sum(mass * mass, axis=0)
+        top = new_top
+
+    base = tl.where(top == float("-inf"), 0.0, top)
+    target_mass = tl.exp(target_logit - base)
+    total = rest + target_mass
+    log_total = tl.log(total)
+    log_partition = base + log_total
+    sure = target_mass > _TINY_TARGET
+    log_prob = tl.where(sure, -_log1p(rest / tl.where(sure, target_mass, 1.0)), target_logit - log_partition)
+    target_q = tl.exp(log_prob)
+    tl.store(out_ptr + token, log_prob)
+    tl.store(out_ptr + tokens + token, log_partition)
+    if HAS_COST:
+        tl.store(out_ptr + 2 * tokens + token, cost_sum / total)
+    if HAS_ENTROPY:
+        own = tl.where(target_q > 0.0, target_q * tl.where(target_q > 0.0, log_prob, 0.0), 0.0)
+        tl.store(out_ptr + 3 * tokens + token, (rest * log_total - weighted) / total - own)
+    if HAS_MEAN:
+        tl.store(out_ptr + 4 * tokens + token, total_logit / vocabulary - log_partition)
+    if HAS_SQUARES:
+        tl.store(out_ptr + 5 * tokens + token, squares / (total * total) + target_q * target_q)
+        some = squares > 0.0
+        tl.store(out_ptr + 6 * tokens + token, tl.where(some, rest * rest / tl.where(some, squares, 1.0), 0.0))
+
+
+@triton.jit
+def differentiate_kernel(
+    logits_ptr,  # (C, V), overwritten
+    targets_ptr,  # (C,), int64
+    fresh_ptr,
+    kept_ptr,
+    index_ptr,
+    log_partition_ptr,  # (C,), float32, as the coefficients below
+    base_ptr,
+    target_ptr,
+    cost_ptr,
+    log_q_ptr,
+    q_ptr,
+    shift_ptr,
+    vocabulary,
+    logits_stride,
+    fresh_stride,
+    kept_stride,
+    SCALE: tl.constexpr,
+    CAP: tl.constexpr,
+    HAS_COST: tl.constexpr,
+    HAS_KEPT: tl.constexpr,
+    HAS_LOG_Q: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    HAS_SHIFT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Overwrite a block of one row of logits by d loss / d raw output of the head; see `coefficients.py`.
+
+    The target's entry is computed from the statistics, not from the buffer, so that no program waits for another.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < vocabulary
+    entry_ptr = logits_ptr + token * logits_stride + at
+    z = _logit(tl.load(entry_ptr, mask=inside, other=0.0), SCALE, CAP)
+    log_q = z - tl.load(log_partition_ptr + token)
+    q = tl.exp(log_q)
+    factor = tl.load(base_ptr + token) + tl.zeros_like(q)
+    if HAS_COST:
+        row_ptr = _cost_row(fresh_ptr, kept_ptr, tl.load(index_ptr + token), fresh_stride, kept_stride, HAS_KEPT)
+        cost = tl.load(row_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        factor += tl.load(cost_ptr + token) * cost
+    if HAS_LOG_Q:
+        factor += tl.load(log_q_ptr + token) * tl.where(q > 0.0, log_q, 0.0)
+    if HAS_Q:
+        factor += tl.load(q_ptr + token) * q
+    gradient = q * factor
+    if HAS_SHIFT:
+        gradient += tl.load(shift_ptr + token)
+    gradient = tl.where(at == tl.load(targets_ptr + token), tl.load(target_ptr + token), gradient)
+    if CAP > 0.0:
+        bend = z / CAP
+        gradient = gradient * (1.0 - bend * bend)
+    if SCALE != 1.0:
+        gradient = gradient * SCALE
+    tl.store(entry_ptr, gradient.to(logits_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def finish_costs_kernel(
+    rows_ptr,  # (U, V), 1 - inner product of the rows; overwritten by costs
+    tokens_ptr,  # (U,), int64
+    inverse_norm_ptr,  # (V,), float32
+    vocabulary,
+    stride,
+    BLOCK: tl.constexpr,
+):
+    """Turn 1 - <x_t, x_v> of rounded rows into 1 - cos, at least 0, and exactly 0 for the token itself."""
+    row = tl.program_id(0).to(tl.int64)
+    token = tl.load(tokens_ptr + row)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < vocabulary
+    entry_ptr = rows_ptr + row * stride + at
+    norm = tl.load(inverse_norm_ptr + token) * tl.load(inverse_norm_ptr + at, mask=inside, other=0.0)
+    far = tl.load(entry_ptr, mask=inside, other=0.0).to(tl.float32)
+    # 1 - (1 - far) norm, without losing the digits of a small `far`.
+    cost = tl.maximum(far * norm + (1.0 - norm), 0.0)
+    cost = tl.where(at == token, 0.0, cost)
+    tl.store(entry_ptr, cost.to(rows_ptr.dtype.element_ty), mask=inside)
