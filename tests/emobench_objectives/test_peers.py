@@ -18,9 +18,10 @@ import emobench
 from emobench.errors import PluginError
 from emobench.objectives import CostEmbedding, objective_loss
 from emobench_objectives.emo import Emo
+from emobench_objectives.emo_official import Emo1Adaptive, Emo2Adaptive, Emo2Fixed, EmoClamped
 from emobench_objectives.mixce import MixCE
 from emobench_objectives.mle import Mle
-from emobench_objectives.tailr import TaiLr
+from emobench_objectives.tailr import TaiLr, TaiLrOfficial
 
 N, V, D = 48, 61, 16
 
@@ -46,11 +47,15 @@ def make_inputs(sharpness: float, dtype: torch.dtype = torch.float64) -> Inputs:
 def ours(objective: Any, inputs: Inputs, impl: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean loss, and its gradients by hidden states and head."""
     if "expected_cost" in objective.needs:
-        objective.use_cost(CostEmbedding(inputs.cost_VE))
+        objective.use_cost(CostEmbedding(cost_of(objective, inputs)))
     hidden_ND, head_VD = inputs.hidden_ND.clone().requires_grad_(), inputs.head_VD.clone().requires_grad_()
     result = objective_loss(objective, hidden_ND, head_VD, None, inputs.targets_N, impl=impl)
     loss = result.total / result.count
     return (loss.detach(), *torch.autograd.grad(loss, (hidden_ND, head_VD)))
+
+
+def cost_of(objective: Any, inputs: Inputs) -> Tensor:
+    return inputs.head_VD if objective.adaptive_cost else inputs.cost_VE
 
 
 def theirs(inputs: Inputs, formula: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +76,15 @@ def official_demd(logits_NV: Tensor, inputs: Inputs) -> Tensor:
     return 1 - torch.sum((one_hot_NV @ embedding) * (q_NV @ embedding), dim=-1)
 
 
+def package_loss(logits_NV: Tensor, inputs: Inputs, mode: int) -> Tensor:
+    """The package shifts by itself: logits at i predict label i + 1."""
+    logits_1NV = torch.cat([logits_NV, logits_NV.new_zeros(1, V)])[None]
+    labels_1N = torch.cat([inputs.targets_N.new_zeros(1), inputs.targets_N])[None]
+    return EMOLoss(logits_1NV, labels_1N, inputs.cost_VE, mode=mode)
+
+
 engines = pytest.mark.parametrize("impl", ["reference", "chunked"])
+sharpnesses = pytest.mark.parametrize("sharpness", [0.1, 1.0, 4.0])
 
 
 @engines
@@ -83,18 +96,11 @@ def test_emo_is_the_package_where_its_clamp_does_not_act(impl: str) -> None:
     kept_N = ratio_N < 3
     assert kept_N.sum() >= 20
     inputs = Inputs(inputs.hidden_ND[kept_N], inputs.head_VD, inputs.cost_VE, inputs.targets_N[kept_N])
-
-    def package(logits: Tensor) -> Tensor:
-        # It shifts by itself: logits at i predict label i + 1.
-        padded = torch.cat([logits, logits.new_zeros(1, V)])[None]
-        labels = torch.cat([inputs.targets_N.new_zeros(1), inputs.targets_N])[None]
-        return EMOLoss(padded, labels, inputs.cost_VE, mode=1)
-
-    assert_same(ours(Emo(), inputs, impl), theirs(inputs, package))
+    assert_same(ours(Emo(), inputs, impl), theirs(inputs, lambda z: package_loss(z, inputs, 1)))
 
 
 @engines
-@pytest.mark.parametrize("sharpness", [0.1, 1.0, 4.0])
+@sharpnesses
 def test_emo_is_the_repository_formula(impl: str, sharpness: float) -> None:
     # emo_patch.py: the ratio is each token's own, detached, and not clamped.
     inputs = make_inputs(sharpness)
@@ -105,6 +111,57 @@ def test_emo_is_the_repository_formula(impl: str, sharpness: float) -> None:
         return (0.5 * (mle + (mle / (emo + 1e-10)).detach() * emo)).mean()
 
     assert_same(ours(Emo(), inputs, impl), theirs(inputs, repository), 1e-6)
+
+
+official_forms = pytest.mark.parametrize(("objective", "mode"), [(EmoClamped(), 1), (Emo2Fixed(), 2)])
+
+
+@engines
+@sharpnesses
+@official_forms
+def test_the_package_has_two_modes(objective: emobench.Objective, mode: int, sharpness: float, impl: str) -> None:
+    inputs = make_inputs(sharpness)
+    expected = theirs(inputs, lambda z: package_loss(z, inputs, mode))
+    assert_same(ours(objective, inputs, impl), expected, 1e-6)
+
+
+@sharpnesses
+@official_forms
+def test_the_package_agrees_token_by_token(objective: emobench.Objective, mode: int, sharpness: float) -> None:
+    whole = make_inputs(sharpness)
+    for n in range(N):
+        inputs = Inputs(whole.hidden_ND[n : n + 1], whole.head_VD, whole.cost_VE, whole.targets_N[n : n + 1])
+        expected = theirs(inputs, lambda z, inputs=inputs: package_loss(z, inputs, mode))
+        assert_same(ours(objective, inputs, "chunked"), expected, 1e-6)
+
+
+def test_the_clamp_acts_on_the_inputs_of_these_tests() -> None:
+    inputs = make_inputs(1.0)
+    logits_NV = inputs.hidden_ND @ inputs.head_VD.T
+    ratio_N = F.cross_entropy(logits_NV, inputs.targets_N, reduction="none") / official_demd(logits_NV, inputs)
+    assert 5 < (ratio_N > 3).sum() < N - 5
+
+
+def official_adaptive(mode: int, inputs: Inputs, logits_NV: Tensor) -> Tensor:
+    """instruction_tuning/emo_llama.py: the target's own probability is taken out of q, detached, before the product."""
+    one_hot_NV = F.one_hot(inputs.targets_N, num_classes=V).to(logits_NV.dtype)
+    embedding = inputs.head_VD / torch.linalg.vector_norm(inputs.head_VD, ord=2, dim=1, keepdim=True)
+    q_NV = torch.log_softmax(logits_NV, dim=-1).exp()
+    q_final_NV = q_NV - (q_NV * one_hot_NV).detach()
+    emo = 1 - torch.sum((one_hot_NV @ embedding) * (q_final_NV @ embedding), dim=-1)
+    mle = F.cross_entropy(logits_NV, inputs.targets_N, reduction="none")
+    if mode == 1:
+        return (((mle / (emo + 1e-10)).detach() * emo + mle) * 0.5).mean()
+    return ((emo / (mle + 1e-10)).detach() * mle + emo).mean()
+
+
+@engines
+@sharpnesses
+@pytest.mark.parametrize(("objective", "mode"), [(Emo1Adaptive(), 1), (Emo2Adaptive(), 2)])
+def test_the_adaptive_forms(objective: emobench.Objective, mode: int, sharpness: float, impl: str) -> None:
+    inputs = make_inputs(sharpness)
+    expected = theirs(inputs, lambda z: official_adaptive(mode, inputs, z))
+    assert_same(ours(objective, inputs, impl), expected, 1e-6)
 
 
 @engines
@@ -138,17 +195,16 @@ def test_tailr_is_the_repository_formula_at_one_minus_gamma(impl: str, gamma: fl
 
 
 @engines
-def test_the_repository_tailr_is_a_mixture_of_two_objectives(impl: str) -> None:
-    # Whole, as its sweep runs it: r = g = 0.9, weight in [0.2, 1]. It is r MLE + (1 - r) TaiLr(1 - g, min_weight=0.2).
+@pytest.mark.parametrize("gamma", [0.9, 0.8, 0.7, 0.0, 1.0])
+def test_tailr_official_is_the_repository_formula(impl: str, gamma: float) -> None:
+    # Whole, as its sweep runs it: one ratio for both, weight in [0.2, 1].
     inputs = make_inputs(1.0)
-    expected = theirs(inputs, lambda z: official_tailr(z, inputs.targets_N, 0.9, 0.9, 0.2, 1.0))
-    mle = ours(Mle(), inputs, impl)
-    tailr = ours(TaiLr(gamma=1 - 0.9, min_weight=0.2), inputs, impl)
-    assert_same(tuple(0.9 * a + 0.1 * b for a, b in zip(mle, tailr, strict=True)), expected)
+    expected = theirs(inputs, lambda z: official_tailr(z, inputs.targets_N, gamma, gamma, 0.2, 1.0))
+    assert_same(ours(TaiLrOfficial(gamma=gamma), inputs, impl), expected, 1e-12)
 
 
 @engines
-@pytest.mark.parametrize("objective", [Mle(), MixCE(gamma=1.0), TaiLr(gamma=0.0)], ids=repr)
+@pytest.mark.parametrize("objective", [Mle(), MixCE(gamma=1.0), TaiLr(gamma=0.0), TaiLrOfficial(gamma=1.0)], ids=repr)
 def test_the_mle_end_of_each_objective(impl: str, objective: emobench.Objective) -> None:
     inputs = make_inputs(4.0)
     expected = theirs(inputs, lambda z: F.cross_entropy(z, inputs.targets_N))

@@ -65,7 +65,7 @@ LOG_PROBS = [0.0, -1e-300, -1e-12, -1e-7, -0.5, -3.0, -80.0, -800.0]
 
 
 def statistics(objective: StatisticsObjective, seed: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
-    """Return the statistics that an objective needs: each log_prob of LOG_PROBS at DEMD 0, 1e-300 and others, then 40."""
+    """Return the statistics that an objective needs: each of LOG_PROBS at four DEMDs, then 40 random rows."""
     rng = torch.Generator().manual_seed(seed)
     costs = [0.0, 1e-300, 1e-9, 1.3]
     grid = torch.cartesian_prod(torch.tensor(LOG_PROBS, dtype=torch.float64), torch.tensor(costs, dtype=torch.float64))
