@@ -13,6 +13,7 @@ from emobench.hookspecs import hookimpl
 if TYPE_CHECKING:
     from emobench.objectives import (
         CostEmbedding,
+        DenseTargetObjective,
         KnownLanguage,
         LogitsObjective,
         ModelObjective,
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CostEmbedding",
+    "DenseTargetObjective",
     "KnownLanguage",
     "LogitsObjective",
     "ModelObjective",

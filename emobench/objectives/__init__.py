@@ -11,6 +11,7 @@ from emobench.objectives.base import (
     UnitLosses,
 )
 from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.dense import DenseTargetObjective
 from emobench.objectives.engine import objective_loss, prepare_for, token_statistics
 from emobench.objectives.job import LossResult
 from emobench.objectives.parameters import param
@@ -21,6 +22,7 @@ __all__ = [
     "IGNORED",
     "STATISTICS",
     "CostEmbedding",
+    "DenseTargetObjective",
     "KnownLanguage",
     "LogitsObjective",
     "LossResult",

@@ -6,10 +6,10 @@ and the tasks that evaluate it. Their stages have keys already, so a plan also k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
@@ -22,6 +22,9 @@ from emobench.pipeline.stages import Stage
 from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
 from emobench.tasks.spec import KINDS, Suite, SuiteRun, Task
 from emobench.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from emobench.data.oracle import HiddenMarkovLanguage
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ def training_facts(
             "version": objective.objective.version,
             "params": objective.objective.params,
             "source": objective.source_sha256,
-            "reads": {name: dict(model.known(name).facts) for name in objective.objective.reads},
+            "reads": {name: dict(model.known(name).facts) for name in models_read(objective)},
         },
         "recipe": to_plain(recipe),
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
@@ -159,6 +162,22 @@ def training_facts(
         "dtype": request.dtype,
         **_machine(request, "torch", "transformers"),
     }
+
+
+def models_read(objective: LoadedObjective) -> list[str]:
+    """Return the models that an objective reads; the known language, which the texts identify, is none."""
+    from emobench.objectives.dense import LANGUAGE
+
+    return [name for name in objective.objective.reads if name != LANGUAGE]
+
+
+def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:
+    """Return the language that all of these texts were sampled from; None where nobody knows it."""
+    from emobench.data.oracle import TEXT_COUNTS, oracle_language
+
+    origins = {text.origin for text in texts}
+    domain = next((d for d in TEXT_COUNTS if origins == {f"generated: oracle-{d}, version 1"}), None)
+    return None if domain is None else oracle_language(domain)
 
 
 def _machine(request: Request, *packages: str) -> dict[str, Any]:
@@ -208,18 +227,36 @@ class _Planner:
                 self._check_featurizer(task)
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
-        """Check the models whose heads an objective takes its costs from."""
-        if self.request.from_scratch and PRETRAINED in loaded.objective.reads:
+        """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""
+        names = models_read(loaded)
+        if self.request.from_scratch and PRETRAINED in names:
             from emobench.training.context import no_pretrained_head
 
             raise no_pretrained_head()
-        for name in loaded.objective.reads:
+        if len(names) < len(loaded.objective.reads):
+            self._check_language()
+        for name in names:
             rows, own = self.model.known(name).rows, self.model.rows
             if rows != own:
                 raise ConfigError(
                     f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "
                     f"{self.model.name}. Take a model with the same tokenizer."
                 )
+
+    def _check_language(self) -> None:
+        """Check that P is known of each corpus, and that the model reads the language's symbols."""
+        from emobench.data.oracle import EOS, oracle_words
+        from emobench.training.context import unknown_language
+
+        for recipe, _ in self.parts:
+            if known_language([self.texts(recipe.corpus, split) for split in ("train", "validation")]) is None:
+                raise unknown_language(f"the corpus {recipe.corpus}")
+        symbols = {word: symbol for symbol, word in enumerate([*oracle_words(), EOS])}
+        if self.model.tokenizer.get_vocab() != symbols:
+            raise ConfigError(
+                f"target=language takes P from the oracle language, symbol by symbol, and {self.model.name} has other "
+                "symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
+            )
 
     def _check_featurizer(self, task: Task) -> None:
         featurizer = task.protocol.featurizer

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.models.quiet import quiet_libraries
-from emobench.pipeline.plan import PlannedTraining
+from emobench.pipeline.plan import PlannedTraining, known_language
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
@@ -114,6 +114,8 @@ class Trainer:
                         device=request.device,
                         trackers=request.trackers,
                         load_head=lambda name: head_of(name, request),
+                        load_model=lambda name: model_of(name, request),
+                        known_language=known_language(planned.texts.values()),
                         progress=on_step,
                     )
                 )
@@ -127,6 +129,15 @@ def head_of(name: str, request: Request) -> Tensor:
 
     source = find_model(name, offline=request.offline)
     return probe_head(load_model(source, offline=request.offline).model).linear.weight.detach()
+
+
+def model_of(name: str, request: Request) -> Any:
+    """Return another model, for a teacher, in the precision and on the device of the one that is trained."""
+    from emobench.models.catalog import find_model
+    from emobench.models.load import load_model
+
+    source = find_model(name, offline=request.offline)
+    return load_model(source, dtype=request.dtype, device=request.device, offline=request.offline).model
 
 
 def _pad_id(tokenizer: Any) -> int:

@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
 from emobench.config import canonical_json
+from emobench.data.oracle import HiddenMarkovLanguage
 from emobench.errors import ConfigError, ModelError
 from emobench.models.head import probe_head
 from emobench.objectives import ModelObjective, Objective
@@ -53,6 +54,9 @@ class Training:
     device: str = "cpu"
     trackers: tuple[str, ...] = ()
     load_head: Callable[[str], Tensor]
+    load_model: Callable[[str], Any] | None = None
+    known_language: HiddenMarkovLanguage | None = None
+    """The distribution of the training corpus, where it is known."""
     progress: Callable[[dict[str, float]], None] | None = None
 
 
@@ -88,7 +92,9 @@ def train(job: Training) -> TrainingSummary:
     checkpoints = job.folder / "checkpoints"
     checkpoint = last_checkpoint(checkpoints)
     steps = total_steps(recipe, len(job.train), torch_processes())
-    job.objective.setup(TrainingContext(head, steps, job.pretrained, job.load_head))
+    job.objective.setup(
+        TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
+    )
     if checkpoint is not None:
         restore_objective(checkpoint, job.objective)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")

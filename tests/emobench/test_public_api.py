@@ -14,6 +14,7 @@ from emobench import objectives
 
 OFFERED = {
     "CostEmbedding",
+    "DenseTargetObjective",
     "KnownLanguage",
     "LogitsObjective",
     "ModelObjective",
