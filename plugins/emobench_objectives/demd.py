@@ -1,0 +1,37 @@
+"""DEMD: the differentiable upper bound of the earth mover's distance alone (EMO paper, Eq. 14)."""
+
+import torch
+from torch import Tensor
+
+import emobench
+
+
+class Demd(emobench.StatisticsObjective):
+    """Q^T C P = sum_v q_v (1 - cos(e_v, e_t))  for the one-hot P of the target t
+
+    For a one-hot P only one transport plan is left, so that the bound is the earth mover's distance itself. It is in
+    [0, 2], and its gradient dies where q_t is 0: EMO adds MLE for that reason. `demd-dense` takes any P.
+    """
+
+    needs = frozenset({"expected_cost"})
+    cost: str = emobench.param(
+        "pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder"
+    )
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return () if self.cost == "initial" else (self.cost,)
+
+    def setup(self, context: emobench.SetupContext) -> None:
+        self.use_cost(context.cost_embedding(self.cost))
+
+    def loss(self, s: emobench.TokenStatistics) -> Tensor:
+        return s.expected_cost
+
+    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
+        return {"expected_cost": torch.ones_like(s.expected_cost)}
+
+
+@emobench.hookimpl
+def emobench_objectives() -> list[type[emobench.Objective]]:
+    return [Demd]

@@ -1,0 +1,49 @@
+"""Generalised DEMD: the transport cost to a dense target distribution (EMO paper, Eq. 15)."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+import emobench
+
+
+class DemdDense(emobench.DenseTargetObjective):
+    """|Q - P|^T C P = sum_v |q_v - p_v| sum_w p_w (1 - cos(e_v, e_w))
+
+    The absolute value is elementwise. It is 0 where Q = P, which Q^T C P is not, and for a one-hot P it is Eq. 14,
+    because C(t, t) = 0. By Eq. 15 it bounds |Q^T C P - P^T C P|. It is no bound of the earth mover's distance by the
+    general argument of Eq. 11-14; that distance is at most twice as large, because 1 - cos is half a squared
+    Euclidean distance (`tests/benchmarks/emd_bound.py` measures how tight it is).
+    """
+
+    name = "demd-dense"
+    cost: str = emobench.param(
+        "pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder"
+    )
+    cost_embedding: ClassVar[emobench.CostEmbedding | None] = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*super().reads, *(() if self.cost == "initial" else (self.cost,)))
+
+    def setup(self, context: emobench.SetupContext) -> None:
+        super().setup(context)
+        self.use_cost(context.cost_embedding(self.cost))
+
+    def use_cost(self, cost: emobench.CostEmbedding) -> None:
+        """Use this cost embedding from now on."""
+        vars(self)["cost_embedding"] = cost
+
+    def frozen_state(self) -> dict[str, Tensor]:
+        assert self.cost_embedding is not None
+        return {**super().frozen_state(), "cost_embedding": self.cost_embedding.rows_VE}
+
+    def dense_loss(self, log_q_CV: Tensor, log_p_CV: Tensor, targets_C: Tensor) -> Tensor:
+        assert self.cost_embedding is not None
+        p_CV = log_p_CV.exp()
+        return ((log_q_CV.exp() - p_CV).abs() * self.cost_embedding.expected(p_CV)).sum(dim=-1)
+
+
+@emobench.hookimpl
+def emobench_objectives() -> list[type[emobench.Objective]]:
+    return [DemdDense]
