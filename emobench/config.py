@@ -206,22 +206,34 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
         return text, {}
     try:
         # The name may be a path, which is no Python expression: only the arguments are parsed.
-        source = "f" + text[len(name) :]
-        call = ast.parse(source, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        positional, named = parse_arguments(text[len(name) :])
+        if positional:
             raise ValueError("arguments are named and stand in one pair of brackets")
-        values = {}
-        for word in call.keywords:
-            if word.arg is None or word.arg in values:
-                raise ValueError("each argument is named once")
-            values[word.arg] = _argument(word.value, ast.get_source_segment(source, word.value) or "")
-        return name.strip(), values
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        reason = reason if isinstance(error, (SyntaxError, ValueError)) else "its values cannot be read"
+    except ValueError as error:
         raise ConfigError(
-            f"{_shown(text)} could not be read ({reason}); expected name(key=value, ...), such as tailr(gamma=0.2)."
+            f"{_shown(text)} could not be read ({error}); expected name(key=value, ...), such as tailr(gamma=0.2)."
         ) from None
+    return name.strip(), named
+
+
+def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and the named arguments of `(value, ..., key=value, ...)`; raises ValueError."""
+    source = "f" + text
+    try:
+        call = ast.parse(source, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("arguments are named and stand in one pair of brackets")
+        positional = [_argument(value, ast.get_source_segment(source, value) or "") for value in call.args]
+        named: dict[str, Any] = {}
+        for word in call.keywords:
+            if word.arg is None or word.arg in named:
+                raise ValueError("each argument is named once")
+            named[word.arg] = _argument(word.value, ast.get_source_segment(source, word.value) or "")
+    except SyntaxError as error:
+        raise ValueError(error.msg) from None
+    except (TypeError, RecursionError, MemoryError):
+        raise ValueError("its values cannot be read") from None
+    return positional, named
 
 
 def _argument(value: ast.expr, text: str) -> Any:

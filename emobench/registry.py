@@ -53,18 +53,37 @@ def objective_names() -> list[str]:
 
 
 def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> LoadedObjective:
-    """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)` or `./my_loss.py:MyLoss`.
+    """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)`, `./my_loss.py:MyLoss`, or a combination.
 
-    `settings` are `--set objective.*` values; a parameter given both ways is an error.
+    `settings` are `--set objective.*` values; a parameter given both ways is an error. A combination, such as
+    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.expression`.
     """
+    from emobench.objectives.combine import combine
+    from emobench.objectives.expression import parse_terms
+    from emobench.objectives.schedules import Constant
+
+    terms = parse_terms(text)
+    weights = [term.weight or Constant(1) for term in terms]
+    alone = weights == [Constant(1)]
+    if settings and not alone:
+        raise ConfigError(
+            f"--set objective.{min(settings)}: '{text}' has weights or several terms; give parameters inline, such as "
+            '--objective "0.5*tailr(gamma=0.2) + 0.5*mle".'
+        )
+    objectives = [_build_objective(term.call, settings or {}) for term in terms]
+    digest = source_digest(*map(type, sorted(objectives, key=repr)))
+    return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest)
+
+
+def _build_objective(text: str, settings: Mapping[str, Any]) -> Objective:
     name, given = parse_call(text)
-    both = given.keys() & (settings or {}).keys()
+    both = given.keys() & settings.keys()
     if both:
         raise ConfigError(
             f"`{min(both)}` is given in --objective '{text}' and in --set objective.{min(both)}; keep one."
         )
     cls = objective_class(name)
-    return LoadedObjective(build(cls, {**given, **(settings or {})}, f"objective {cls.name}"), source_digest(cls))
+    return build(cls, {**given, **settings}, f"objective {cls.name}")
 
 
 def objective_class(name: str) -> type[Objective]:
@@ -94,15 +113,16 @@ def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
     return found
 
 
-def source_digest(cls: type) -> str:
-    """Return the sha256 of the files that define an objective's class and its bases outside the library.
+def source_digest(*classes: type) -> str:
+    """Return the sha256 of the files that define objectives' classes and their bases outside the library.
 
     Other modules that they import are not covered: raise `version` when such a helper changes the meaning.
     """
     from emobench.objectives import Objective
 
-    own = [c for c in cls.__mro__ if issubclass(c, Objective) and not c.__module__.startswith("emobench.objectives.")]
-    files = dict.fromkeys(inspect.getfile(c) for c in own)
+    bases = [base for cls in classes for base in cls.__mro__ if issubclass(base, Objective)]
+    own = [base for base in bases if not base.__module__.startswith("emobench.objectives.")]
+    files = dict.fromkeys(inspect.getfile(base) for base in own)
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 

@@ -21,6 +21,7 @@ from emobench.config import (
     canonical_json,
     content_hash,
     convert,
+    parse_arguments,
     parse_call,
     parse_overrides,
     to_plain,
@@ -249,6 +250,14 @@ def test_a_models_name_needs_no_quotes() -> None:
 def test_a_call_that_cannot_be_read_is_a_sentence(text: str) -> None:
     with pytest.raises(ConfigError, match=r"could not be read .* expected name\(key=value"):
         parse_call(text)
+
+
+def test_arguments_are_positional_and_named() -> None:
+    assert parse_arguments("(1, 0.5, at=-2, name=gpt2-large)") == ([1, 0.5], {"at": -2, "name": "gpt2-large"})
+    assert parse_arguments("()") == ([], {})
+    for text, reason in (("(1", "was never closed"), ("(a=1, a=2)", "repeated|named once"), ("(1)(2)", "one pair of")):
+        with pytest.raises(ValueError, match=reason):
+            parse_arguments(text)
 
 
 @pytest.mark.parametrize(

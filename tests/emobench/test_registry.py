@@ -87,10 +87,60 @@ def test_parameters_come_inline_or_by_set_and_not_both() -> None:
         registry.load_objective("tailr", {"gamma": float("nan")})
 
 
+def test_a_combination_has_one_name_however_it_is_written() -> None:
+    texts = ("0.5*tailr(gamma=0.2) + linear(1,0) * mle", "linear(1.0, 0)*mle+.50*tailr( gamma = 0.2, min_weight=0)")
+    one, other = (registry.load_objective(text) for text in texts)
+    assert one.name == other.name == "linear(1, 0)*mle + 0.5*tailr(gamma=0.2)"
+    assert one.objective.params == other.objective.params == {"tailr.gamma": 0.2, "tailr.min_weight": 0.0}
+    assert one.source_sha256 == other.source_sha256
+
+
+@pytest.mark.parametrize("text", ["mle", " mle", "1*mle", "constant(1) * mle", "linear(1, 1)*mle"])
+def test_a_single_objective_of_weight_one_is_no_combination(text: str) -> None:
+    assert registry.load_objective(text).name == "mle"
+    assert type(registry.load_objective(text).objective) is registry.objective_class("mle")
+    assert registry.load_objective(text).source_sha256 == registry.load_objective("mle").source_sha256
+    assert registry.load_objective(f"0.5*{registry.load_objective(text).name}").name == "0.5*mle"
+
+
+def test_the_terms_of_a_combination_are_checked_like_objectives() -> None:
+    with pytest.raises(UnknownNameError, match=r"^There is no objective 'emoo'; did you mean 'emo'"):
+        registry.load_objective("0.5*emoo + 0.5*mle")
+    with pytest.raises(UnknownNameError, match=r"objective tailr: There is no setting 'gama'; did you mean 'gamma'"):
+        registry.load_objective("0.5*mle + 0.5*tailr(gama=0.2)")
+    with pytest.raises(ConfigError, match=r"objective tailr: .*`gamma` is 1.5; expected a number of at least 0"):
+        registry.load_objective("0.5*mle + 0.5*tailr(gamma=1.5)")
+    with pytest.raises(ConfigError, match="'pretrained' is no objective"):
+        registry.load_objective("0.5*pretrained + 0.5*mle")
+    with pytest.raises(ConfigError, match=r"mle is two terms of one combination; give it once"):
+        registry.load_objective("0.5*mle + linear(1, 0)*mle")
+    with pytest.raises(ConfigError, match=r"^--set objective.gamma: '0.5\*mle \+ tailr' has weights or several terms"):
+        registry.load_objective("0.5*mle + tailr", {"gamma": 0.2})
+    with pytest.raises(ConfigError, match=r"^--set objective.gamma: '0.5\*tailr' has weights"):
+        registry.load_objective("0.5*tailr", {"gamma": 0.2})
+
+
+def test_the_digest_of_a_combination_covers_the_file_of_each_term(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text(OBJECTIVE.format(name="First"))
+    second.write_text(OBJECTIVE.format(name="Second"))
+
+    def digest(text: str = f"0.5*{first}:First(scale=0.5) + {second}:Second + mle") -> str:
+        return registry.load_objective(text).source_sha256
+
+    digests = [digest(), digest(f"mle+{second}:Second + .5*{first}:First(scale=.5)")]
+    assert digests[0] == digests[1]
+    for path in (second, first):
+        path.write_text(path.read_text().replace("Minus", "Less"))
+        digests.append(digest())
+    assert len(set(digests)) == 3
+    assert digest(f"0.5*{first}:First") == registry.load_objective(f"{first}:First").source_sha256
+
+
 @pytest.mark.parametrize(
     ("find", "given", "text"),
     [
-        (registry.objective_class, "emoo", "There is no objective 'emoo'; did you mean 'emo'? Known: emo, "),
+        (registry.objective_class, "emoo", "There is no objective 'emoo'; did you mean 'emo'? Known: "),
         (registry.find_task, "lm-quik", "There is no task 'lm-quik'; did you mean 'lm-quick'?"),
         (registry.find_suite, "oracle-langage", "There is no suite 'oracle-langage'; did you mean 'oracle-language'?"),
         (registry.find_recipe, "lm-finetun", "There is no recipe 'lm-finetun'; did you mean 'lm-finetune'?"),
@@ -295,6 +345,8 @@ def test_a_file_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
         "emo)(__import__('pathlib').Path({0!r}).touch()",
         "emo(cost=[open({0!r}, 'w') for _ in 'x'])",
         "emo(cost=(lambda: open({0!r}, 'w'))())",
+        "0.5*emo(cost=open({0!r}, 'w')) + 0.5*mle",
+        "linear(open({0!r}, 'w'), 0)*mle",
     ],
 )
 def test_a_name_never_runs_code(text: str, tmp_path: Path) -> None:

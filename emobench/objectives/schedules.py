@@ -1,0 +1,115 @@
+"""Weights over training: functions of the progress p, 0 at the first optimizer step and 1 at the last one.
+
+p = step / (total_steps - 1), with steps counted from 0; a training of one step has p = 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emobench.errors import ConfigError, UnknownNameError
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule(ABC):
+    """A weight of at least 0 for each p in [0, 1]; `str()` gives it as it is written."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ConfigError(f"`{field.name}` is {value!r}; expected a number.")
+            if not (math.isfinite(value) and value >= 0):
+                raise ConfigError(f"`{field.name}` is {value}; expected a finite number of at least 0.")
+            object.__setattr__(self, field.name, float(value))
+
+    @abstractmethod
+    def __call__(self, progress: float) -> float:
+        """Return the weight at p."""
+
+    def __str__(self) -> str:
+        values = [number(getattr(self, field.name)) for field in dataclasses.fields(self)]
+        return f"{type(self).__name__.lower()}({', '.join(values)})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant(Schedule):
+    """c"""
+
+    value: float
+
+    def __call__(self, progress: float) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        return number(self.value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear(Schedule):
+    """(1 - p) a + p b"""
+
+    first: float
+    last: float
+
+    def __call__(self, progress: float) -> float:
+        return (1 - progress) * self.first + progress * self.last
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine(Schedule):
+    """(1 - f) a + f b with f = (1 - cos(pi p)) / 2: half a wave, flat at both ends"""
+
+    first: float
+    last: float
+
+    def __call__(self, progress: float) -> float:
+        f = (1 - math.cos(math.pi * progress)) / 2
+        return (1 - f) * self.first + f * self.last
+
+
+@dataclasses.dataclass(frozen=True)
+class Step(Schedule):
+    """a where p < at, then b"""
+
+    first: float
+    last: float
+    at: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.at > 1:
+            raise ConfigError(f"`at` is {number(self.at)}; expected a share of the training, from 0 to 1.")
+
+    def __call__(self, progress: float) -> float:
+        return self.first if progress < self.at else self.last
+
+    def __str__(self) -> str:
+        return f"step({number(self.first)}, {number(self.last)}, at={number(self.at)})"
+
+
+SCHEDULES: dict[str, type[Schedule]] = {"constant": Constant, "linear": Linear, "cosine": Cosine, "step": Step}
+EXAMPLES = "constant(0.5), linear(1, 0), cosine(1, 0), step(1, 0, at=0.3)"
+
+
+def make_schedule(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Schedule:
+    """Return the schedule that `name(1, 0)` names; one that never changes is a constant. Raises UserError."""
+    if name not in SCHEDULES:
+        raise UnknownNameError("schedule", name, SCHEDULES, hint="A weight stands in front of a name, as in 0.5*NAME.")
+    try:
+        arguments = inspect.signature(SCHEDULES[name]).bind(*positional, **named)
+    except TypeError as error:
+        raise ConfigError(f"{name}: {error}; expected one of {EXAMPLES}.") from None
+    made = SCHEDULES[name](*arguments.args, **arguments.kwargs)
+    first, last = getattr(made, "first", None), getattr(made, "last", None)
+    return Constant(first) if first is not None and first == last else made
+
+
+def number(value: float) -> str:
+    """Return a number with all its digits, and no `.0`."""
+    return repr(float(value)).removesuffix(".0")
