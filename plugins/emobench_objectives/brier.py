@@ -1,4 +1,4 @@
-"""The Brier score: squared distance to the one-hot target (Brier 1950; Gneiting and Raftery, JASA 2007, Sec. 4)."""
+"""The Brier score: squared distance to the one-hot target (Brier 1950; Gneiting and Raftery, JASA 2007)."""
 
 import torch
 from torch import Tensor

@@ -13,7 +13,7 @@ class Power(emobench.StatisticsObjective):
     gradient is q_t^alpha times that of MLE, so that a large alpha trains on what the model already finds likely. In the
     authors' code this is `GeneralFamily-alpha`, and with alpha 1 or 0 and one threshold `OnlyTopP`, `OnlyBottomP`,
     `OnlyTopLogP` and `OnlyBottomLogP`; there the mean is over the tokens inside the thresholds, here over all targets.
-    Without thresholds it is also the generalised cross-entropy of Zhang and Sabuncu (NeurIPS 2018, Eq. 6).
+    Without thresholds it is also the generalised cross-entropy of Zhang and Sabuncu (NeurIPS 2018).
     """
 
     alpha: float = emobench.param(1.0, low=0.0, help="exponent of the probability; 0 is MLE, 1 is 1 - q_t")

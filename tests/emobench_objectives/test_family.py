@@ -52,7 +52,7 @@ def ours(objective: StatisticsObjective, impl: str = "chunked", inputs: Inputs |
     """Return the losses of the tokens, and the gradients of their sum by hidden states and head."""
     inputs = inputs or Inputs()
     hidden_ND, head_VD = inputs.leaves()
-    if "expected_cost" in objective.needs:
+    if "expected_cost" in objective.needs and not objective.adaptive_cost:
         objective.use_cost(CostEmbedding(inputs.head_VD))
     result = objective_loss(objective, hidden_ND, head_VD, None, inputs.targets_N, impl=impl)
     return (result.losses_N, *torch.autograd.grad(result.total, (hidden_ND, head_VD)))
@@ -179,7 +179,7 @@ ALL += [TaiLrOfficial(), TaiLrOfficial(gamma=0.0), Emo(), EmoClamped(), Emo2Fixe
 def test_sure_and_hopeless_tokens_stay_finite(objective: StatisticsObjective, impl: str) -> None:
     # In float32 q_t is exactly 1 and exactly 0. Rows 1 and 2 of the cost are equal: DEMD is 0 where the mass is there.
     head_VD = torch.tensor([[0.0], [300.0], [-300.0], [100.0]])
-    if "expected_cost" in objective.needs:
+    if "expected_cost" in objective.needs and not objective.adaptive_cost:
         objective.use_cost(CostEmbedding(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 1.0]])))
     hidden_ND, head_VD = torch.ones(4, 1).requires_grad_(), head_VD.requires_grad_()
     result = objective_loss(objective, hidden_ND, head_VD, None, torch.tensor([1, 2, 0, 3]), impl=impl)
@@ -210,13 +210,14 @@ def test_near_duplicate_tokens_explode_nothing(name: str, seed: int, scale: floa
     cls, bound = BOUNDS[name]
     tokens, vocabulary = 12, 30
     rng = torch.Generator().manual_seed(seed)
-    # The head's rows are the cost embedding too, as the adaptive forms will have it.
+    # The head's rows are the cost embedding too, as the adaptive forms have it anyway.
     head_VD = torch.randn(vocabulary, 8, generator=rng, dtype=torch.float64)
     head_VD[1:6] = head_VD[0] + 10**closeness * torch.randn(5, 8, generator=rng, dtype=torch.float64)
     hidden_ND = scale * torch.randn(tokens, 8, generator=rng, dtype=torch.float64)
     targets_N = torch.randint(6, (tokens,), generator=rng)
     objective = cls()
-    objective.use_cost(CostEmbedding(head_VD))
+    if not objective.adaptive_cost:
+        objective.use_cost(CostEmbedding(head_VD))
     demd_N = ((hidden_ND @ head_VD.T).softmax(-1) * CostEmbedding(head_VD).costs(targets_N)).sum(-1)
     for n in range(tokens):
         # The bias of a one-token call gets d loss / d logits.

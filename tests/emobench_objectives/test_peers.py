@@ -46,16 +46,12 @@ def make_inputs(sharpness: float, dtype: torch.dtype = torch.float64) -> Inputs:
 
 def ours(objective: Any, inputs: Inputs, impl: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean loss, and its gradients by hidden states and head."""
-    if "expected_cost" in objective.needs:
-        objective.use_cost(CostEmbedding(cost_of(objective, inputs)))
+    if "expected_cost" in objective.needs and not objective.adaptive_cost:
+        objective.use_cost(CostEmbedding(inputs.cost_VE))
     hidden_ND, head_VD = inputs.hidden_ND.clone().requires_grad_(), inputs.head_VD.clone().requires_grad_()
     result = objective_loss(objective, hidden_ND, head_VD, None, inputs.targets_N, impl=impl)
     loss = result.total / result.count
     return (loss.detach(), *torch.autograd.grad(loss, (hidden_ND, head_VD)))
-
-
-def cost_of(objective: Any, inputs: Inputs) -> Tensor:
-    return inputs.head_VD if objective.adaptive_cost else inputs.cost_VE
 
 
 def theirs(inputs: Inputs, formula: Any) -> tuple[Tensor, Tensor, Tensor]:
