@@ -10,7 +10,9 @@ import typer
 Objectives = Annotated[
     list[str] | None,
     typer.Option(
-        "--objective", help='A name, "name(key=value)", or ./file.py:Class. Repeatable. Default: the suite\'s own.'
+        "--objective",
+        help='A name, "name(key=value)", ./file.py:Class, or "0.5*name + linear(1, 0)*other". Repeatable. '
+        "Default: the suite's own.",
     ),
 ]
 Model = Annotated[
