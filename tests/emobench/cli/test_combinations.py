@@ -34,7 +34,7 @@ def ran(
 
 
 def test_each_combination_is_one_row_and_one_entry(ran: Any) -> None:
-    _, folder, done = ran
+    _, _, done = ran
     assert done.code == 0, done.err
     entries = done.json["entries"]
     assert [entry["objective"]["name"] for entry in entries] == [

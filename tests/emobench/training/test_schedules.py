@@ -89,12 +89,10 @@ def test_a_resumed_training_has_the_weights_that_it_would_have_had(kit: SimpleNa
     train(scheduled(kit, tmp_path / "killed"))
     files = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("whole", "killed")]
     assert files[0] == files[1]
+    wanted = (".share", ".loss", "step")
     logged = [
-        [
-            {k: v for k, v in line.items() if k.endswith((".share", ".loss", "step"))}
-            for line in kit.log_of(tmp_path / f)
-        ]
-        for f in ("whole", "killed")
+        [{k: v for k, v in line.items() if k.endswith(wanted)} for line in kit.log_of(tmp_path / name)]
+        for name in ("whole", "killed")
     ]
     assert logged[0] == logged[1]
     assert [line["mixce.share"] for line in logged[1] if "mixce.share" in line] == pytest.approx([0.1] * 4 + [0.7] * 5)
