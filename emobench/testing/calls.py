@@ -1,0 +1,55 @@
+"""One call of an objective's own `loss`, outside the engine: what it reads, as leaves that can be moved.
+
+Legend: M target tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from emobench.objectives import IGNORED, CostEmbedding, LogitsObjective, Objective, StatisticsObjective, TokenStatistics
+from emobench.objectives.statistics import statistics_from_logits
+from emobench.testing.subject import Subject
+
+LOGITS = "the logits"
+
+
+@dataclass(frozen=True)
+class LossCall:
+    """What `loss` reads on a subject's target tokens: statistics by name, (M,), or the logits, (M, V)."""
+
+    objective: Objective
+    leaves: dict[str, Tensor]
+    ids_M: Tensor
+    side: dict[str, Tensor]
+
+    def statistics(self, values: Mapping[str, Tensor]) -> TokenStatistics:
+        return TokenStatistics(values, self.ids_M, self.side)
+
+    def loss_M(self, values: Mapping[str, Tensor]) -> Tensor:
+        if isinstance(self.objective, LogitsObjective):
+            return self.objective.loss(values[LOGITS], self.ids_M, self.side)
+        assert isinstance(self.objective, StatisticsObjective)
+        return self.objective.loss(self.statistics(values))
+
+    def slopes(self, loss_M: Tensor) -> dict[str, Tensor]:
+        """Return autograd's d loss / d leaf, 0 where the loss does not depend on a leaf."""
+        found = torch.autograd.grad(loss_M.sum(), list(self.leaves.values()), allow_unused=True)
+        pairs = zip(self.leaves.items(), found, strict=True)
+        return {name: torch.zeros_like(leaf) if slope is None else slope for (name, leaf), slope in pairs}
+
+
+def loss_call(subject: Subject) -> LossCall:
+    """Return the call of a subject's objective on its target tokens, in float64."""
+    objective, kept_N = subject.ready, subject.labels_N != IGNORED
+    ids_M = subject.labels_N[kept_N]
+    side = {name: value[kept_N] for name, value in subject.side.items()}
+    values = {LOGITS: subject.hidden_ND[kept_N] @ subject.weight_VD.T}
+    if isinstance(objective, StatisticsObjective):
+        cost_MV = (objective.cost_embedding or CostEmbedding(subject.weight_VD)).costs(ids_M)
+        values = statistics_from_logits(values[LOGITS], ids_M, objective.statistic_names, cost_MV)
+    return LossCall(objective, {name: value.requires_grad_() for name, value in values.items()}, ids_M, side)

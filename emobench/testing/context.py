@@ -1,0 +1,80 @@
+"""What `setup` may ask for in the kit: random, small, and in float64, so that gradients can be compared exactly.
+
+Legend: B sequences, T positions, C tokens of a chunk, V vocabulary, D width, S states of a language.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from emobench.config import PRETRAINED
+from emobench.objectives import CostEmbedding
+
+
+@dataclass
+class ExampleContext:
+    """A `SetupContext` with a random head; it notes the models that an objective reads."""
+
+    weight_VD: Tensor
+    total_steps: int = 8
+    read: set[str] = field(default_factory=set)
+    """The models that were read, as `Objective.reads` names them."""
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.weight_VD)
+
+    def head_weight(self) -> Tensor:
+        self.read.add(PRETRAINED)
+        return self.weight_VD.clone()
+
+    def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
+        if source != "initial":
+            self.read.add(source)
+        return CostEmbedding(self.weight_VD)
+
+    def teacher(self, name: str) -> ExampleTeacher:
+        self.read.add(name)
+        return ExampleTeacher(_random(1, self.weight_VD.shape), _random(2, self.weight_VD.shape))
+
+    def language(self) -> ExampleLanguage:
+        return ExampleLanguage(_random(3, (5, self.vocabulary)).softmax(dim=-1).float())
+
+
+@dataclass(frozen=True)
+class ExampleTeacher:
+    """A causal model of sorts: the hidden state of a position is the mean of the embeddings up to it."""
+
+    embedding_VD: Tensor
+    head_VD: Tensor
+
+    def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
+        sums_BTD = self.embedding_VD[input_ids_BT].cumsum(dim=1)
+        return sums_BTD / torch.arange(1, input_ids_BT.shape[1] + 1)[:, None]
+
+    def logits(self, hidden_CH: Tensor) -> Tensor:
+        return (hidden_CH.double() @ self.head_VD.T).float()
+
+
+@dataclass(frozen=True)
+class ExampleLanguage:
+    """A hidden Markov model with uniform transitions that stay half of the time."""
+
+    emission_SV: Tensor
+
+    def state_probs(self, input_ids_BT: Tensor) -> Tensor:
+        states = len(self.emission_SV)
+        now_BS = torch.full((len(input_ids_BT), states), 1 / states)
+        found = []
+        for ids_B in input_ids_BT.T:
+            now_BS = now_BS * self.emission_SV[:, ids_B].T
+            now_BS = 0.5 * now_BS / now_BS.sum(dim=1, keepdim=True) + 0.5 / states
+            found.append(now_BS)
+        return torch.stack(found, dim=1)
+
+
+def _random(seed: int, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

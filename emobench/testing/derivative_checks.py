@@ -1,0 +1,69 @@
+"""Derivatives: autograd against finite differences, and closed-form slopes against autograd."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from emobench.objectives import StatisticsObjective
+from emobench.testing.calls import loss_call
+from emobench.testing.modes import HeldConstants
+from emobench.testing.subject import Broken, Skipped, Subject
+
+STEP = 1e-5
+DIFFERENCES = 1e-5
+"""Relative, of central differences in float64."""
+CLOSED = 1e-9
+"""Relative, in float64."""
+
+
+def differences(subject: Subject) -> None:
+    """Autograd's derivatives agree with finite differences.
+
+    Central ones, along a random direction of each statistic, or of the logits.
+    """
+    call, held = loss_call(subject), HeldConstants()
+    with held:
+        loss_M = call.loss_M(call.leaves)
+    if not loss_M.requires_grad:
+        raise Broken("its loss depends on nothing that the model computes, so it trains nothing")
+    generator = torch.Generator().manual_seed(subject.seed)
+    for name, slope in call.slopes(loss_M).items():
+        leaf = call.leaves[name].detach()
+        along = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
+        expected_M = _over_tokens(slope * along)
+
+        def moved(step: float, name: str = name, leaf: Tensor = leaf, along: Tensor = along) -> Tensor:
+            held.rewind()
+            with held:
+                loss_M = call.loss_M({**call.leaves, name: leaf + step * along})
+            return loss_M.detach()
+
+        found_M = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+        scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()))
+        error = float((found_M - expected_M).norm() / scale)
+        if not error < DIFFERENCES:
+            raise Broken(f"autograd's derivative of its loss by {name} and finite differences differ by {error:.1e}")
+
+
+def closed_form(subject: Subject) -> None:
+    """Closed-form slopes are those of autograd."""
+    call = loss_call(subject)
+    if not isinstance(call.objective, StatisticsObjective):
+        raise Skipped("slopes belong to a StatisticsObjective")
+    given = call.objective.slopes(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()}))
+    if given is None:
+        raise Skipped("it gives none: autograd finds them")
+    for name in sorted(given.keys() - call.leaves.keys()):
+        raise Broken(f"its slopes name '{name}', which it does not need; it needs {', '.join(sorted(call.leaves))}")
+    for name, expected_M in call.slopes(call.loss_M(call.leaves)).items():
+        found_M = given.get(name, torch.zeros_like(expected_M))
+        if found_M.shape != expected_M.shape:
+            raise Broken(f"its slope of {name} has shape {tuple(found_M.shape)}; expected {tuple(expected_M.shape)}")
+        error = float((found_M - expected_M).norm() / expected_M.norm().clamp_min(1e-6))
+        if not error < CLOSED:
+            raise Broken(f"its slope of {name} and autograd's differ by {error:.1e}")
+
+
+def _over_tokens(value: Tensor) -> Tensor:
+    return value if value.dim() == 1 else value.sum(dim=1)

@@ -1,0 +1,175 @@
+"""An objective under test, with the random inputs on which it is run.
+
+Legend: B sequences, T positions, N tokens, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from emobench.errors import EmobenchError
+from emobench.objectives import IGNORED, LogitsObjective, ModelObjective, Objective, StatisticsObjective, objective_loss
+from emobench.testing.context import ExampleContext
+
+SEQUENCES = 2
+IGNORED_EVERY = 5
+"""Every fifth label is no target, as in a prompt or a padded row."""
+
+
+class Broken(Exception):
+    """A promise that does not hold: what was found, as the end of a sentence, without a full stop."""
+
+
+class Skipped(Exception):
+    """A check that has nothing to look at: why."""
+
+
+@dataclass
+class Found:
+    """What one call of the engine found; names are those that a sentence gives them."""
+
+    values: dict[str, Tensor]
+    parts: dict[str, Tensor]
+
+    @property
+    def loss_N(self) -> Tensor:
+        return self.values["loss"]
+
+
+@dataclass
+class Subject:
+    """An objective under test. What is random here is seeded; nothing depends on the global generator."""
+
+    objective: Objective
+    tokens: int = 37
+    width: int = 16
+    vocabulary: int = 61
+    seed: int = 0
+    given_side: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def weight_VD(self) -> Tensor:
+        return self._normal(0, self.vocabulary, self.width)
+
+    @cached_property
+    def hidden_ND(self) -> Tensor:
+        return self._normal(1, self.tokens, self.width)
+
+    @cached_property
+    def batch(self) -> dict[str, Tensor]:
+        """A batch as the collator makes it, with the columns that the objective's `example_side` adds."""
+        shape = (SEQUENCES, -(-self.tokens // SEQUENCES))
+        input_ids_BT = torch.randint(self.vocabulary, shape, generator=self._generator(2))
+        labels_BT = input_ids_BT.clone()
+        labels_BT.view(-1)[::IGNORED_EVERY] = IGNORED
+        batch = {"input_ids": input_ids_BT, "attention_mask": torch.ones_like(input_ids_BT), "labels": labels_BT}
+        example = getattr(self.objective, "example_side", None)
+        return batch | dict(example(batch) if example is not None else {})
+
+    @cached_property
+    def labels_N(self) -> Tensor:
+        return self._aligned(self.batch["labels"], IGNORED)
+
+    @cached_property
+    def ready(self) -> Objective:
+        """The objective after `setup` and the first `begin_step`."""
+        return self.fresh()[0]
+
+    def fresh(self, objective: Objective | None = None) -> tuple[Objective, ExampleContext]:
+        """Return a copy of an objective after `setup` and the first `begin_step`, and the context that it was given."""
+        context = ExampleContext(self.weight_VD)
+        made = copy.deepcopy(self.objective if objective is None else objective)
+        made.setup(context)
+        made.begin_step(0, context.total_steps)
+        return made, context
+
+    @cached_property
+    def side(self) -> dict[str, Tensor]:
+        """Side data of each token, (N, ...): given, from `side_data`, or random numbers in [0, 1)."""
+        return self.side_of(self.ready)
+
+    def side_of(self, objective: Objective) -> dict[str, Tensor]:
+        missing = sorted(objective.side_names - set(self.given_side))
+        if not missing:
+            return dict(self.given_side)
+        made = dict(objective.side_data(self.batch))
+        for i, name in enumerate(missing):
+            if name not in made:
+                column = torch.rand(self.batch["labels"].shape, generator=self._generator(10 + i), dtype=torch.float64)
+                made |= objective.side_data({**self.batch, name: column})
+        shape = tuple(self.batch["labels"].shape)
+        for name, value in made.items():
+            if tuple(value.shape[:2]) != shape:
+                raise Broken(f"its side data '{name}' has shape {tuple(value.shape)}; expected {shape} and more behind")
+        return {name: self._aligned(value, 0) for name, value in made.items()} | dict(self.given_side)
+
+    def run(
+        self,
+        *,
+        objective: Objective | None = None,
+        impl: str = "chunked",
+        labels_N: Tensor | None = None,
+        hidden_ND: Tensor | None = None,
+        weight_VD: Tensor | None = None,
+        rows: slice | Tensor | None = None,
+        chunk_rows: int | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> Found:
+        """Run the engine on these inputs, or on some of their `rows`, and go backward."""
+        used = self.ready if objective is None else objective
+        which = slice(None) if rows is None else rows
+        labels = (self.labels_N if labels_N is None else labels_N)[which]
+        hidden = (self.hidden_ND if hidden_ND is None else hidden_ND)[which].to(dtype).clone().requires_grad_()
+        weight = (self.weight_VD if weight_VD is None else weight_VD).to(dtype).clone().requires_grad_()
+        side = self.side if objective is None else self.side_of(used)
+        result = objective_loss(
+            used,
+            hidden,
+            weight,
+            None,
+            labels,
+            side={name: value[which] for name, value in side.items()},
+            impl=impl,
+            chunk_bytes=None if chunk_rows is None else 4 * self.vocabulary * chunk_rows,
+        )
+        result.total.backward()
+        assert hidden.grad is not None
+        assert weight.grad is not None
+        gradients = {"gradient of the hidden states": hidden.grad, "gradient of the head": weight.grad}
+        return Found({"loss": result.losses_N, **gradients}, result.parts)
+
+    def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
+        """Flatten to tokens, row n belonging to the position that predicts it."""
+        shifted = torch.full_like(value_BT, fill)
+        shifted[:, :-1] = value_BT[:, 1:]
+        return shifted.flatten(0, 1)[: self.tokens]
+
+    def _normal(self, stream: int, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self._generator(stream), dtype=torch.float64)
+
+    def _generator(self, stream: int) -> torch.Generator:
+        return torch.Generator().manual_seed(1000 * self.seed + stream)
+
+
+def level(objective: Objective | type[Objective]) -> str:
+    """Return "statistics", "logits" or "model"."""
+    cls = objective if isinstance(objective, type) else type(objective)
+    levels = {"statistics": StatisticsObjective, "logits": LogitsObjective, "model": ModelObjective}
+    found = next((name for name, base in levels.items() if issubclass(cls, base)), None)
+    if found is None:
+        raise EmobenchError(
+            f"{cls.__name__} is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."
+        )
+    return found
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    """Return the relative error in L2 norm."""
+    found, expected = found.detach().double(), expected.detach().double()
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-300))

@@ -1,0 +1,173 @@
+"""What objectives with a loss of tokens promise: those that run in the engine.
+
+Legend: N tokens, V vocabulary, D width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from emobench.objectives import IGNORED, StatisticsObjective
+from emobench.testing.calls import loss_call
+from emobench.testing.modes import MadeTensors
+from emobench.testing.subject import Broken, Found, Skipped, Subject, distance
+
+EXACT = 1e-9
+"""Relative, in float64: the same function, summed in another order."""
+PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.float16: (1e-3, 5e-3)}
+"""Relative errors of the losses and of the gradients, against float64 on the same rounded inputs. The losses of half
+precision are made in float32; only gradients are rounded (8 bits in bfloat16, which is 4e-3)."""
+FAR = 1000.0
+"""Length of hidden states along the target's own row: probabilities of exactly 1, or 0, in float32."""
+RESERVED = {"loss", "tokens"}
+
+
+def finite(subject: Subject) -> None:
+    """One finite loss for each token."""
+    _check_finite(subject.run(impl="reference"), "on random logits")
+
+
+def reference(subject: Subject) -> None:
+    """The chunked engine gives the losses and gradients of plain autograd."""
+    _same("the chunked engine and the reference", subject.run(), subject.run(impl="reference"))
+
+
+def masking(subject: Subject) -> None:
+    """Tokens with label -100 have no loss, no gradient and no influence."""
+    before = subject.run()
+    ignored_N = subject.labels_N == IGNORED
+    for name in ("loss", "gradient of the hidden states"):
+        if before.values[name][ignored_N].any():
+            raise Broken(f"tokens with label -100 have a {name}")
+    moved_ND = torch.where(ignored_N[:, None], subject.hidden_ND.flip(0) + 3, subject.hidden_ND)
+    _same(
+        "with other hidden states where the label is -100, the losses and those before",
+        subject.run(hidden_ND=moved_ND),
+        before,
+    )
+    total = subject.ready.total_weight(subject.batch)
+    padded = {name: torch.cat([v, torch.zeros_like(v[:, :3])], dim=1) for name, v in subject.batch.items()}
+    padded["labels"][:, -3:] = IGNORED
+    if float(subject.ready.total_weight(padded)) != float(total):
+        raise Broken("its total_weight counts padding")
+
+
+def empty(subject: Subject) -> None:
+    """A batch without targets has loss 0 and gradients of 0."""
+    found = subject.run(labels_N=torch.full_like(subject.labels_N, IGNORED))
+    for name, value in found.values.items():
+        if value.any():
+            raise Broken(f"a batch without targets has a {name}")
+
+
+def chunks(subject: Subject) -> None:
+    """Losses and gradients do not depend on how tokens are cut into chunks."""
+    expected = subject.run(impl="reference")
+    for rows in (1, 2, 3, 7):
+        words = {1: "one row", 2: "two rows"}.get(rows, f"{rows} rows")
+        _same(f"the chunked engine with chunks of {words} and the reference", subject.run(chunk_rows=rows), expected)
+
+
+def order(subject: Subject) -> None:
+    """Tokens in another order have the same losses in that order."""
+    # Few distinct targets: the engine sorts tokens by target, and only equal ones keep the order that is given here.
+    labels_N = torch.where(subject.labels_N == IGNORED, IGNORED, subject.labels_N % 2)
+    expected = subject.run(labels_N=labels_N)
+    rows = torch.randperm(subject.tokens, generator=torch.Generator().manual_seed(subject.seed))
+    found = subject.run(labels_N=labels_N, rows=rows)
+    for name in ("loss", "gradient of the hidden states"):
+        found.values[name] = found.values[name][rows.argsort()]
+    _same("tokens in another order and those before", found, expected)
+
+
+def accumulation(subject: Subject) -> None:
+    """Two halves of a batch, one after the other, add up to the whole."""
+    whole, middle = subject.run(), subject.tokens // 2
+    halves = [subject.run(rows=slice(0, middle)), subject.run(rows=slice(middle, None))]
+    first, second = (half.values for half in halves)
+    head = "gradient of the head"
+    joined = {name: torch.cat([first[name], second[name]]) for name in first if name != head}
+    _same("the sum of two halves and the whole", Found({**joined, head: first[head] + second[head]}, {}), whole)
+
+
+def determinism(subject: Subject) -> None:
+    """The same inputs give the same bits."""
+    one, two = subject.run(), subject.run()
+    for name, value in one.values.items():
+        if not torch.equal(value, two.values[name]):
+            raise Broken(f"the same inputs twice give two values of the {name}")
+
+
+def precisions(subject: Subject) -> None:
+    """float32, bfloat16 and float16 are close to float64 on the same inputs."""
+    for dtype, tolerances in PRECISIONS.items():
+        hidden_ND, weight_VD = subject.hidden_ND.to(dtype), subject.weight_VD.to(dtype)
+        found = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD, dtype=dtype)
+        expected = subject.run(hidden_ND=hidden_ND, weight_VD=weight_VD)
+        name = str(dtype).removeprefix("torch.")
+        _check_finite(found, f"in {name}")
+        for what, value in found.values.items():
+            error = distance(value, expected.values[what])
+            if not error < tolerances[what != "loss"]:
+                raise Broken(f"in {name} the {what} is off by {error:.1e}")
+
+
+def hard_rows(subject: Subject) -> None:
+    """Losses and gradients are finite where the model is certain, hopelessly wrong, or says nothing."""
+    unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
+    targets_ND = unit_VD[subject.labels_N.clamp(min=0)]
+    for scale, words in (
+        (FAR, "where the target has probability 1"),
+        (-FAR, "where the target has probability 0"),
+        (0.0, "where all tokens are equally likely"),
+    ):
+        for dtype in (torch.float32, torch.float64):
+            found = subject.run(hidden_ND=scale * targets_ND, weight_VD=unit_VD, dtype=dtype)
+            _check_finite(found, words + (" (float32)" if dtype == torch.float32 else " (float64)"))
+
+
+def memory(subject: Subject) -> None:
+    """No tensor of tokens x vocabulary or more is made."""
+    if not subject.given_side:
+        subject = dataclasses.replace(subject, tokens=64, vocabulary=127)
+    count, words = subject.tokens * subject.vocabulary, f"{subject.tokens} tokens and {subject.vocabulary} words"
+    for name, value in subject.side.items():
+        if value.numel() >= count:
+            raise Broken(f"its side data '{name}' holds {tuple(value.shape)} numbers for {words}")
+    with MadeTensors(apart={tuple(subject.weight_VD.shape)}) as made:
+        subject.run(chunk_rows=max(1, subject.tokens // 8))
+    if torch.Size(made.largest).numel() >= count:
+        raise Broken(f"with {words} it makes a tensor of shape {made.largest}")
+
+
+def parts(subject: Subject) -> None:
+    """What is logged is one finite number for each token."""
+    call = loss_call(subject)
+    if not isinstance(call.objective, StatisticsObjective):
+        raise Skipped("parts belong to a StatisticsObjective")
+    names = call.objective.parts(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()})).keys()
+    if not names:
+        raise Skipped("it logs nothing beside its loss")
+    for name in sorted(names & RESERVED):
+        raise Broken(f"its part '{name}' takes the place of the trainer's own")
+    whole, small = subject.run().parts, subject.run(chunk_rows=2).parts
+    for name in sorted(names):
+        if not torch.isfinite(whole[name]):
+            raise Broken(f"its part '{name}' is not finite")
+        if not torch.allclose(whole[name], small[name], rtol=EXACT, atol=1e-12):
+            raise Broken(f"its part '{name}' depends on the chunks")
+
+
+def _check_finite(found: Found, where: str) -> None:
+    for name, value in found.values.items():
+        if not torch.isfinite(value).all():
+            raise Broken(f"its {name} is not finite {where}")
+
+
+def _same(what: str, found: Found, expected: Found) -> None:
+    for name, value in found.values.items():
+        error = distance(value, expected.values[name])
+        if not error < EXACT:
+            raise Broken(f"{what} differ in the {name} by {error:.1e}")
