@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from functools import cache
 from typing import Protocol
 
 import torch
@@ -14,6 +12,7 @@ from emobench.errors import UserError
 from emobench.models.head import LogitMap
 from emobench.objectives.coefficients import Coefficients
 from emobench.objectives.cost import CostRows
+from emobench.objectives.products import has_triton
 from emobench.objectives.torch_rows import TorchRows
 
 IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
@@ -58,17 +57,7 @@ def rows_for(impl: str, device: torch.device, dtype: torch.dtype) -> Rows:
     return TritonRows()
 
 
-def kernels_run(tensor: Tensor) -> bool:
-    """Return whether the engine takes Triton kernels for this tensor by itself."""
-    return _kernels_run(tensor.device, tensor.dtype)
-
-
 def _kernels_run(device: torch.device, dtype: torch.dtype, *, interpreted: bool = False) -> bool:
-    if dtype == torch.float64 or not _has_triton():
+    if dtype == torch.float64 or not has_triton():
         return False
     return device.type == "cuda" or (interpreted and os.environ.get("TRITON_INTERPRET") == "1")
-
-
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from emobench.errors import PluginError
+from emobench.objectives.backend import Rows
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
 from emobench.objectives.coefficients import coefficients
 from emobench.objectives.cost import CostEmbedding, CostRows
@@ -100,10 +101,10 @@ def run_chunks(
     return torch.cat(job.losses).sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
 
 
-def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor) -> CostRows:
+def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: Rows) -> CostRows:
     """Write the chunk's new cost rows to the buffer, and return them beside the kept ones."""
     fresh_UV = cost.costs(chunk.distinct_U, out=buffer_UV[: len(chunk.distinct_U)])
-    return CostRows(fresh_UV, cost.kept_rows(buffer_UV.dtype), chunk.index_C)
+    return CostRows(fresh_UV, cost.kept_rows(buffer_UV.dtype, rows.row_multiple), chunk.index_C)
 
 
 def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Tensor | None) -> None:
@@ -113,7 +114,7 @@ def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Ten
     if isinstance(objective, LogitsObjective):
         _differentiate_logits(job, objective, chunk, logits_CV, ids_C)
         return
-    costs = None if job.cost is None or cost_UV is None else make_costs(job.cost, chunk, cost_UV)
+    costs = None if job.cost is None or cost_UV is None else make_costs(job.cost, chunk, cost_UV, job.rows)
     values = job.rows.reduce(logits_CV, ids_C, costs, job.needs, job.logit_map)
     slopes = _slopes(job, objective, values, ids_C, job.side(chunk))
     if slopes is None:

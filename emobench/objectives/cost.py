@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from emobench.errors import UserError
-from emobench.objectives.products import multiply_wide
+from emobench.objectives.logits import row_buffer
+from emobench.objectives.products import has_triton, multiply_wide
 
 _SLICE_BYTES = 64 << 20  # of float32 cosines that are held while half-precision costs are made of them
 
@@ -100,13 +101,16 @@ class CostEmbedding:
         self.slot_V[tokens_K] = torch.arange(len(tokens_K), device=self.rows_VE.device)
         self._kept = (tokens_K, self.rows_VE.new_empty(0))
 
-    def kept_rows(self, dtype: torch.dtype) -> Tensor | None:
-        """Return the kept cost rows, (K, V), in the order of `slot_V`; None where none are kept."""
+    def kept_rows(self, dtype: torch.dtype, multiple: int = 1) -> Tensor | None:
+        """Return the kept cost rows, (K, V), in the order of `slot_V`; None where none are kept.
+
+        In memory a row has a multiple of `multiple` entries.
+        """
         if self._kept is None:
             return None
         tokens_K, kept_KV = self._kept
-        if kept_KV.dim() != 2 or kept_KV.dtype != dtype:
-            kept_KV = self.costs(tokens_K, out=self.rows_VE.new_empty(len(tokens_K), len(self), dtype=dtype))
+        if kept_KV.dim() != 2 or kept_KV.dtype != dtype or kept_KV.stride(0) % multiple:
+            kept_KV = self.costs(tokens_K, out=row_buffer(self.rows_VE, len(tokens_K), len(self), dtype, multiple))
             self._kept = (tokens_K, kept_KV)
         return kept_KV
 
@@ -120,6 +124,14 @@ class CostEmbedding:
             out = self.rows_VE.new_empty(len(tokens_U), len(self), dtype=exact)
         if out.dtype == exact:
             return self._write_costs(tokens_U, out)
+        if out.is_cuda and out.dtype == self.rows_VE.dtype and has_triton():
+            # Rounded once, in the product's epilogue, as 1 - cos: near duplicates keep their digits.
+            ones_V = out.new_ones(len(self))
+            torch.addmm(ones_V, self.rows_VE[tokens_U], self.rows_VE.T, alpha=-1, out=out)
+            from emobench.objectives.triton_rows import finish_costs
+
+            finish_costs(out, tokens_U, self.inverse_norm_V)
+            return out
         rows = max(1, _SLICE_BYTES // (4 * len(self)))
         for start in range(0, len(tokens_U), rows):
             part_S = tokens_U[start : start + rows]

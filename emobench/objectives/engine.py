@@ -153,7 +153,7 @@ def token_statistics(
             positions_C = targets.order_M[part.start : part.stop]
             logits_CV = buffer_CV[: len(positions_C)]
             rows.make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, logits_CV)
-            costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV)
+            costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)
             ids_C = targets.ids_M[part.start : part.stop]
             values = rows.reduce(logits_CV, ids_C, costs, names, head.logit_map)
             for name in names:

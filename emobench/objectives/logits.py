@@ -22,7 +22,14 @@ def accumulator_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def padded(vocabulary: int, multiple: int) -> int:
+    """Return the entries of a row that holds a vocabulary."""
+    return -(-vocabulary // multiple) * multiple
+
+
 def row_buffer(like: Tensor, rows: int, vocabulary: int, dtype: torch.dtype, multiple: int) -> Tensor:
     """Return uninitialised memory, (rows, vocabulary), whose rows begin at multiples of `multiple` entries."""
-    length = -(-vocabulary // multiple) * multiple
-    return like.new_empty(rows, length, dtype=dtype)[:, :vocabulary]
+    buffer = like.new_empty(rows, padded(vocabulary, multiple), dtype=dtype)
+    # Some products read a row's end in pairs: what lies behind it must not be a NaN.
+    buffer[:, vocabulary:] = 0
+    return buffer[:, :vocabulary]

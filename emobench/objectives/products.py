@@ -5,6 +5,9 @@ Legend: A and B rows of the two sides, S rows of a slice of B, D width, C tokens
 
 from __future__ import annotations
 
+import importlib.util
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -36,3 +39,9 @@ def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor) -> None:
         torch.addmm(sum_VD, left_CV.T, right_CD, out_dtype=sum_VD.dtype, out=sum_VD)
     else:
         torch.addmm(sum_VD, left_CV.T.to(sum_VD.dtype), right_CD.to(sum_VD.dtype), out=sum_VD)
+
+
+@cache
+def has_triton() -> bool:
+    """Return whether GPU kernels can be compiled."""
+    return importlib.util.find_spec("triton") is not None

@@ -2,7 +2,9 @@
 
 Legend: C tokens of a chunk (one row of logits each), U cost rows, V vocabulary.
 
-Logits are read in the dtype in which the matrix product left them; all arithmetic is float32. With TRITON_INTERPRET=1,
+Logits are read in the dtype in which the matrix product left them; all arithmetic is float32. Rows are `width` entries
+long, a multiple of 128, whatever the vocabulary: then loads take 16 bytes at once, and what is behind the vocabulary
+is left out by arithmetic. With TRITON_INTERPRET=1,
 set before triton is imported, the same kernels run on a CPU, slowly: that is how they are tested without a GPU.
 
 `log1p`, `expm1` and `tanh` are written out, because libdevice's do not exist for every back end.
@@ -52,6 +54,7 @@ def reduce_kernel(
     out_ptr,  # (7, C), float32: the order of `triton_rows.OUTPUTS`
     tokens,
     vocabulary,
+    width,
     logits_stride,
     fresh_stride,
     kept_stride,
@@ -82,10 +85,10 @@ def reduce_kernel(
     weighted = 0.0  # sum of mass * (z - top): entropy
     total_logit = 0.0
     columns = tl.arange(0, BLOCK)
-    for start in range(0, vocabulary, BLOCK):
+    for start in range(0, width, BLOCK):
         at = start + columns
         inside = at < vocabulary
-        z = _logit(tl.load(row_ptr + at, mask=inside, other=0.0), SCALE, CAP)
+        z = _logit(tl.load(row_ptr + at, mask=at < width, other=0.0), SCALE, CAP)
         if HAS_MEAN:
             total_logit += tl.sum(tl.where(inside, z, 0.0), axis=0)
         z = tl.where(inside & (at != target), z, float("-inf"))
@@ -99,7 +102,7 @@ def reduce_kernel(
             weighted = (weighted + rest * fall) * shrink + tl.sum(mass * gap, axis=0)
         rest = rest * shrink + tl.sum(mass, axis=0)
         if HAS_COST:
-            cost = tl.load(cost_ptr + at, mask=inside, other=0.0).to(tl.float32)
+            cost = tl.load(cost_ptr + at, mask=at < width, other=0.0).to(tl.float32)
             cost_sum = cost_sum * shrink + tl.sum(mass * cost, axis=0)
         if HAS_SQUARES:
             squares = squares * shrink * shrink + tl.sum(mass * mass, axis=0)
@@ -143,6 +146,7 @@ def differentiate_kernel(
     q_ptr,
     shift_ptr,
     vocabulary,
+    width,
     logits_stride,
     fresh_stride,
     kept_stride,
@@ -161,7 +165,7 @@ def differentiate_kernel(
     """
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < vocabulary
+    inside = at < width
     entry_ptr = logits_ptr + token * logits_stride + at
     z = _logit(tl.load(entry_ptr, mask=inside, other=0.0), SCALE, CAP)
     log_q = z - tl.load(log_partition_ptr + token)
@@ -184,6 +188,8 @@ def differentiate_kernel(
         gradient = gradient * (1.0 - bend * bend)
     if SCALE != 1.0:
         gradient = gradient * SCALE
+    # What lies behind the vocabulary stays 0: some products read a row's end in pairs.
+    gradient = tl.where(at < vocabulary, gradient, 0.0)
     tl.store(entry_ptr, gradient.to(logits_ptr.dtype.element_ty), mask=inside)
 
 
@@ -193,6 +199,7 @@ def finish_costs_kernel(
     tokens_ptr,  # (U,), int64
     inverse_norm_ptr,  # (V,), float32
     vocabulary,
+    width,
     stride,
     BLOCK: tl.constexpr,
 ):
@@ -200,9 +207,9 @@ def finish_costs_kernel(
     row = tl.program_id(0).to(tl.int64)
     token = tl.load(tokens_ptr + row)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < vocabulary
+    inside = at < width
     entry_ptr = rows_ptr + row * stride + at
-    norm = tl.load(inverse_norm_ptr + token) * tl.load(inverse_norm_ptr + at, mask=inside, other=0.0)
+    norm = tl.load(inverse_norm_ptr + token) * tl.load(inverse_norm_ptr + at, mask=at < vocabulary, other=0.0)
     far = tl.load(entry_ptr, mask=inside, other=0.0).to(tl.float32)
     # 1 - (1 - far) norm, without losing the digits of a small `far`.
     cost = tl.maximum(far * norm + (1.0 - norm), 0.0)

@@ -3,7 +3,8 @@
 Legend: C tokens of a chunk, U distinct targets, V vocabulary, D hidden width.
 
 The buffer of a chunk holds the head's raw output in the dtype of the matrix product (float32, bfloat16 or float16) and
-is overwritten by its gradient, which the next products read as it is. Statistics are float32. Not yet run on a GPU.
+is overwritten by its gradient, which the next products read as it is. Its rows, and those of costs, come from
+`row_buffer`. Statistics are float32. Tested in Triton's interpreter and compiled for sm_90; not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 from emobench.models.head import LogitMap
 from emobench.objectives.coefficients import Coefficients
 from emobench.objectives.cost import CostRows
+from emobench.objectives.logits import padded
 from emobench.objectives.triton_kernels import differentiate_kernel, finish_costs_kernel, reduce_kernel
 
 OUTPUTS = (
@@ -65,24 +67,26 @@ class TritonRows:
         out = logits_CV.new_empty(len(OUTPUTS), tokens, dtype=torch.float32)
         squares = bool(needs & {"sum_squares", "alternatives"})
         if tokens:
-            reduce_kernel[(tokens,)](
-                logits_CV,
-                targets_C,
-                *_cost_arguments(costs, logits_CV, targets_C),
-                out,
-                tokens,
-                vocabulary,
-                logits_CV.stride(0),
-                *_cost_strides(costs),
-                **_map_arguments(map_),
-                HAS_COST="expected_cost" in needs,
-                HAS_KEPT=costs is not None and costs.kept_KV is not None,
-                HAS_ENTROPY="entropy" in needs,
-                HAS_SQUARES=squares,
-                HAS_MEAN="mean_log_prob" in needs,
-                BLOCK=REDUCE_BLOCK,
-                num_warps=8,
-            )
+            with torch.cuda.device_of(logits_CV):
+                reduce_kernel[(tokens,)](
+                    logits_CV,
+                    targets_C,
+                    *_cost_arguments(costs, logits_CV, targets_C),
+                    out,
+                    tokens,
+                    vocabulary,
+                    padded(vocabulary, TritonRows.row_multiple),
+                    logits_CV.stride(0),
+                    *_cost_strides(costs),
+                    **_map_arguments(map_),
+                    HAS_COST="expected_cost" in needs,
+                    HAS_KEPT=costs is not None and costs.kept_KV is not None,
+                    HAS_ENTROPY="entropy" in needs,
+                    HAS_SQUARES=squares,
+                    HAS_MEAN="mean_log_prob" in needs,
+                    BLOCK=REDUCE_BLOCK,
+                    num_warps=8,
+                )
         found = {"log_prob", "log_partition", *needs} | ({"sum_squares", "alternatives"} if squares else set())
         return {name: row for name, row in zip(OUTPUTS, out, strict=True) if name in found}
 
@@ -101,26 +105,29 @@ class TritonRows:
             return
         has_cost = costs is not None and numbers.cost_C is not None
         unused = numbers.base_C
-        differentiate_kernel[(tokens, -(-vocabulary // DIFFERENTIATE_BLOCK))](
-            logits_CV,
-            targets_C,
-            *_cost_arguments(costs if has_cost else None, logits_CV, targets_C),
-            log_partition_C,
-            numbers.base_C,
-            numbers.target_C,
-            *(unused if n is None else n for n in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C)),
-            vocabulary,
-            logits_CV.stride(0),
-            *_cost_strides(costs),
-            **_map_arguments(map_),
-            HAS_COST=has_cost,
-            HAS_KEPT=costs is not None and costs.kept_KV is not None,
-            HAS_LOG_Q=numbers.log_q_C is not None,
-            HAS_Q=numbers.q_C is not None,
-            HAS_SHIFT=numbers.shift_C is not None,
-            BLOCK=DIFFERENTIATE_BLOCK,
-            num_warps=4,
-        )
+        with torch.cuda.device_of(logits_CV):
+            width = padded(vocabulary, TritonRows.row_multiple)
+            differentiate_kernel[(tokens, -(-width // DIFFERENTIATE_BLOCK))](
+                logits_CV,
+                targets_C,
+                *_cost_arguments(costs if has_cost else None, logits_CV, targets_C),
+                log_partition_C,
+                numbers.base_C,
+                numbers.target_C,
+                *(unused if n is None else n for n in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C)),
+                vocabulary,
+                width,
+                logits_CV.stride(0),
+                *_cost_strides(costs),
+                **_map_arguments(map_),
+                HAS_COST=has_cost,
+                HAS_KEPT=costs is not None and costs.kept_KV is not None,
+                HAS_LOG_Q=numbers.log_q_C is not None,
+                HAS_Q=numbers.q_C is not None,
+                HAS_SHIFT=numbers.shift_C is not None,
+                BLOCK=DIFFERENTIATE_BLOCK,
+                num_warps=4,
+            )
 
 
 def _cost_arguments(costs: CostRows | None, logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,12 +145,14 @@ def _cost_strides(costs: CostRows | None) -> tuple[int, int]:
 
 def finish_costs(rows_UV: Tensor, tokens_U: Tensor, inverse_norm_V: Tensor) -> None:
     """Turn 1 - <x_t, x_v>, (U, V), into costs in place; see `finish_costs_kernel`."""
-    blocks = -(-rows_UV.shape[1] // DIFFERENTIATE_BLOCK)
-    if len(rows_UV):
-        with torch.cuda.device_of(rows_UV):
-            finish_costs_kernel[(len(rows_UV), blocks)](
-                rows_UV, tokens_U, inverse_norm_V, rows_UV.shape[1], rows_UV.stride(0), BLOCK=DIFFERENTIATE_BLOCK
-            )
+    vocabulary = rows_UV.shape[1]
+    if not len(rows_UV):
+        return
+    width = padded(vocabulary, TritonRows.row_multiple)
+    with torch.cuda.device_of(rows_UV):
+        finish_costs_kernel[(len(rows_UV), -(-width // DIFFERENTIATE_BLOCK))](
+            rows_UV, tokens_U, inverse_norm_V, vocabulary, width, rows_UV.stride(0), BLOCK=DIFFERENTIATE_BLOCK
+        )
 
 
 def _map_arguments(map_: LogitMap) -> dict[str, float]:

@@ -1,0 +1,67 @@
+"""Compile every kernel for sm_90 and print, a line each: its name, spilled bytes, and loads of under 16 bytes.
+
+Run by test_triton.py in a process of its own. A row of logits or costs must be read 16 bytes at a time; one narrow load
+of the target's logit is allowed, and those of numbers per token are not counted.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from emobench.objectives import triton_kernels as kernels
+from emobench.objectives.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK
+
+CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+UNALIGNED = {"tokens", "vocabulary"}
+ROW = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16"}
+
+
+def compile_kernel(label: str, fn: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> None:
+    names = list(types)
+    divisible: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n not in UNALIGNED}
+    source = ASTSource(
+        fn=fn, signature={**types, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=divisible
+    )
+    built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(built.asm["cubin"])
+        file.flush()
+        usage = subprocess.run([CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True).stdout
+        code = subprocess.run([CUOBJDUMP, "--dump-sass", file.name], capture_output=True, text=True).stdout
+    stack = re.search(r"STACK:(\d+)", usage)
+    assert stack is not None, usage
+    # 16-bit rows have 16-bit narrow loads; of float32 rows, a narrow load looks like one of a number per token.
+    narrow = len(re.findall(r"LDG\.E\.U16", code)) - ("LDG.E.U16" in code and "reduce" in label)
+    wide = len(re.findall(r"LDG\.E\.128", code))
+    assert wide, f"{label}: no 16-byte loads"
+    print(f"{label}: spilled {stack[1]}, narrow {narrow}, wide {wide}")
+
+
+def main() -> None:
+    for name, row in ROW.items():
+        cost = "*fp32" if name == "fp32" else "*fp16"
+        tables = {"logits_ptr": row, "targets_ptr": "*i64", "fresh_ptr": cost, "kept_ptr": cost, "index_ptr": "*i64"}
+        strides = dict.fromkeys(("vocabulary", "width", "logits_stride", "fresh_stride", "kept_stride"), "i32")
+        numbers = {f"{n}_ptr": "*fp32" for n in ("log_partition", "base", "target", "cost", "log_q", "q", "shift")}
+        for everything in (False, True):
+            shared = {"SCALE": 1.0, "CAP": 30.0 * everything, "HAS_COST": True, "HAS_KEPT": everything}
+            flags = dict.fromkeys(("HAS_ENTROPY", "HAS_SQUARES", "HAS_MEAN"), everything) | {"BLOCK": REDUCE_BLOCK}
+            types = {**tables, "out_ptr": "*fp32", "tokens": "i32", **strides}
+            compile_kernel(f"reduce {name} {everything}", kernels.reduce_kernel, types, shared | flags, 8)
+            flags = dict.fromkeys(("HAS_LOG_Q", "HAS_Q", "HAS_SHIFT"), everything) | {"BLOCK": DIFFERENTIATE_BLOCK}
+            types = {**tables, **numbers, **strides}
+            compile_kernel(f"differentiate {name} {everything}", kernels.differentiate_kernel, types, shared | flags, 4)
+    types = {"rows_ptr": "*fp16", "tokens_ptr": "*i64", "inverse_norm_ptr": "*fp32"}
+    types |= dict.fromkeys(("vocabulary", "width", "stride"), "i32")
+    compile_kernel("finish_costs", kernels.finish_costs_kernel, types, {"BLOCK": DIFFERENTIATE_BLOCK}, 4)
+
+
+main()
