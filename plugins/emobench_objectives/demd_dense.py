@@ -11,9 +11,9 @@ class DemdDense(emobench.DenseTargetObjective):
     """|Q - P|^T C P = sum_v |q_v - p_v| sum_w p_w (1 - cos(e_v, e_w))
 
     The absolute value is elementwise. It is 0 where Q = P, which Q^T C P is not, and for a one-hot P it is Eq. 14,
-    because C(t, t) = 0. By Eq. 15 it bounds |Q^T C P - P^T C P|. It is no bound of the earth mover's distance by the
-    general argument of Eq. 11-14; that distance is at most twice as large, because 1 - cos is half a squared
-    Euclidean distance (`tests/benchmarks/emd_bound.py` measures how tight it is).
+    because C(t, t) = 0. The paper has it bound |Q^T C P - P^T C P|. It bounds the earth mover's distance itself, too:
+    with a = (Q - P)+, b = (P - Q)+ and m = min(Q, P), the plan that moves a_v b_w from v to w, a_v m_k from v to k and
+    m_k b_w from k to w costs b^T C b less than it. `tests/benchmarks/emd_bound.py` measures how tight it is.
     """
 
     name = "demd-dense"
