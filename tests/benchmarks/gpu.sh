@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one command and under 9 minutes: every test marked `gpu`, the linear loss, the rates
+# of its kernels, and a whole training step. Writes JSON, the tests' report and what it printed under $OUT, or else
+# under tests/benchmarks/results/. Goes on where a part fails, and ends with a summary; exit code 1 if a part failed.
+#
+#     tests/benchmarks/gpu.sh             PYTHON=python3 by default
+#     tests/benchmarks/gpu.sh toy         small shapes on the CPU, to see that it runs; $OUT must be set
+#
+# Needs no network: packages that are missing are installed from .wheels/ (see wheels.sh) into a temporary folder.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+python=${PYTHON:-python3}
+mode=${1:-gpu}
+if [ "$mode" = toy ] && [ -z "${OUT:-}" ]; then
+    echo "Set OUT to a folder for what the toy run writes: OUT=/tmp/toy $0 toy" >&2
+    exit 2
+fi
+out=${OUT:-tests/benchmarks/results}
+mkdir -p "$out"
+exec > >(tee "$out/$mode.log") 2>&1
+began=$SECONDS
+summary=()
+failures=0
+
+part() { # part NAME SECONDS COMMAND...: run it under a time limit, and note how it ended
+    local name=$1 limit=$2 start=$SECONDS code=0
+    shift 2
+    printf '\n=== %s (at most %s s)\n' "$name" "$limit"
+    timeout --kill-after=5 "$limit" "$@" || code=$?
+    local ended="ok"
+    [ "$code" -eq 0 ] || { ended="FAILED, exit code $code" && failures=$((failures + 1)); }
+    [ "$code" -ne 124 ] || ended="STOPPED at its time limit"
+    summary+=("$(printf '%-28s%5d s  %s' "$name" $((SECONDS - start)) "$ended")")
+}
+
+site=$(mktemp -d)
+trap 'rm -rf "$site"' EXIT
+export PYTHONPATH="$PWD:$PWD/plugins:$PWD/tasks:$site${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONUNBUFFERED=1 TOKENIZERS_PARALLELISM=false
+shopt -s nullglob
+wheels=(.wheels/*.whl)
+if [ "$mode" != toy ] && [ ${#wheels[@]} -gt 0 ]; then
+    part "install" 30 "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile \
+        --target "$site" "${wheels[@]}"
+fi
+
+bench=tests/benchmarks
+if [ "$mode" = toy ]; then
+    part "linear loss" 120 "$python" $bench/linear_loss.py --shape 512,1500,16 --only mle --only emo \
+        --out "$out/linear_loss-toy.json"
+    part "kernel rates" 60 "$python" $bench/kernel_rates.py --device cpu --shape 64,500,16 --repetitions 2 \
+        --out "$out/kernel_rates-toy.json"
+    part "whole step" 120 "$python" $bench/whole_step.py --device cpu --toy --weights float32 --rounds 2 --steps 2 \
+        --out "$out/whole_step-toy.json"
+else
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
+    # Only files with such a test: others import packages that such a machine need not have. Warnings of other versions
+    # of those packages are no failures here.
+    mapfile -t tested < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
+    part "tests marked gpu" 130 "$python" -m pytest -m gpu -q -W default --continue-on-collection-errors \
+        -p no:cacheprovider --junit-xml "$out/pytest-gpu.xml" "${tested[@]}"
+    part "linear loss" 150 "$python" $bench/linear_loss.py --device cuda --out "$out/linear_loss-cuda.json"
+    part "whole step" 100 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
+    part "whole step, autocast" 70 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
+        --out "$out/whole_step-cuda-float32.json"
+    part "kernel rates" 30 "$python" $bench/kernel_rates.py --out "$out/kernel_rates-cuda.json"
+fi
+
+printf '\n=== summary, %s s\n' $((SECONDS - began))
+printf '%s\n' "${summary[@]}"
+"$python" - "$out" "$mode" <<'PY'
+import json, pathlib, sys
+
+found = sorted(pathlib.Path(sys.argv[1]).glob("*-toy.json" if sys.argv[2] == "toy" else "*-cuda*.json"))
+for path in found:
+    result = json.loads(path.read_text())
+    for one in result.get("shapes", [result]):
+        for row in one.get("targets", []):
+            where = "x".join(str(one["shape"].get(k, "")) for k in ("tokens", "vocabulary", "width"))
+            print(f"{row['verdict']:14} {where:18} {row['row']}: {row['value']}, must be {row['must_reach']}")
+PY
+exit $((failures > 0))

@@ -1,0 +1,174 @@
+"""What the benchmarks share: tokens that repeat as text does, clocks, peaks of memory, and JSON that says its origin.
+
+Legend: N tokens, V vocabulary, U distinct tokens.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import emobench
+
+RESULTS = Path(__file__).parent / "results"
+PEERS = ("EMOLoss", "liger-kernel", "cut-cross-entropy")
+
+# U/N of WikiText-2 (validation and test, without its tokenisation) in batches of N tokens: GPT-2's BPE, LLaMA's SPM.
+BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
+DISTINCT_SHARE = {
+    "gpt2": (0.431, 0.360, 0.330, 0.292, 0.252, 0.209, 0.166, 0.123),
+    "llama": (0.438, 0.353, 0.321, 0.278, 0.234, 0.190, 0.142, 0.099),
+}
+# Zipf-Mandelbrot. With this shift the distinct tokens beyond the 4,096 most frequent are about as many as in that text:
+# .091, .097 and .075 N for 8192 and 16384 tokens of GPT-2 and 8192 of LLaMA (in the text .099, .090 and .071).
+RANK_SHIFT = 3.7
+
+
+def distinct_share(tokens: int, vocabulary: int) -> float:
+    """Return U/N of real text, by the tokenizer whose vocabulary is nearer."""
+    shares = DISTINCT_SHARE["llama" if vocabulary <= 40_000 else "gpt2"]
+    return float(np.interp(math.log(tokens), np.log(BATCHES), shares))
+
+
+def text_like_tokens(shape: tuple[int, ...], vocabulary: int, rng: torch.Generator, *, batch: int = 0) -> Tensor:
+    """Return random token ids, most frequent first, of which `batch` (default: all) have the U/N of real text."""
+    count = batch or math.prod(shape)
+    rank_V = torch.arange(vocabulary, dtype=torch.float64) + RANK_SHIFT
+
+    def frequency(exponent: float) -> Tensor:
+        weight_V = rank_V**-exponent
+        return weight_V / weight_V.sum()
+
+    low, high = 0.0, 8.0
+    for _ in range(40):
+        exponent = (low + high) / 2
+        share = float(-torch.expm1(count * torch.log1p(-frequency(exponent))).sum()) / count
+        low, high = (exponent, high) if share > distinct_share(count, vocabulary) else (low, exponent)
+    drawn = torch.multinomial(frequency(low), math.prod(shape), replacement=True, generator=rng)
+    return drawn.view(shape)
+
+
+def seconds_of(run: Callable[[], object], device: str, times: int = 1) -> float:
+    """Return the seconds of one of `times` runs in a row: between CUDA events, or the process's CPU time."""
+    if device != "cuda":
+        start = time.process_time()
+        for _ in range(times):
+            run()
+        return (time.process_time() - start) / times
+    start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start_event.record()
+    for _ in range(times):
+        run()
+    end_event.record()
+    end_event.synchronize()
+    return start_event.elapsed_time(end_event) / 1e3 / times
+
+
+def alternating_seconds(
+    runs: Mapping[str, Callable[[], object]], device: str, *, rounds: int, least_seconds: float = 0.0
+) -> dict[str, list[float]]:
+    """Return the seconds of each run in each round; rounds alternate between the given order and its reverse.
+
+    On a GPU each run goes, within a round, as often as `least_seconds` takes: a single short step would be measured
+    with the gap in which the CPU launches it. Each must have run before, so that nothing is loaded or compiled.
+    """
+    times = dict.fromkeys(runs, 1)
+    if device == "cuda":
+        for name, run in runs.items():
+            times[name] = max(1, min(50, round(least_seconds / seconds_of(run, device))))
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
+            found[name].append(seconds_of(runs[name], device, times[name]))
+    return found
+
+
+def median_and_spread(seconds: list[float]) -> dict[str, Any]:
+    """Return the median, and the distance from the fastest to the slowest as a share of it."""
+    median = statistics.median(seconds)
+    return {"seconds": median, "spread": round((max(seconds) - min(seconds)) / median, 3)}
+
+
+def peak_bytes(run: Callable[[], object], device: str) -> int:
+    """Return the bytes that a run holds at most, beyond what is held before it. On a CPU: in a fresh process."""
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of making the inputs
+    before = _resident("VmRSS")
+    run()
+    return _resident("VmHWM") - before
+
+
+def _resident(field: str) -> int:
+    found = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None, "Peak memory is read in /proc, on Linux only."
+    return int(found[1]) * 1024
+
+
+def matrix_rate(size: int = 8192, rounds: int = 10) -> float:
+    """Return the bf16 FLOP/s of a square matrix product of random data: zeros would run faster."""
+    left, right = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(left)
+    for _ in range(3):
+        torch.mm(left, right, out=out)
+    seconds = [seconds_of(lambda: torch.mm(left, right, out=out), "cuda", 3) for _ in range(rounds)]
+    return 2 * size**3 / statistics.median(seconds)
+
+
+def origin(script: str, argv: list[str], device: str) -> dict[str, Any]:
+    """Return what every result says of itself."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "command": f"python tests/benchmarks/{Path(script).name} {' '.join(argv)}".strip(),
+        "versions": {"emobench": emobench.__version__, **_versions()},
+        "not_installed": [name for name in PEERS if _version(name) is None],
+        "hardware": hardware(device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def hardware(device: str) -> str:
+    """Return the name of the device that ran, and the cores beside it."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    models = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores"
+
+
+def write(found: dict[str, Any], out: Path) -> None:
+    """Write a result."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    names = ("torch", "triton", "transformers", "accelerate", *PEERS)
+    return {name: found for name in names if (found := _version(name)) is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,279 @@
+"""Tokens per second of a whole training step: an attached objective against transformers' Trainer with Liger's MLE.
+
+    python tests/benchmarks/whole_step.py [--device cpu|cuda] [--weights bfloat16|float32] [--out FILE]
+
+A LLaMA-shaped random model of 1.1 billion parameters (TinyLlama's configuration), 8,192 tokens a step, AdamW, sdpa
+attention, no gradient checkpointing. `--weights bfloat16` trains in bfloat16 alone; float32 trains in autocast, as
+emobench does. Short trainings of each variant alternate in one process, each within the Trainer's own loop; the first
+steps are not counted, the clock reads between synchronisations, and medians are compared.
+
+Both sides get Liger's kernels for the body (RMSNorm, SwiGLU, rotary positions) where `liger body` stands: what then
+differs is the loss. The peer's Trainer logs as it does by default, ours at each step, as emobench does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import torch
+from measuring import RESULTS, origin, text_like_tokens, write
+from targets import show, verdicts, whole_step_targets
+from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.models.llama import modeling_llama
+
+from emobench.models.head import probe_head
+from emobench.objectives import CostEmbedding, StatisticsObjective
+from emobench.training.attach import attach
+from emobench.training.trainer import ObjectiveTrainer
+from emobench_objectives.emo import Emo
+from emobench_objectives.mle import Mle
+
+TINY_LLAMA = {
+    "vocab_size": 32000,
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+}
+TOY = TINY_LLAMA | {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+TOY |= {"num_attention_heads": 4, "max_position_embeddings": 32}
+# What Liger replaces for the whole process, although it is given one model.
+REPLACED = {name: getattr(modeling_llama, name) for name in ("apply_rotary_pos_emb", "LlamaRMSNorm", "LlamaMLP")}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to train: an objective of ours, or None for the model's own loss, and which Liger kernels it gets."""
+
+    objective: type[StatisticsObjective] | None
+    liger_body: bool = False
+    liger_loss: bool = False
+
+
+VARIANTS: dict[str, Variant] = {
+    "trainer, mle, liger": Variant(None, liger_body=True, liger_loss=True),
+    "trainer, mle": Variant(None),
+    "emobench, mle, liger body": Variant(Mle, liger_body=True),
+    "emobench, emo, liger body": Variant(Emo, liger_body=True),
+    "emobench, mle": Variant(Mle),
+    "emobench, emo": Variant(Emo),
+}
+BASELINE = "trainer, mle, liger"
+
+
+class Stopwatch(TrainerCallback):
+    """Seconds from the end of the last uncounted step to the end of training."""
+
+    def __init__(self, uncounted: int, device: str) -> None:
+        self._uncounted, self._device = uncounted, device
+        self._start = self.seconds = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step in (self._uncounted, state.max_steps):
+            if self._device == "cuda":
+                torch.cuda.synchronize()
+            self.seconds = time.perf_counter() - self._start
+            self._start = time.perf_counter()
+
+
+class Bench:
+    """The models, one with Liger's kernels in its body and one without, and the data."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        shape = TOY if options.toy else TINY_LLAMA
+        self.length = shape["max_position_embeddings"]
+        fields: dict[str, Any] = {**shape, "attn_implementation": "sdpa", "use_cache": False}
+        self.config = config = LlamaConfig(**fields, tie_word_embeddings=False)
+        self.models: dict[bool, Any] = {}
+        rng = torch.Generator().manual_seed(0)
+        rows = (options.uncounted + options.steps) * options.sequences
+        batch = options.sequences * self.length
+        tokens = text_like_tokens((rows, self.length), config.vocab_size, rng, batch=batch)
+        self.rows = [{"input_ids": row, "labels": row} for row in tokens]
+        self.distinct_share = float(len(tokens[: options.sequences].unique())) / batch
+
+    def model(self, liger_body: bool) -> Any:
+        """Return the model of that body, with every patch of a former training taken off."""
+        if liger_body not in self.models:
+            _without_liger()
+            torch.manual_seed(0)
+            with torch.device(self.options.device):
+                self.models[liger_body] = LlamaForCausalLM(self.config).to(getattr(torch, self.options.weights))
+        model = self.models[liger_body]
+        for module in (model, model.lm_head):
+            for name in ("forward", "_original_forward", "accepts_loss_kwargs"):
+                vars(module).pop(name, None)
+        if liger_body:
+            _liger_body(model)
+        else:
+            _without_liger()
+        return model.train()
+
+    def train(self, variant: Variant) -> dict[str, float]:
+        """Train for a few steps; returns tokens per second of the counted ones, and the peak of memory."""
+        cuda = self.options.device == "cuda"
+        model = self.model(variant.liger_body)
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        watch = Stopwatch(self.options.uncounted, self.options.device)
+        with tempfile.TemporaryDirectory() as folder:
+            common = {
+                "model": model,
+                "args": self._arguments(folder, log_each=variant.objective is not None),
+                "train_dataset": self.rows,
+                "data_collator": _stack,
+                "callbacks": [watch],
+            }
+            if variant.objective is None:
+                if variant.liger_loss:
+                    _liger_loss(model)
+                trainer = Trainer(**common)
+            else:
+                objective = variant.objective()
+                head = probe_head(model)
+                if "expected_cost" in objective.needs:
+                    objective.use_cost(CostEmbedding(head.linear.weight, dtype=torch.float16 if cuda else None))
+                attached = attach(model, objective, head)
+                trainer = ObjectiveTrainer(**common, attached=attached, on_step=lambda values: None)
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+        tokens = self.options.steps * self.options.sequences * self.length
+        peak = torch.cuda.max_memory_allocated() if cuda else 0
+        del trainer, common
+        gc.collect()
+        if cuda:
+            torch.cuda.empty_cache()
+        return {"tokens_per_second": tokens / watch.seconds, "peak_bytes": peak}
+
+    def _arguments(self, folder: str, *, log_each: bool) -> TrainingArguments:
+        options = self.options
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=options.uncounted + options.steps,
+            per_device_train_batch_size=options.sequences,
+            learning_rate=1e-5,
+            optim="adamw_torch_fused" if options.device == "cuda" else "adamw_torch",
+            bf16=options.device == "cuda" and options.weights == "float32",
+            use_cpu=options.device == "cpu",
+            logging_steps=1 if log_each else 500,
+            save_strategy="no",
+            eval_strategy="no",
+            report_to="none",
+            remove_unused_columns=False,
+            disable_tqdm=True,
+        )
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        return arguments
+
+
+def _stack(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def _without_liger() -> None:
+    for name, original in REPLACED.items():
+        setattr(modeling_llama, name, original)
+
+
+def _liger_body(model: Any) -> None:
+    from liger_kernel.transformers import apply_liger_kernel_to_llama  # type: ignore[import-not-found]
+
+    apply_liger_kernel_to_llama(model=model, cross_entropy=False, fused_linear_cross_entropy=False)
+
+
+def _liger_loss(model: Any) -> None:
+    from liger_kernel.transformers.model.llama import lce_forward  # type: ignore[import-not-found]
+
+    # What apply_liger_kernel_to_llama(model=model, fused_linear_cross_entropy=True) does.
+    model.forward = MethodType(lce_forward, model)
+
+
+def measure(bench: Bench, rounds: int) -> dict[str, Any]:
+    """Return the median tokens per second of each variant over alternating rounds; a variant that fails is named."""
+    names = [name for name, variant in VARIANTS.items() if _available(variant)]
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    failed: dict[str, str] = {}
+    for number in range(rounds):
+        for name in names[:: 1 if number % 2 == 0 else -1]:
+            if name in failed:
+                continue
+            try:
+                found[name].append(bench.train(VARIANTS[name]))
+            except Exception as error:  # one variant that breaks must not cost the measurement of the others
+                failed[name] = f"{type(error).__name__}: {str(error).strip()[:300]}"
+    rows = {}
+    for name in names:
+        if name not in failed:
+            rates = [one["tokens_per_second"] for one in found[name]]
+            rate = statistics.median(rates)
+            rows[name] = {
+                "tokens_per_second": round(rate, 1),
+                "spread": round((max(rates) - min(rates)) / rate, 3),
+                "seconds": bench.options.sequences * bench.length / rate,
+                "peak_bytes": max(one["peak_bytes"] for one in found[name]),
+            }
+    return {"variants": rows, "failed": failed, "left_out": [name for name in VARIANTS if name not in names]}
+
+
+def _available(variant: Variant) -> bool:
+    return not variant.liger_body or find_spec("liger_kernel") is not None
+
+
+def main(argv: list[str]) -> None:
+    options = _options(argv)
+    bench = Bench(options)
+    shape = {"vocabulary": bench.config.vocab_size, "width": bench.config.hidden_size}
+    found: dict[str, Any] = {
+        **origin(__file__, argv, options.device),
+        "shape": {"tokens": options.sequences * bench.length, "sequences": options.sequences, **shape},
+        "model": {**(TOY if options.toy else TINY_LLAMA), "weights": options.weights},
+        "distinct_share": round(bench.distinct_share, 4),
+        "rounds": options.rounds,
+        "steps": options.steps,
+    }
+    found |= measure(bench, options.rounds)
+    rows: list[dict[str, Any]] = []
+    for own in ("emobench, emo, liger body", "emobench, emo"):
+        rows += verdicts(whole_step_targets(own, BASELINE), found, options.device)
+    found["targets"] = rows
+    print(found["hardware"], found["shape"], f"weights {options.weights}", found["failed"] or "")
+    base = found["variants"].get(BASELINE, {}).get("tokens_per_second")
+    for name, row in found["variants"].items():
+        ratio = f"{row['tokens_per_second'] / base:8.3f}" if base else f"{'-':>8}"
+        rate = f"{row['tokens_per_second']:12.0f} tokens/s{row['spread']:8.1%}"
+        print(f"  {name:28}{rate}{ratio} x liger{row['peak_bytes'] / 2**30:8.1f} GiB  U/N {bench.distinct_share:.3f}")
+    show(rows, bench.distinct_share)
+    weights = "" if options.weights == "bfloat16" else f"-{options.weights}"
+    write(found, options.out or RESULTS / f"whole_step-{options.device}{weights}.json")
+    if any(name.startswith("emobench") for name in found["failed"]):
+        sys.exit(f"Our own step failed: {found['failed']}")
+
+
+def _options(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--weights", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--sequences", type=int, default=4, help="of 2,048 tokens, in a step")
+    parser.add_argument("--steps", type=int, default=8, help="counted steps of one training")
+    parser.add_argument("--uncounted", type=int, default=3, help="steps before them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--toy", action="store_true", help="a model of 2 layers, to see that it runs")
+    parser.add_argument("--out", type=Path, help="default: results/whole_step-DEVICE.json beside this")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
