@@ -8,6 +8,7 @@ import sys
 import typer
 
 from emobench.cli.console import INTERRUPTED, fail, interrupted
+from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
 from emobench.cli.leaderboard import app as leaderboard
 from emobench.cli.listings import models, suites, tasks
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, train, evaluate, doctor):
+for command in (run, train, evaluate, curves, doctor):
     app.command()(command)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(objectives, name="objectives")

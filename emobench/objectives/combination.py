@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from emobench.config import PRETRAINED
@@ -161,7 +162,7 @@ class Combination(Objective):
         names = [name for parts in own for name in parts]
         found: dict[str, Tensor] = {}
         for term, weight, loss_N, parts in zip(self.terms, self.weights, losses, own, strict=True):
-            found[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight)
+            found[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight, dtype=torch.float64)
             found[f"{term.label}.loss"] = loss_N
             found |= {n if names.count(n) == 1 else f"{term.label}.{n}": v for n, v in parts.items()}
         return found

@@ -1,0 +1,177 @@
+"""`emobench curves`: what trainings logged at each step, as lines of text, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_table
+from emobench.errors import DataError
+
+if TYPE_CHECKING:
+    from emobench.pipeline.trainings import FoundTraining
+    from emobench.training.curves import Curve, TrainingCurves
+
+WIDTH = 40
+"""Most characters of a line; more steps are averaged."""
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trainings that differ in their seeds only."""
+
+    label: str
+    members: tuple[tuple[FoundTraining, TrainingCurves], ...]
+
+    def curves(self) -> dict[str, dict[int, float]]:
+        """Return the means over the seeds of all that any of them logged."""
+        from emobench.training.curves import mean_curve
+
+        names = dict.fromkeys(name for _, log in self.members for name in log.curves)
+        found = {n: mean_curve([log.curves[n] for _, log in self.members if n in log.curves]) for n in names}
+        return {name: curve for name, curve in found.items() if curve}
+
+    def title(self) -> str:
+        seeds = [str(training.seed) for training, _ in self.members if training.seed is not None]
+        said = f"mean of seeds {', '.join(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else ""
+        done, steps = min(log.done for _, log in self.members), max(log.steps for _, log in self.members)
+        shown = f"{done} of {steps} steps" if done < steps else f"{steps} steps"
+        unfinished = "" if all(training.finished for training, _ in self.members) else "not finished"
+        return " · ".join(filter(None, [self.label, said, shown, unfinished]))
+
+
+def curves(
+    run: Annotated[
+        list[str], typer.Argument(help="A training's folder, a key in --runs, or an entry's id.", show_default=False)
+    ],
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write every number to this file.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Show training curves: loss, its parts and validation over the steps, as means over seeds."""
+    from emobench.leaderboard.cells import clean
+    from emobench.leaderboard.store import Leaderboard
+    from emobench.pipeline.trainings import find_trainings
+
+    groups = _grouped(find_trainings(run, runs, Leaderboard(leaderboard)))
+    if csv is not None:
+        from emobench.leaderboard.files import write_whole
+
+        write_whole(csv, _csv(groups), "The curves", "Choose another file with --csv FILE.")
+    if json:
+        print_json({"curves": [_plain(group) for group in groups]})
+        return
+    for group in groups:
+        rows = [(name, sparkline(list(curve.values())), *_ends(curve)) for name, curve in group.curves().items()]
+        # Not as the table's title, which would be wrapped to its width.
+        typer.echo(clean(group.title()))
+        print_table("", ("part", "over the steps", "first", "middle", "last"), rows)
+        typer.echo()
+
+
+def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
+    """Return a line of bars from the lowest to the highest value; values that are not finite leave a gap.
+
+    >>> sparkline([1, 2, 3, float("nan"), 8])
+    '▁▂▃ █'
+    """
+    count = min(width, len(values))
+    bounds = [round(i * len(values) / count) for i in range(count + 1)]
+    means = []
+    for start, stop in itertools.pairwise(bounds):
+        finite = [value for value in values[start:stop] if math.isfinite(value)]
+        means.append(sum(finite) / len(finite) if finite else None)
+    known = [mean for mean in means if mean is not None]
+    low, span = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    # Less than rounding of float32 parts: a line that is flat shows as flat.
+    flat = span <= 1e-7 * max(map(abs, known), default=0.0)
+    return "".join(
+        " " if mean is None else _BARS[3] if flat else _BARS[round((mean - low) / span * (len(_BARS) - 1))]
+        for mean in means
+    )
+
+
+def _ends(curve: Curve) -> tuple[str, str, str]:
+    values = list(curve.values())
+    first, middle, last = (f"{values[place]:.4g}" for place in (0, (len(values) - 1) // 2, -1))
+    return first, middle, last
+
+
+def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
+    from emobench.training.curves import read_curves
+
+    by_setting: dict[str, list[tuple[FoundTraining, TrainingCurves]]] = {}
+    problems: list[DataError] = []
+    for training in trainings:
+        try:
+            log = read_curves(training.folder)
+        except DataError as error:
+            problems.append(error)
+        else:
+            by_setting.setdefault(training.setting, []).append((training, log))
+    if not by_setting:
+        raise problems[0]
+    for problem in problems:
+        typer.echo(f"skipped: {problem}", err=True)
+    labels = _labels([members[0][0] for members in by_setting.values()])
+    return [Group(label, tuple(members)) for label, members in zip(labels, by_setting.values(), strict=True)]
+
+
+def _labels(firsts: Sequence[FoundTraining]) -> list[str]:
+    """Return objectives' names, with the parameters in which those of one name differ, or else a training's key."""
+    named = [training.objective for training in firsts]
+    labels = []
+    for training, objective in zip(firsts, named, strict=True):
+        if objective is None:
+            labels.append(f"training {training.key}")
+            continue
+        alike = [other for other in named if other is not None and other.name == objective.name]
+        own = {k: v for k, v in objective.params.items() if any(other.params.get(k) != v for other in alike)}
+        labels.append(replace(objective, params=own).label)
+    return [f"{t} [{f.key[:6]}]" if labels.count(t) > 1 else t for t, f in zip(labels, firsts, strict=True)]
+
+
+def _plain(group: Group) -> dict[str, Any]:
+    return {
+        "label": group.label,
+        "objective": objective.label if (objective := group.members[0][0].objective) else None,
+        "mean": {name: _points(curve) for name, curve in group.curves().items()},
+        "trainings": [
+            {
+                "key": training.key,
+                "seed": training.seed,
+                "finished": training.finished,
+                "steps": log.steps,
+                "curves": {name: _points(curve) for name, curve in log.curves.items()},
+            }
+            for training, log in group.members
+        ],
+    }
+
+
+def _points(curve: Mapping[int, float]) -> dict[str, list[float | None]]:
+    """Return the steps and values of a curve; JSON has no NaN."""
+    return {"steps": list(curve), "values": [value if math.isfinite(value) else None for value in curve.values()]}
+
+
+def _csv(groups: Sequence[Group]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("objective", "seed", "key", "part", "step", "value"))
+    for group in groups:
+        for training, log in group.members:
+            seed = "" if training.seed is None else training.seed
+            for name, curve in log.curves.items():
+                writer.writerows((group.label, seed, training.key, name, step, value) for step, value in curve.items())
+    return text.getvalue()

@@ -1,0 +1,93 @@
+"""Reading a training's `log.jsonl` as curves: each number that was logged, by optimizer step.
+
+It reads what is there: the log of a training that runs or was interrupted, and of older versions with fewer numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import DataError
+
+LOG = "log.jsonl"
+_VALIDATION = {"eval_mle": "validation mle", "eval_objective": "validation objective"}
+_CLOCK = {"step", "steps", "epoch", "tokens", "seconds", "tokens_per_second"}
+_LAST = ("grad_norm", "learning_rate")
+
+Curve = Mapping[int, float]
+"""Optimizer step, from 1 on -> value. Values may be NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class TrainingCurves:
+    """What one training logged."""
+
+    curves: Mapping[str, Curve]
+    """Part of the loss, or "validation mle" -> its curve, in the order in which they are shown."""
+    done: int
+    """The last step that was logged."""
+    steps: int
+    """Steps of the whole training."""
+
+
+def read_curves(folder: Path) -> TrainingCurves:
+    """Read the log in a training's folder. Raises DataError where there is none, or nothing in it yet."""
+    path = folder / LOG
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); expected the log of a training.") from None
+    found: dict[str, dict[int, float]] = {}
+    steps = 0
+    for number, line in enumerate(lines, 1):
+        values = _values(line)
+        if values is None:
+            if number == len(lines):  # it is being written, or was cut off by a kill
+                break
+            raise DataError(f"{path}:{number}: expected a line of JSON with `step`; the log was altered.")
+        steps = max(steps, int(values.get("steps", 0)))
+        for name, value in _curve_points(values):
+            found.setdefault(name, {})[int(values["step"])] = value
+    if not found:
+        raise DataError(f"{path}: no step is logged yet.")
+    if found.get("validation objective") == found.get("validation mle"):
+        # Not computed apart from MLE unless the recipe selects by it.
+        found.pop("validation objective", None)
+    curves = {name: dict(sorted(found[name].items())) for name in sorted(found, key=_place)}
+    done = max(max(curve) for curve in curves.values())
+    return TrainingCurves(curves, done, max(steps, done))
+
+
+def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
+    """Return the mean of several seeds' curves, over the steps that all of them have."""
+    shared = [step for step in curves[0] if all(step in curve for curve in curves)]
+    return {step: sum(curve[step] for curve in curves) / len(curves) for step in shared}
+
+
+def _values(line: str) -> dict[str, Any] | None:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = values.get("step") if isinstance(values, dict) else None
+    return values if isinstance(step, (int, float)) and math.isfinite(step) else None
+
+
+def _curve_points(values: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """Return the names and numbers of a step's or a validation's line; of the last line, a summary, none."""
+    numbers = {n: float(v) for n, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    if "loss" in numbers:
+        return [(name, value) for name, value in numbers.items() if name not in _CLOCK]
+    return [(shown, numbers[name]) for name, shown in _VALIDATION.items() if name in numbers]
+
+
+def _place(name: str) -> tuple[int, int]:
+    """The loss and its parts in the order of the log, then validation, then what the optimizer did."""
+    if name in _LAST:
+        return 2, _LAST.index(name)
+    return int(name in _VALIDATION.values()), 0

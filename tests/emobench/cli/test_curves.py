@@ -1,0 +1,244 @@
+"""`emobench curves` on real trainings: found by folder, key and entry; means over seeds; cut, old and missing logs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.cli.curves import sparkline
+
+EVALUATED = (
+    *("--suite", "lm-quick", "--limit", "8", "--offline", "--quiet", "--json", "--set", "generation.max_length=32"),
+    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "generation.kmeans_seeds=[0]"),
+)
+SMALL = (
+    *(*EVALUATED, "--seed", "0", "--seed", "1", "--set", "recipe.max_length=32", "--set", "recipe.batch=16"),
+    *("--set", "recipe.epochs=3", "--set", "recipe.learning_rate=1e-2"),
+)
+
+
+class Trained:
+    """Two settings of one objective and one other, of two seeds each, with the command and its folders."""
+
+    def __init__(self, command: Callable[..., Any], folder: Path, data: Path, model: Path) -> None:
+        self.command, self.folder, self.runs = command, folder, folder / "runs"
+        self.places = ("--runs", self.runs, "--leaderboard", folder / "board")
+        objectives = [word for text in ("tailr", "tailr(gamma=0.3)", "emo") for word in ("--objective", text)]
+        done = command("run", *SMALL, *objectives, "--model", model, "--data-dir", data, *self.places)
+        assert done.code == 0, done.err
+        self.entries = done.json["entries"]
+        self.model_and_data = ("--model", model, "--data-dir", data)
+
+    def curves(self, *arguments: object) -> Any:
+        return self.command("curves", *arguments, *self.places)
+
+    def training(self, name: str, seed: int, **params: Any) -> Path:
+        """Return the folder of a training, by what determined it."""
+        for path in sorted(self.runs.glob("train/*/stage.json")):
+            facts = json.loads(path.read_text())
+            same = params.items() <= facts["objective"]["params"].items()
+            if (facts["objective"]["name"], facts["seed"]) == (name, seed) and same:
+                return path.parent
+        raise AssertionError(name)
+
+    def logged(self, folder: Path, part: str) -> dict[int, float]:
+        """Return what the log says, read without the reader."""
+        lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        return {line["step"]: line[part] for line in lines if part in line}
+
+
+@pytest.fixture(scope="module")
+def trained(
+    command: Callable[..., Any], small_data: Path, small_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
+    return Trained(command, tmp_path_factory.mktemp("curves"), small_data, small_model)
+
+
+def points(curve: dict[str, list[Any]]) -> dict[int, float]:
+    return dict(zip(curve["steps"], curve["values"], strict=True))
+
+
+def test_an_entry_gives_the_mean_over_its_seeds(trained: Trained) -> None:
+    entry = next(e for e in trained.entries if e["objective"]["name"] == "emo")
+    (group,) = trained.curves(entry["id"], "--json").json["curves"]
+    assert (group["label"], group["objective"]) == ("emo", "emo(cost=pretrained)")
+    assert [(t["seed"], t["finished"], t["steps"]) for t in group["trainings"]] == [(0, True, 15), (1, True, 15)]
+    logs = [trained.training("emo", seed) for seed in (0, 1)]
+    for shown, part in (("loss", "loss"), ("weight", "weight"), ("demd", "demd"), ("validation mle", "eval_mle")):
+        one, two = (trained.logged(folder, part) for folder in logs)
+        assert one != two
+        assert points(group["mean"][shown]) == pytest.approx({step: (one[step] + two[step]) / 2 for step in one})
+        assert [points(t["curves"][shown]) for t in group["trainings"]] == [one, two]
+    assert group["mean"]["loss"]["steps"] == list(range(1, 16))
+    assert group["mean"]["validation mle"]["steps"] == [5, 10, 15]
+    assert not {"step", "steps", "epoch", "seconds", "eval_runtime", "train_loss"} & group["mean"].keys()
+
+
+def test_the_table_has_first_middle_and_last_values(trained: Trained) -> None:
+    entry = next(e for e in trained.entries if e["objective"]["name"] == "emo")
+    shown = trained.curves(entry["id"][:8])
+    assert shown.code == 0, shown.err
+    lines = shown.out.splitlines()
+    assert lines[0] == "emo · mean of seeds 0, 1 · 15 steps"
+    rows = {line[:19].strip(): line.split() for line in lines[1:] if line.strip()}
+    one, two = (trained.logged(trained.training("emo", seed), "demd") for seed in (0, 1))
+    expected = [f"{(one[step] + two[step]) / 2:.4g}" for step in (1, 8, 15)]
+    assert rows["demd"][-3:] == expected
+    assert len(rows["demd"][1]) == 15  # one bar for each step
+    assert rows["loss"][1][0] == "█"  # this training lowers its loss,
+    assert rows["loss"][1][-1] in "▁▂"  # to the end
+    assert set(rows["zero_weight_count"][1]) == {"▄"}  # flat
+    assert len(next(line for line in lines if line.startswith("validation mle")).split()[2]) == 3
+
+
+@pytest.mark.parametrize("how", ["folder", "model", "key", "examples key", "score folder"])
+def test_a_training_is_found_by_what_is_at_hand(trained: Trained, how: str) -> None:
+    folder = trained.training("tailr", 1, gamma=0.3)
+    entry = next(e for e in trained.entries if e["objective"]["params"].get("gamma") == 0.3)
+    examples = entry["runs"][1]["key"]
+    scores = json.loads((trained.runs / "examples" / examples / "stage.json").read_text())["scores"]
+    given = {
+        "folder": folder,
+        "model": folder / "model",
+        "key": folder.name,
+        "examples key": examples,
+        "score folder": trained.runs / "score" / scores[0],
+    }[how]
+    (group,) = trained.curves(given, "--json").json["curves"]
+    assert [t["key"] for t in group["trainings"]] == [folder.name]
+    assert points(group["mean"]["mle"]) == trained.logged(folder, "mle")
+
+
+def test_several_are_labelled_by_what_differs_and_each_is_shown_once(trained: Trained) -> None:
+    ids = [entry["id"] for entry in trained.entries]
+    folder = trained.training("tailr", 0, gamma=0.1)
+    groups = trained.curves(*ids, folder, "--json").json["curves"]
+    assert [group["label"] for group in groups] == ["tailr(gamma=0.1)", "tailr(gamma=0.3)", "emo"]
+    assert [len(group["trainings"]) for group in groups] == [2, 2, 2]
+    everything = trained.curves(trained.runs, "--json").json["curves"]
+    assert sorted(group["label"] for group in everything) == sorted(group["label"] for group in groups)
+
+
+def test_csv_has_every_number(trained: Trained, tmp_path: Path) -> None:
+    file = tmp_path / "out" / "curves.csv"
+    folders = [trained.training("tailr", seed, gamma=0.3) for seed in (0, 1)]
+    assert trained.curves(*folders, "--csv", file).code == 0
+    with file.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert {(row["objective"], row["seed"], row["key"]) for row in rows} == {
+        ("tailr", str(seed), folder.name) for seed, folder in enumerate(folders)
+    }
+    for folder in folders:
+        for part, name in (("weight", "weight"), ("grad_norm", "grad_norm"), ("eval_mle", "validation mle")):
+            found = {int(r["step"]): float(r["value"]) for r in rows if (r["key"], r["part"]) == (folder.name, name)}
+            assert found == trained.logged(folder, part)
+
+
+def interrupted(trained: Trained, runs: Path, *, cut: bool) -> Path:
+    """Copy a training as a kill leaves it: no facts, and a log that ends early, if `cut` in the middle of a line."""
+    source = trained.training("emo", 0)
+    folder = runs / "train" / f"{source.name}.part"
+    folder.mkdir(parents=True)
+    lines = (source / "log.jsonl").read_text().splitlines(keepends=True)
+    (folder / "log.jsonl").write_text("".join(lines[:7]) + (lines[7][:25] if cut else ""))
+    return folder
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_an_interrupted_training_is_shown_as_far_as_it_came(trained: Trained, tmp_path: Path, cut: bool) -> None:
+    folder = interrupted(trained, tmp_path, cut=cut)
+    key = folder.name.removesuffix(".part")
+    done = trained.command("curves", key, "--runs", tmp_path)
+    assert done.code == 0, done.err
+    # Five steps, their validation, and one step more.
+    assert done.out.splitlines()[0] == f"training {key} · 6 of 15 steps · not finished"
+    (group,) = trained.command("curves", folder, "--json").json["curves"]
+    assert group["objective"] is None
+    full = trained.logged(trained.training("emo", 0), "loss")
+    assert points(group["mean"]["loss"]) == {step: full[step] for step in range(1, 7)}
+
+
+def test_seeds_of_different_length_are_averaged_where_both_are(trained: Trained, tmp_path: Path) -> None:
+    shutil.copytree(trained.runs / "train", tmp_path / "train")
+    entry_folders = [tmp_path / "train" / trained.training("emo", seed).name for seed in (0, 1)]
+    log = entry_folders[1] / "log.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:4]))
+    (group,) = trained.curves(*entry_folders, "--json").json["curves"]
+    one, two = (trained.logged(folder, "mle") for folder in entry_folders)
+    assert points(group["mean"]["mle"]) == pytest.approx({step: (one[step] + two[step]) / 2 for step in range(1, 5)})
+    assert len(group["trainings"][0]["curves"]["mle"]["steps"]) == 15
+    assert trained.curves(*entry_folders).out.startswith("emo · mean of seeds 0, 1 · 4 of 15 steps")
+
+
+def test_a_log_of_an_older_version_and_numbers_that_are_not_finite(trained: Trained, tmp_path: Path) -> None:
+    old = [
+        {"loss": 4.0, "grad_norm": float("nan"), "mle": 4.0, "epoch": 0.5, "step": 1, "steps": 2},
+        {"loss": 3.0, "grad_norm": 1.0, "mle": 3.0, "epoch": 1.0, "step": 2, "steps": 2},
+        {"eval_loss": 3.5, "eval_mle": 3.5, "eval_objective": 3.25, "epoch": 1.0, "step": 2, "steps": 2},
+        {"train_loss": 3.5, "train_runtime": 1.0, "epoch": 1.0, "step": 2, "steps": 2},
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in old))
+    (group,) = trained.curves(tmp_path, "--json").json["curves"]
+    assert {name: points(curve) for name, curve in group["mean"].items()} == {
+        "loss": {1: 4.0, 2: 3.0},
+        "mle": {1: 4.0, 2: 3.0},
+        "validation mle": {2: 3.5},
+        "validation objective": {2: 3.25},
+        "grad_norm": {1: None, 2: 1.0},
+    }
+    shown = trained.curves(tmp_path)
+    assert shown.code == 0, shown.err
+    assert "nan" in next(line for line in shown.out.splitlines() if line.startswith("grad_norm"))
+
+
+def test_what_has_no_curves_is_refused_with_a_sentence(trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/log.jsonl").write_text('{"loss": 4.1')
+    (tmp_path / "altered").mkdir()
+    (tmp_path / "altered/log.jsonl").write_text('garbage\n{"loss": 4.1, "step": 1, "steps": 2}\n')
+    cases = [
+        (tmp_path / "empty", f"{tmp_path / 'empty'} has no log.jsonl; expected the folder of a training"),
+        (tmp_path / "begun", "no step is logged yet"),
+        (tmp_path / "altered", f"{tmp_path / 'altered/log.jsonl'}:1: expected a line of JSON"),
+        ("0123456789ab", "'0123456789ab' is no folder, no key of a stage in"),
+        ("../train", "'../train' is no folder, no key of a stage in"),
+    ]
+    for given, said in cases:
+        done = trained.curves(given)
+        assert done.code == 2, (given, done.out)
+        assert said in done.err
+        assert "Traceback" not in done.err
+    beside = trained.curves(tmp_path / "begun", trained.training("emo", 0))
+    assert beside.code == 0
+    assert "skipped: " in beside.err
+    assert beside.out.startswith("emo · seed 0 · 15 steps")
+
+
+def test_an_entry_without_trainings_is_refused(trained: Trained, tmp_path: Path) -> None:
+    entry = trained.entries[0]["id"]
+    moved = trained.command("curves", entry, "--runs", tmp_path, "--leaderboard", trained.folder / "board")
+    assert moved.code == 2
+    assert "give the folder of these runs with --runs DIR" in moved.err
+    scored = trained.command("evaluate", *EVALUATED, *trained.model_and_data, *trained.places).json["entries"][0]
+    for given in (scored["id"], scored["runs"][0]["key"]):
+        untrained = trained.curves(given)
+        assert untrained.code == 2
+        assert "of a model as it is: nothing was trained." in untrained.err
+
+
+def test_a_sparkline_runs_from_the_lowest_to_the_highest() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([7, 0, 3.5], width=3) == "█▁▅"
+    assert sparkline([1.0, 1.0]) == "▄▄"
+    assert sparkline([0.0]) == "▄"
+    assert sparkline([1, float("nan"), 2, float("inf")]) == "▁ █ "
+    assert sparkline([float("nan")]) == " "
+    assert sparkline([0, 2, 6, 8, 100, 0], width=3) == sparkline([1, 7, 50])  # means of two
+    assert len(sparkline(list(range(1001)))) == 40
