@@ -112,6 +112,10 @@ class BaseModel:
         from emobench.models.load import check_model
 
         source = find_model(name, offline=self.request.offline)
+        if source.kind == "made":
+            raise ConfigError(
+                f"{name} is made by the harness and has no folder before; with --model {name}, say '{PRETRAINED}'."
+            )
         found = check_model(source, offline=self.request.offline)
         return KnownModel(identity(source), found.context, found.vocabulary_rows)
 
