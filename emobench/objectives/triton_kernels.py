@@ -27,6 +27,13 @@ def _log1p(x):
 
 
 @triton.jit
+def _log_prob(target_logit, target_mass, rest, log_partition):
+    # log q_t = -log(1 + rest / target) keeps its digits where the model is confident.
+    sure = target_mass > _TINY_TARGET
+    return tl.where(sure, -_log1p(rest / tl.where(sure, target_mass, 1.0)), target_logit - log_partition)
+
+
+@triton.jit
 def _logit(raw, SCALE: tl.constexpr, CAP: tl.constexpr):
     z = raw.to(tl.float32)
     if SCALE != 1.0:
@@ -111,22 +118,19 @@ def reduce_kernel(
     base = tl.where(top == float("-inf"), 0.0, top)
     target_mass = tl.exp(target_logit - base)
     total = rest + target_mass
-    log_total = tl.log(total)
-    log_partition = base + log_total
-    sure = target_mass > _TINY_TARGET
-    log_prob = tl.where(sure, -_log1p(rest / tl.where(sure, target_mass, 1.0)), target_logit - log_partition)
-    target_q = tl.exp(log_prob)
+    log_partition = base + tl.log(total)
+    log_prob = _log_prob(target_logit, target_mass, rest, log_partition)
     tl.store(out_ptr + token, log_prob)
     tl.store(out_ptr + tokens + token, log_partition)
     if HAS_COST:
         tl.store(out_ptr + 2 * tokens + token, cost_sum / total)
     if HAS_ENTROPY:
-        own = tl.where(target_q > 0.0, target_q * tl.where(target_q > 0.0, log_prob, 0.0), 0.0)
-        tl.store(out_ptr + 3 * tokens + token, (rest * log_total - weighted) / total - own)
+        own = tl.where(target_mass > 0.0, tl.exp(log_prob) * tl.where(target_mass > 0.0, log_prob, 0.0), 0.0)
+        tl.store(out_ptr + 3 * tokens + token, (rest * tl.log(total) - weighted) / total - own)
     if HAS_MEAN:
         tl.store(out_ptr + 4 * tokens + token, total_logit / vocabulary - log_partition)
     if HAS_SQUARES:
-        tl.store(out_ptr + 5 * tokens + token, squares / (total * total) + target_q * target_q)
+        tl.store(out_ptr + 5 * tokens + token, squares / (total * total) + tl.exp(2.0 * log_prob))
         some = squares > 0.0
         tl.store(out_ptr + 6 * tokens + token, tl.where(some, rest * rest / tl.where(some, squares, 1.0), 0.0))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from emobench.objectives import (
     token_statistics,
 )
 from emobench.objectives.logits import compute_dtype
+from emobench.training.compiled import compiled_loss, number_of
 
 
 @dataclass
@@ -56,59 +57,80 @@ class AttachedObjective:
     """For each training forward since it was last emptied: sums of the loss and its parts, and `tokens`."""
     evaluated: SequenceSums | None = None
     """What the last forward in eval mode found."""
+    _prepared: _HeadCall | None = None
+
+    def __post_init__(self) -> None:
+        self.number = number_of(self)
 
     def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | None) -> Tensor:
         """Return the loss of a micro-batch: the sum of its units' losses over the denominator."""
         if model.training and isinstance(self.objective, ModelObjective):
             return self._model_loss(model, batch, denominator)
-        labels_BT = _next(batch["labels"], IGNORED)
-        call = _HeadCall(labels_BT, None, {}, denominator)
-        if model.training or self.evaluate_loss:
-            # Before the model runs: then the loss itself asks the device for nothing.
-            call.targets = self._prepare(labels_BT)
-            if self.objective.side_names:
-                call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
+        if not torch.compiler.is_compiling():
+            self.prepare(batch, denominator, training=model.training)
         inputs = {k: v for k, v in batch.items() if k != "labels" and k not in self.objective.side_names}
         hidden_BTD = final_hidden(model, **inputs)
-        return model.get_output_embeddings()(hidden_BTD, call=call)
+        return model.get_output_embeddings()(hidden_BTD, attached=self)
 
-    def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor, call: _HeadCall) -> Tensor:
+    def prepare(self, batch: Mapping[str, Tensor], denominator: Tensor | None, *, training: bool) -> None:
+        """Find all that depends on the labels alone, before the model runs: the loss then asks the device for nothing.
+
+        `forward` does so itself; for a compiled model it has to be done outside, before each call.
+        """
+        if training and isinstance(self.objective, ModelObjective):
+            return
+        labels_BT = _next(batch["labels"], IGNORED)
+        call = _HeadCall(labels_BT, None, {}, denominator)
+        if training or self.evaluate_loss:
+            call.targets = prepare_for(
+                self.objective,
+                labels_BT,
+                vocabulary=self.head.tokens,
+                dtype=compute_dtype(labels_BT, self.head.linear.weight),
+                impl=self.engine,
+            )
+            if self.objective.side_names:
+                call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
+        self._prepared = call
+
+    def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor) -> Tensor:
         """Run the objective where the head's weight is whole; returns one scalar."""
+        if torch.compiler.is_compiling():
+            return compiled_loss(self.number, hidden_BTD, linear.weight, linear.bias, linear.training)
+        return self.prepared_loss(hidden_BTD, linear.weight, linear.bias, training=linear.training)
+
+    def prepared_loss(self, hidden_BTD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, *, training: bool) -> Tensor:
+        """Return the loss of the micro-batch that was prepared, and note its parts."""
+        call, self._prepared = self._prepared, None
+        if call is None:
+            raise RuntimeError(
+                "No micro-batch was prepared; call attached.prepare(batch, ...) before a compiled model."
+            )
         hidden_ND = hidden_BTD.flatten(0, 1)
-        if linear.training:
-            result = self._loss(linear, hidden_ND, call)
+        if training:
+            result = self._loss(hidden_ND, weight_VD, bias_V, call)
             self.window.append(
                 {"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts}
             )
             return result.total / _divisor(call.denominator, result.count)
         if self.evaluate_loss:
-            result = self._loss(linear, hidden_ND, call)
+            result = self._loss(hidden_ND, weight_VD, bias_V, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
         else:
-            head = replace(self.head, linear=linear)
-            mle_N = loss_N = -token_statistics(hidden_ND, head, call.labels_BT.flatten()).log_prob
+            labels_N = call.labels_BT.flatten()
+            mle_N = loss_N = -token_statistics(hidden_ND, self.head, labels_N).log_prob
         shape = call.labels_BT.shape
         tokens_B = (call.labels_BT != IGNORED).sum(1)
         self.evaluated = SequenceSums(mle_N.double().view(shape).sum(1), loss_N.double().view(shape).sum(1), tokens_B)
         return mle_N.sum() / _divisor(call.denominator, tokens_B.sum())
 
-    def _prepare(self, labels_BT: Tensor) -> Targets:
-        linear = self.head.linear
-        return prepare_for(
-            self.objective,
-            labels_BT,
-            vocabulary=self.head.tokens,
-            dtype=compute_dtype(labels_BT, linear.weight),
-            impl=self.engine,
-        )
-
-    def _loss(self, linear: nn.Linear, hidden_ND: Tensor, call: _HeadCall) -> LossResult:
+    def _loss(self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, call: _HeadCall) -> LossResult:
         assert call.targets is not None
         return objective_loss(
             self.objective,
             hidden_ND,
-            linear.weight,
-            linear.bias,
+            weight_VD,
+            bias_V,
             call.targets,
             logit_map=self.head.logit_map,
             side=call.side,
@@ -149,8 +171,8 @@ def attach(
         batch = {k: v for k, v in given.items() if v is not None and k not in ("use_cache", "return_dict")}
         return CausalLMOutputWithPast(loss=attached.forward(self, batch, num_items_in_batch))  # type: ignore[arg-type]
 
-    def head_forward(self: nn.Linear, hidden: Tensor, call: _HeadCall | None = None) -> Tensor:
-        return nn.Linear.forward(self, hidden) if call is None else attached.head_forward(self, hidden, call)
+    def head_forward(self: nn.Linear, hidden: Tensor, attached: AttachedObjective | None = None) -> Tensor:
+        return nn.Linear.forward(self, hidden) if attached is None else attached.head_forward(self, hidden)
 
     lm_forward.__signature__ = signature  # type: ignore[attr-defined]
     model.forward = types.MethodType(lm_forward, model)

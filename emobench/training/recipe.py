@@ -56,8 +56,10 @@ class Recipe:
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint that is kept: of lowest validation MLE, of lowest own loss (the official code), or the last."""
+    compile: bool = False
+    """Compile the model with torch.compile; the loss is one operator in it."""
     engine: Literal["chunked", "torch", "triton", "reference"] = "chunked"
-    """chunked: Triton kernels on a GPU, PyTorch elsewhere; reference: plain autograd on whole logits, large and slow."""
+    """chunked: Triton kernels on a GPU, PyTorch elsewhere; reference: autograd on whole logits, large and slow."""
 
     def __post_init__(self) -> None:
         positive = ("epochs", "batch", "accumulation", "learning_rate", "max_length")

@@ -162,6 +162,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         bf16=recipe.precision == "bfloat16",
         fp16=recipe.precision == "float16",
         use_cpu=job.device == "cpu",
+        torch_compile=recipe.compile,
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,
