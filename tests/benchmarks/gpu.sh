@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command and under 9 minutes: every test marked `gpu`, the linear loss, the rates
-# of its kernels, and a whole training step. Writes JSON, the tests' report and what it printed under $OUT, or else
-# under tests/benchmarks/results/. Goes on where a part fails, and ends with a summary; exit code 1 if a part failed.
+# Everything that needs a GPU, in one command and under 9 minutes: the kernels' tests, compiled, every test marked `gpu`,
+# the linear loss, a whole training step, and the rates of the kernels. Writes JSON, the tests' reports and what it
+# printed under $OUT, or else under tests/benchmarks/results/. Goes on where a part fails, and ends with a summary; exit
+# code 1 if a part failed.
 #
 #     tests/benchmarks/gpu.sh             PYTHON=python3 by default
 #     tests/benchmarks/gpu.sh toy         small shapes on the CPU, to see that it runs; $OUT must be set
@@ -54,14 +55,17 @@ if [ "$mode" = toy ]; then
         --out "$out/whole_step-toy.json"
 else
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
-    # Only files with such a test: others import packages that such a machine need not have. Warnings of other versions
-    # of those packages are no failures here.
-    mapfile -t tested < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
-    part "tests marked gpu" 130 "$python" -m pytest -m gpu -q -W default --continue-on-collection-errors \
-        -p no:cacheprovider --junit-xml "$out/pytest-gpu.xml" "${tested[@]}"
+    # Warnings of other versions of other packages are no failures here.
+    tests=("$python" -m pytest -q -W default -p no:cacheprovider)
+    part "kernels, compiled" 90 "${tests[@]}" --numprocesses 8 --junit-xml "$out/pytest-kernels.xml" \
+        tests/emobench/objectives/test_triton.py
+    # Only files with such a test: others import packages that such a machine need not have.
+    mapfile -t marked < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
+    part "tests marked gpu" 60 "${tests[@]}" -m gpu --continue-on-collection-errors \
+        --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
     part "linear loss" 150 "$python" $bench/linear_loss.py --device cuda --out "$out/linear_loss-cuda.json"
     part "whole step" 100 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
-    part "whole step, autocast" 70 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
+    part "whole step, autocast" 60 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
         --out "$out/whole_step-cuda-float32.json"
     part "kernel rates" 30 "$python" $bench/kernel_rates.py --out "$out/kernel_rates-cuda.json"
 fi

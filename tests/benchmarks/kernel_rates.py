@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from linear_loss import DTYPES, SHAPES
-from measuring import RESULTS, hardware, origin, seconds_of, write
+from measuring import RESULTS, hardware, origin, require, seconds_of, write
 from problem import Problem
 
 from emobench.models.head import LogitMap
@@ -45,10 +45,9 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
     assert cost is not None
     dW_VD = torch.zeros(V, D, device=device, dtype=torch.float32)
     rows.make_logits(hidden_CD, head_VD, None, LogitMap(), logits_CV)
-    costs = make_costs(cost, chunk, cost_UV)
-    numbers = Coefficients(
-        *(torch.rand(C, device=device) for _ in range(2)), None, None, None, torch.rand(C, device=device)
-    )
+    costs = make_costs(cost, chunk, cost_UV, rows)
+    base_C, slope_C, target_C = (torch.rand(C, device=device) for _ in range(3))
+    numbers = Coefficients(base_C=base_C, cost_C=slope_C, log_q_C=None, q_C=None, shift_C=None, target_C=target_C)
     log_partition_C = rows.reduce(logits_CV, targets_C, costs, NEEDS, LogitMap())["log_partition"]
     size, cost_size = logits_CV.element_size(), cost_UV.element_size()
     cost_bytes, read_bytes = U * V * cost_size, C * V * cost_size
@@ -57,7 +56,7 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
         rows.differentiate(logits_CV, targets_C, costs, log_partition_C, numbers, LogitMap())
 
     def costs_anew() -> None:
-        make_costs(cost, chunk, cost_UV)
+        make_costs(cost, chunk, cost_UV, rows)
 
     passes: list[tuple[str, Callable[[], object], dict[str, float]]] = [
         ("logits", lambda: rows.make_logits(hidden_CD, head_VD, None, LogitMap(), logits_CV), {"flops": 2 * C * V * D}),
@@ -97,12 +96,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--repetitions", type=int, default=10)
     parser.add_argument("--out", type=Path, help="default: results/kernel_rates-DEVICE.json beside this")
     options = parser.parse_args(argv)
+    require(options.device)
     torch.set_num_threads(1)
     found: dict[str, Any] = {**origin(__file__, argv, options.device), "rates": []}
     print(hardware(options.device))
     for text in options.shape or SHAPES[options.device]:
         N, V, D = map(int, text.split(","))
-        problem = Problem.make((N, V, D), DTYPES[options.device], options.device)
+        problem = Problem.make((N, V, D), DTYPES[options.device], options.device, ["emo"])
         with torch.no_grad():
             one = rates(problem, options.impl, options.repetitions)
         found["rates"] += one

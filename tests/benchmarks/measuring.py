@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -134,6 +135,12 @@ def matrix_rate(size: int = 8192, rounds: int = 10) -> float:
         torch.mm(left, right, out=out)
     seconds = [seconds_of(lambda: torch.mm(left, right, out=out), "cuda", 3) for _ in range(rounds)]
     return 2 * size**3 / statistics.median(seconds)
+
+
+def require(device: str) -> None:
+    """End the program unless this machine has the device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("--device cuda: there is no CUDA device here; give --device cpu.")
 
 
 def origin(script: str, argv: list[str], device: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Legend: N tokens, V vocabulary, D width, U distinct targets, C tokens of a chunk
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -37,16 +37,18 @@ class Problem:
     prepared: dict[str, Targets]
 
     @staticmethod
-    def make(shape: tuple[int, int, int], dtype: str, device: str) -> Problem:
+    def make(shape: tuple[int, int, int], dtype: str, device: str, only: Collection[str] = tuple(OWN)) -> Problem:
         N, V, D = shape
         rng = torch.Generator().manual_seed(0)
         targets_N = text_like_tokens((N,), V, rng).to(device)
         there = torch.Generator(device).manual_seed(0)
         hidden_ND = torch.randn(N, D, generator=there, device=device).to(getattr(torch, dtype))
         head_VD = torch.randn(V, D, generator=there, device=device).div_(D**0.5).to(getattr(torch, dtype))
-        own = {name: objective() for name, objective in OWN.items()}
-        own["emo"].use_cost(_cost(head_VD))
-        own["emo-cached"].use_cost(_cost(head_VD, min(CACHED_ROWS, V)))
+        own = {name: objective() for name, objective in OWN.items() if name in only}
+        if "emo" in own:
+            own["emo"].use_cost(_cost(head_VD))
+        if "emo-cached" in own:
+            own["emo-cached"].use_cost(_cost(head_VD, min(CACHED_ROWS, V)))
         problem = Problem(hidden_ND.requires_grad_(), head_VD.requires_grad_(), targets_N, own, {})
         problem.prepared = {name: problem.prepare(name) for name in own}
         return problem
@@ -142,8 +144,8 @@ _PACKAGES = {"official": "emo", "liger": "liger_kernel", "liger-8": "liger_kerne
 
 def available(name: str, problem: Problem) -> bool:
     """Return whether a variant can run here: its package is installed, and its kernels have a device."""
-    if name in problem.own:
-        return True
+    if name in OWN:
+        return name in problem.own
     on_device = problem.hidden_ND.is_cuda or name in ("cross-entropy", "official")
     interpreted = name.startswith("liger") and os.environ.get("TRITON_INTERPRET") == "1"
     package = {**_PACKAGES, "cce": "cut_cross_entropy"}.get(name)

@@ -26,7 +26,7 @@ from types import MethodType
 from typing import Any
 
 import torch
-from measuring import RESULTS, origin, text_like_tokens, write
+from measuring import RESULTS, origin, require, text_like_tokens, write
 from targets import show, verdicts, whole_step_targets
 from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.models.llama import modeling_llama
@@ -234,6 +234,7 @@ def _available(variant: Variant) -> bool:
 
 def main(argv: list[str]) -> None:
     options = _options(argv)
+    require(options.device)
     bench = Bench(options)
     shape = {"vocabulary": bench.config.vocab_size, "width": bench.config.hidden_size}
     found: dict[str, Any] = {
