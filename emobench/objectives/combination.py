@@ -26,7 +26,7 @@ from emobench.objectives.base import (
     Teacher,
 )
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.schedules import Schedule
+from emobench.objectives.schedules import Constant, Schedule
 from emobench.objectives.statistics import TokenStatistics, statistics_from_logits
 
 COST = "expected_cost"
@@ -146,6 +146,11 @@ class Combination(Objective):
     def weights(self) -> list[float]:
         """The terms' weights at this step."""
         return [term.weight(self.progress) for term in self.terms]
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a weight changes over the training, and with it the meaning of the loss."""
+        return not all(isinstance(term.weight, Constant) for term in self.terms)
 
     def _costly(self) -> list[StatisticsObjective]:
         members = [term.objective for term in self.terms if COST in term.objective.needs]

@@ -58,11 +58,15 @@ def _check(objectives: Sequence[Objective], weights: Sequence[Schedule]) -> None
 
 def _check_costs(costly: Sequence[Objective], texts: Sequence[str], objectives: Sequence[Objective]) -> None:
     """One `expected_cost` is computed for all terms: of one embedding, as far as it can be known before `setup`."""
-    adaptive = {is_adaptive(objective) for objective in costly}
-    sources = {str(objective.params["cost"]) for objective in costly if "cost" in objective.params}
-    if len(adaptive) > 1 or len(sources) > 1:
+    adaptive = [objective for objective in costly if is_adaptive(objective)]
+    if 0 < len(adaptive) < len(costly):
+        raise ConfigError(
+            f"{' and '.join(map(repr, costly))}: the costs of {adaptive[0]!r} follow the head as it is trained, and "
+            "others are frozen, but a combination computes `expected_cost` once; take all of one kind."
+        )
+    if len({str(objective.params["cost"]) for objective in costly if "cost" in objective.params}) > 1:
         raise two_costs(" and ".join(map(repr, costly)))
-    if adaptive == {True} and any(isinstance(objective, LogitsObjective) for objective in objectives):
+    if adaptive and any(isinstance(objective, LogitsObjective) for objective in objectives):
         raise ConfigError(
             f"{' and '.join(texts)}: the costs of the one follow the head as it is trained, and the other sees logits "
             "only; combine it with objectives of token statistics, or take a frozen cost."

@@ -222,6 +222,7 @@ class _Planner:
         for recipe, tasks in self.parts:
             if objectives:
                 self.model.check_recipe(recipe)
+                _check_selection(recipe, objectives)
             for task in tasks:
                 evaluator(task.kind).check(task, self.texts(task.corpus, "test"), self.model)
                 self._check_featurizer(task)
@@ -313,6 +314,17 @@ class _Planner:
     def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
         encoder = self.model.known(task.protocol.featurizer.model).facts
         return PlannedTask(task, self.texts(task.corpus, "test"), subject, encoder)
+
+
+def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:
+    from emobench.objectives.combination import Combination
+
+    for objective in (loaded.objective for loaded in objectives):
+        if recipe.select == "objective" and isinstance(objective, Combination) and objective.scheduled:
+            raise ConfigError(
+                f"`recipe.select` is objective, but the weights of {objective} change over the training, so that its "
+                "validation losses cannot be compared; use --set recipe.select=mle or --set recipe.select=last."
+            )
 
 
 def _objectives(request: Request, suite: Suite) -> list[LoadedObjective | None]:
