@@ -16,8 +16,8 @@ from emobench.pipeline.reporter import Progress, Silent
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
-SHOWN = {"loss": "loss {:.3f}", "demd": "demd {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
-"""Numbers of a training step that fit a line; `log.jsonl` has them all."""
+SHOWN = {"loss": "loss {:.3f}", "weight": "weight {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
+"""Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
 
 PIPED_WIDTH = 120
 SHORT = 1.0

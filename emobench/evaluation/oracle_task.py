@@ -19,7 +19,7 @@ from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.rouge import rouge
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
-from emobench.models.head import probe_head
+from emobench.models.head import probe_head, token_count
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import OracleProtocol, Task
 
@@ -93,7 +93,7 @@ def _oracle_perplexity(language: HiddenMarkovLanguage, texts: list[Any]) -> dict
 def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> dict[str, Score]:
     chosen = list(texts.texts)[: _count(rules, len(texts.texts))]
     rows = pack_rows(chosen, subject.tokenizer, length=1 + rules.length, bos=True, eos=True)
-    sums = evaluate_tokens(subject.model, probe_head(subject.model), rows)  # type: ignore[arg-type]
+    sums = evaluate_tokens(subject.model, probe_head(subject.model, subject.tokenizer), rows)  # type: ignore[arg-type]
     return {"ppl_test": perplexity(sums, [str(i) for i in range(len(rows))])}
 
 
@@ -127,6 +127,7 @@ def _sample(
             prompts,
             prompt_keys=[f"{kind} {i}" for i in range(len(prompts))],
             sampling=sampling,
+            vocabulary=token_count(subject.tokenizer),
             progress=progress,
         )
     return [continuations[0] for continuations in found]

@@ -64,8 +64,15 @@ def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:
     return _bare(model).base_model(**inputs, use_cache=False)[0]
 
 
-def probe_head(model: nn.Module) -> Head:
+def token_count(tokenizer: Any) -> int:
+    """Return one more than the largest id of a tokenizer: rows of a head from there on are padding."""
+    return 1 + max(tokenizer.get_vocab().values())
+
+
+def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     """Find the LM head and the map to logits by running the model once on eight random ids.
+
+    With its tokenizer, rows of the head that stand for no token are found to be padding.
 
     The head's input is replaced by a random one with raw outputs of up to +-50, so that a cap shows. The weights must
     be loaded and whole (not sharded). Modes, hooks and random states are left as they were.
@@ -76,7 +83,9 @@ def probe_head(model: nn.Module) -> Head:
     bare = _bare(model)
     linear = _find_linear(bare)
     probe = _observe(bare, linear)
-    return Head(linear, _fit(bare, linear, probe))
+    rows = linear.out_features
+    tokens = rows if tokenizer is None else min(rows, token_count(tokenizer))
+    return Head(linear, _fit(bare, linear, probe), None if tokens == rows else tokens)
 
 
 @dataclass(frozen=True)

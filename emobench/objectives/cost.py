@@ -96,7 +96,7 @@ class CostEmbedding:
 
         Meant for the most frequent target tokens, whose rows are otherwise made anew for every batch.
         """
-        tokens_K = tokens_K.unique().to(self.rows_VE.device)
+        tokens_K = tokens_K.long().unique().to(self.rows_VE.device)
         self.slot_V = torch.full((len(self),), -1, device=self.rows_VE.device)
         self.slot_V[tokens_K] = torch.arange(len(tokens_K), device=self.rows_VE.device)
         self._kept = (tokens_K, self.rows_VE.new_empty(0))

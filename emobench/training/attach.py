@@ -55,6 +55,8 @@ class AttachedObjective:
     """Whether evaluation computes the objective's own loss beside MLE."""
     window: list[dict[str, Tensor]] = field(default_factory=list)
     """For each training forward since it was last emptied: sums of the loss and its parts, and `tokens`."""
+    losses: list[Tensor] = field(default_factory=list)
+    """For each of those forwards of an objective of tokens: the loss by which each token was predicted, (B, T)."""
     evaluated: SequenceSums | None = None
     """What the last forward in eval mode found."""
     _prepared: _HeadCall | None = None
@@ -112,6 +114,7 @@ class AttachedObjective:
             self.window.append(
                 {"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts}
             )
+            self.losses.append(result.losses_N.view_as(call.labels_BT))
             return result.total / _divisor(call.denominator, result.count)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
@@ -202,4 +205,5 @@ def _divisor(denominator: Tensor | None, count: Tensor | int) -> Tensor | float:
 
 
 def _scalar(value: int, like: Tensor) -> Tensor:
-    return torch.tensor(value, device=like.device)
+    # Not torch.tensor, which would copy from the host.
+    return torch.full((), value, device=like.device)

@@ -88,7 +88,7 @@ def train(job: Training) -> TrainingSummary:
         return TrainingSummary(**json.loads(result.read_text()))
     set_seed(job.seed)
     recipe = job.recipe
-    head = probe_head(job.model)
+    head = probe_head(job.model, job.tokenizer)
     checkpoints = job.folder / "checkpoints"
     checkpoint = last_checkpoint(checkpoints)
     steps = total_steps(recipe, len(job.train), torch_processes())

@@ -79,6 +79,7 @@ class ObjectiveTrainer(Trainer):
     def before_step(self) -> None:
         """Sum the parts of this step's micro-batches, and stop before a loss that is not finite moves the weights."""
         window, self.attached.window = self.attached.window, []
+        losses, self.attached.losses = self.attached.losses, []
         rows, self._rows = self._rows, []
         names = list(window[0])
         sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
@@ -89,7 +90,7 @@ class ObjectiveTrainer(Trainer):
         totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
         if _bad_names(totals):
             micro_batches = [dict(zip(names, sums_P, strict=True)) for sums_P in sums_MP.tolist()]
-            raise NonFiniteLossError(self._not_finite(totals, micro_batches, rows))
+            raise NonFiniteLossError(self._not_finite(totals, micro_batches, rows, losses))
         self._parts = _means(totals)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -127,7 +128,11 @@ class ObjectiveTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _not_finite(
-        self, totals: Mapping[str, float], micro_batches: list[dict[str, float]], rows: list[list[int]]
+        self,
+        totals: Mapping[str, float],
+        micro_batches: list[dict[str, float]],
+        rows: list[list[int]],
+        losses: list[Tensor],
     ) -> str:
         step = self.state.global_step + 1
         micro = next((i for i, sums in enumerate(micro_batches) if _bad_names(sums)), None)
@@ -136,9 +141,10 @@ class ObjectiveTrainer(Trainer):
         what = "loss" if "loss" in bad else bad[0]
         where = " of another process" if micro is None else f" of training rows {rows[micro]}" if rows else ""
         means = ", ".join(f"{n} = {v / max(sums['tokens'], 1):g}" for n, v in sums.items() if n != "tokens")
+        tokens = "" if micro is None or not losses else _broken_tokens(losses[micro], rows[micro] if rows else None)
         return (
             f"The {what} became {_not_a_number(sums[what])} at step {step}, in the micro-batch{where} "
-            f"(means over its tokens: {means}). {self._advice()}"
+            f"(means over its tokens: {means}).{tokens} {self._advice()}"
         )
 
     def _advice(self) -> str:
@@ -248,6 +254,16 @@ def _bad_names(values: Mapping[str, float]) -> list[str]:
 
 def _not_a_number(value: float) -> str:
     return "NaN" if math.isnan(value) else "infinite"
+
+
+def _broken_tokens(losses_BT: Tensor, rows: list[int] | None) -> str:
+    """Return which tokens have a loss that is not finite, in a sentence; the loss at t is that of token t + 1."""
+    bad = (~losses_BT.isfinite()).nonzero().tolist()
+    if not bad:
+        return ""
+    shown = ", ".join(f"{t + 1} of row {rows[b] if rows else b}" for b, t in bad[:5])
+    more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+    return f" Not finite at token {shown}{more}."
 
 
 def _step_of(line: str) -> float:

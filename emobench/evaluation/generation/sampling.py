@@ -60,15 +60,18 @@ def sample_continuations(
     *,
     prompt_keys: Sequence[str],
     sampling: Sampling,
+    vocabulary: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[list[Continuation]]:
     """Return `sampling.samples` continuations of each prompt, in the order of the prompts.
+
+    Ids from `vocabulary` on are padding of the head, and are never drawn.
 
     `prompt_keys` are the prompts' ids: with the seed and the sample's index they fix the randomness of a row.
     Raises ModelError if a prompt is empty or does not fit the model's context, MetricError if a logit is not finite.
     """
     found: list[list[Continuation]] = [[] for _ in prompts_ids]
-    batches = iter_continuations(model, prompts_ids, prompt_keys=prompt_keys, sampling=sampling)
+    batches = iter_continuations(model, prompts_ids, prompt_keys=prompt_keys, sampling=sampling, vocabulary=vocabulary)
     for done, (index, continuations) in enumerate(batches, start=1):
         found[index] = continuations
         if progress is not None:
@@ -77,7 +80,12 @@ def sample_continuations(
 
 
 def iter_continuations(
-    model: Any, prompts_ids: Sequence[Sequence[int]], *, prompt_keys: Sequence[str], sampling: Sampling
+    model: Any,
+    prompts_ids: Sequence[Sequence[int]],
+    *,
+    prompt_keys: Sequence[str],
+    sampling: Sampling,
+    vocabulary: int | None = None,
 ) -> Iterator[tuple[int, list[Continuation]]]:
     """Yield (prompt index, its continuations) as batches end, longest prompts first, so that a caller can resume."""
     if len(prompt_keys) != len(prompts_ids):
@@ -87,7 +95,8 @@ def iter_continuations(
     bare = get_base() if callable(get_base) else model  # peft's `generate` would overwrite the base model's settings
     widths = [sampling.samples * (len(ids) + sampling.new_tokens) for ids in prompts_ids]
     for batch in by_length(widths, sampling.token_budget):
-        rows = _generate(bare, [prompts_ids[i] for i in batch], [prompt_keys[i] for i in batch], sampling)
+        prompts, keys = [prompts_ids[i] for i in batch], [prompt_keys[i] for i in batch]
+        rows = _generate(bare, prompts, keys, sampling, vocabulary)
         for place, index in enumerate(batch):
             yield index, rows[place * sampling.samples : (place + 1) * sampling.samples]
 
@@ -130,8 +139,16 @@ class TreeSampler(LogitsProcessor):
     Other processors (top-k, temperature, ...) may stand before it. `finite` turns False where there is no distribution.
     """
 
-    def __init__(self, uniform_BSL: Tensor, prompt_length: int, eos: Sequence[int], suppressed_steps: int) -> None:
+    def __init__(
+        self,
+        uniform_BSL: Tensor,
+        prompt_length: int,
+        eos: Sequence[int],
+        suppressed_steps: int,
+        vocabulary: int | None = None,
+    ) -> None:
         self.uniform_BSL = uniform_BSL
+        self.vocabulary = vocabulary
         self.prompt_length = prompt_length
         self.eos = list(eos)
         self.suppressed_steps = suppressed_steps
@@ -140,6 +157,8 @@ class TreeSampler(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
         step = input_ids.shape[1] - self.prompt_length
         scores_BV = scores.double()
+        if self.vocabulary is not None:
+            scores_BV[:, self.vocabulary :] = -torch.inf
         if self.eos and step < self.suppressed_steps:
             scores_BV[:, self.eos] = -torch.inf
         probs_BV = scores_BV.softmax(-1)
@@ -148,7 +167,9 @@ class TreeSampler(LogitsProcessor):
         return torch.full_like(scores, -torch.inf).scatter_(1, chosen_B[:, None], 0.0)
 
 
-def _generate(model: Any, prompts_ids: list[Sequence[int]], keys: list[str], sampling: Sampling) -> list[Continuation]:
+def _generate(
+    model: Any, prompts_ids: list[Sequence[int]], keys: list[str], sampling: Sampling, vocabulary: int | None
+) -> list[Continuation]:
     """Sample one batch; rows are prompt by prompt, sample by sample."""
     eos = eos_ids(model)
     levels = (model.get_output_embeddings().weight.shape[0] - 1).bit_length()
@@ -161,7 +182,7 @@ def _generate(model: Any, prompts_ids: list[Sequence[int]], keys: list[str], sam
     with reading(model) as device:
         ids_BT, mask_BT = pad(prompts_ids, eos[0] if eos else 0, device, left=True)
         sampler = TreeSampler(
-            torch.from_numpy(np.stack(uniforms)).to(device), ids_BT.shape[1], eos, sampling.suppressed_steps
+            torch.from_numpy(np.stack(uniforms)).to(device), ids_BT.shape[1], eos, sampling.suppressed_steps, vocabulary
         )
         own = GenerationConfig(
             max_new_tokens=sampling.new_tokens,

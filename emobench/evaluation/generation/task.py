@@ -22,7 +22,7 @@ from emobench.evaluation.metrics.mauve import mauve_scores
 from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.rouge import rouge
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
-from emobench.models.head import probe_head
+from emobench.models.head import probe_head, token_count
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Featurizer, GenerationProtocol, PromptRule, Task
 
@@ -56,6 +56,7 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
             [prompt.prefix_ids for prompt in prompts],
             prompt_keys=[prompt.id for prompt in prompts],
             sampling=_sampling(rules),
+            vocabulary=token_count(subject.tokenizer),
             progress=progress,
         )
     samples = [s for p, c in zip(prompts, found, strict=True) for s in make_samples(p, c, subject.tokenizer)]
@@ -120,7 +121,9 @@ def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dic
     if rules.test_blocks is not None:
         rows = rows.first(rules.test_blocks * rules.max_length)
     with subject.work("perplexity of the test text", "blocks") as progress:
-        sums = evaluate_tokens(subject.model, probe_head(subject.model), rows, {"entropy"}, progress=progress)  # type: ignore[arg-type]
+        sums = evaluate_tokens(
+            subject.model, probe_head(subject.model, subject.tokenizer), rows, {"entropy"}, progress=progress
+        )  # type: ignore[arg-type]
     ids = [str(i) for i in range(len(rows))]
     return {"ppl_test": perplexity(sums, ids), "entropy": entropy(sums, ids)}
 

@@ -207,3 +207,21 @@ def test_modes_hooks_and_random_state_are_left_as_they_were() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
     assert not head.linear._forward_pre_hooks
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_rows_without_a_token_are_padding() -> None:
+    class Tokens:
+        """A tokenizer whose ids end before the head's rows do."""
+
+        def __init__(self, count: int) -> None:
+            self.ids = {f"w{i}": i for i in range(count)}
+
+        def get_vocab(self) -> dict[str, int]:
+            return self.ids
+
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **LLAMA))
+    assert (probe_head(model).vocabulary, probe_head(model).tokens) == (None, 97)
+    assert (probe_head(model, Tokens(97)).vocabulary, probe_head(model, Tokens(97)).tokens) == (None, 97)
+    assert (probe_head(model, Tokens(90)).vocabulary, probe_head(model, Tokens(90)).tokens) == (90, 90)
+    # More ids than rows: the model never sees the others.
+    assert probe_head(model, Tokens(120)).tokens == 97

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.errors import ConfigError, PluginError, UnknownNameError, UserError
+from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError, UserError
 from emobench.objectives import CostEmbedding, objective_loss
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
@@ -110,6 +110,48 @@ def test_hidden_states_are_flat() -> None:
 def test_labels_match_the_hidden_states() -> None:
     with pytest.raises(PluginError, match="6 labels for 5 hidden states"):
         objective_loss(Mle(), HIDDEN[:5], HEAD, None, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"weight_VD": HEAD[0]}, "The head is (4,) for a vocabulary of 4; expected (vocabulary or more, width)"),
+        ({"vocabulary": 10}, "The head is (9, 4) for a vocabulary of 10"),
+        ({"bias_V": torch.zeros(8)}, "The head's bias is (8,); expected (9,), one for each row."),
+        ({"hidden_ND": HIDDEN.long()}, "The hidden states are torch.int64; expected a floating-point dtype."),
+        ({"labels_N": torch.tensor([1, 2, 9, 3, 3, 8])}, "Label 9 is no token of the vocabulary, 0 to 8 (-100 is no"),
+        ({"labels_N": torch.tensor([1, 2, -1, 3, 3, 8])}, "Label -1 is no token of the vocabulary, 0 to 8"),
+        ({"labels_N": LABELS, "vocabulary": 8}, "Label 8 is no token of the vocabulary, 0 to 7"),
+    ],
+)
+def test_inputs_that_do_not_fit(changes: dict[str, Any], sentence: str) -> None:
+    given = {"hidden_ND": HIDDEN, "weight_VD": HEAD, "bias_V": None, "labels_N": LABELS} | changes
+    with pytest.raises((PluginError, UserError)) as refused:
+        objective_loss(Mle(), **given)
+    assert sentence in str(refused.value)
+
+
+def test_a_cost_embedding_is_a_matrix_of_floats() -> None:
+    with pytest.raises(
+        UserError, match=r"A cost embedding is \(9,\) of torch\.float32; expected floats, \(tokens, width\)"
+    ):
+        CostEmbedding(HEAD[:, 0])
+    with pytest.raises(UserError, match=r"of torch\.int64; expected floats"):
+        CostEmbedding(HEAD.long())
+
+
+@pytest.mark.parametrize(
+    ("slopes", "sentence"),
+    [
+        ({"log_prob": torch.tensor(-1.0)}, r"mine: slopes['log_prob'] is shape (); expected one number per token"),
+        ({"entropy": -torch.ones(5)}, "The statistic 'entropy' was not asked for"),
+        ({"log_prop": -torch.ones(5)}, "did you mean 'log_prob'?"),
+    ],
+)
+def test_slopes_are_one_number_per_token_and_statistic(slopes: Any, sentence: str) -> None:
+    with pytest.raises(EmobenchError) as refused:
+        run(from_loss(lambda s: -s.log_prob, slopes=lambda self, s: slopes))
+    assert sentence in str(refused.value)
 
 
 def test_an_unknown_engine() -> None:

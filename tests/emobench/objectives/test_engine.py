@@ -17,7 +17,7 @@ from torch import Tensor
 
 import emobench
 from emobench.models.head import LogitMap
-from emobench.objectives import CostEmbedding, LossResult, objective_loss
+from emobench.objectives import CostEmbedding, LossResult, Targets, objective_loss, prepare_for
 from emobench_objectives.emo import Emo
 from emobench_objectives.mixce import MixCE
 from emobench_objectives.mle import Mle
@@ -178,10 +178,20 @@ def by_equation(name: str, inputs: Inputs) -> Outcome:
     return Outcome(loss.sum().detach(), losses_N, tuple(None if x is None else x.grad for x in leaves))
 
 
-def by_engine(name: str, inputs: Inputs, impl: str, rows: int | None) -> tuple[LossResult, Outcome]:
+def by_engine(
+    name: str,
+    inputs: Inputs,
+    impl: str,
+    rows: int | None,
+    *,
+    vocabulary: int | None = None,
+    keep: Tensor | None = None,
+) -> tuple[LossResult, Outcome]:
     objective = OBJECTIVES[name][0]()
     if "expected_cost" in objective.needs:
         objective.use_cost(CostEmbedding(inputs.cost_VE))
+        if keep is not None:
+            objective.cost_embedding.keep(keep)
     leaves: list[Any] = [None if x is None else x.clone().requires_grad_() for x in inputs.tensors]
     result = objective_loss(
         objective,
@@ -191,6 +201,7 @@ def by_engine(name: str, inputs: Inputs, impl: str, rows: int | None) -> tuple[L
         inputs.labels_N,
         logit_map=inputs.logit_map,
         side={key: inputs.side[key] for key in objective.side_names},
+        vocabulary=vocabulary,
         impl=impl,
         chunk_bytes=None if rows is None else 4 * len(inputs.head_VD) * rows,
     )
@@ -389,3 +400,61 @@ def test_a_loss_may_be_a_view_of_the_logits(impl: str, rows: int | None) -> None
     )
     assert error(result.losses_N, expected_N) <= 1e-6
     assert error(result.total.detach(), expected_N.double().sum()) <= 1e-5
+
+
+@engines
+@names
+def test_padding_rows_of_the_head_take_no_mass(name: str, impl: str, rows: int | None) -> None:
+    """Rows behind the vocabulary might as well not exist, and get gradients of exactly 0."""
+    inputs = make_inputs(bias=True)
+    assert inputs.bias_V is not None
+    tail = torch.full((5, D), 3.0)
+    padded = replace(inputs, head_VD=torch.cat([inputs.head_VD, tail]), bias_V=torch.cat([inputs.bias_V, tail[:, 0]]))
+    _, actual = by_engine(name, padded, impl, rows, vocabulary=V)
+    expected = by_equation(name, inputs)
+    assert error(actual.losses_N, expected.losses_N) <= 1e-6
+    for found, wanted in zip(actual.gradients, expected.gradients, strict=True):
+        assert found is not None
+        assert wanted is not None
+        assert error(found[: len(wanted)], wanted) <= 1e-5
+        assert found[len(wanted) :].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("kept", [[3], list(range(0, V, 2)), list(range(V))], ids=["one", "half", "all"])
+@pytest.mark.parametrize("name", ["emo", "everything"])
+def test_kept_cost_rows_change_nothing(name: str, kept: list[int]) -> None:
+    inputs = make_inputs()
+    expected, actual = (by_engine(name, inputs, "torch", 16, keep=torch.tensor(tokens))[1] for tokens in ([], kept))
+    # Another order of chunks, hence of sums; the costs themselves are the same.
+    assert_same(actual, expected, 1e-6, 1e-6)
+    targets = prepare(name, inputs, torch.tensor(kept))
+    made = torch.cat([chunk.distinct_U for chunk in targets.chunks])
+    assert not set(made.tolist()) & set(kept)
+    assert set(made.tolist()) | set(kept) >= set(inputs.labels_N[inputs.labels_N >= 0].tolist())
+
+
+def prepare(name: str, inputs: Inputs, kept: Tensor) -> Targets:
+    objective = OBJECTIVES[name][0]()
+    objective.use_cost(CostEmbedding(inputs.cost_VE))
+    objective.cost_embedding.keep(kept)
+    return prepare_for(objective, inputs.labels_N, vocabulary=V)
+
+
+def test_a_view_of_the_head_gives_the_costs_of_a_copy() -> None:
+    weight_VE = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
+    weight_VE[5] = 0
+    tokens_U = torch.tensor([0, 5, 99])
+    copied, viewed = CostEmbedding(weight_VE), CostEmbedding(weight_VE, copy=False)
+    assert viewed.rows_VE.data_ptr() == weight_VE.data_ptr()
+    assert torch.allclose(viewed.costs(tokens_U), copied.costs(tokens_U), atol=1e-6)
+    assert copied.zero_rows == viewed.zero_rows == 1
+
+
+def test_expected_costs_are_those_of_the_cost_matrix() -> None:
+    rng = torch.Generator().manual_seed(0)
+    weight_VE = torch.randn(V, D, generator=rng, dtype=torch.float64)
+    weight_VE[5] = 0
+    probs_CV = torch.rand(4, V, generator=rng, dtype=torch.float64)
+    cost = CostEmbedding(weight_VE)
+    cost_VV = cost.costs(torch.arange(V))
+    assert torch.allclose(cost.expected(probs_CV), probs_CV @ cost_VV, rtol=1e-12)

@@ -122,3 +122,18 @@ def test_evaluation_sums_each_sequence(kit: SimpleNamespace, batch: dict[str, to
     torch.testing.assert_close(found.mle_B, expected_B.detach(), rtol=1e-12, atol=1e-12)
     assert found.tokens_B.tolist() == (targets != -100).sum(1).tolist()
     assert found.tokens_B[3] == 0  # the row without targets
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "phi"])
+def test_padding_rows_are_left_out(kit: SimpleNamespace, batch: dict[str, torch.Tensor], kind: str) -> None:
+    """A head with three rows more than the tokenizer has ids: their mass does not count, in training and validation."""
+    model = kit.tiny(kind, vocab_size=kit.vocabulary + 3).train()
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+    expected = F.cross_entropy(logits[..., : kit.vocabulary].flatten(0, 1), batch["labels"][:, 1:].flatten())
+    attach(model, Mle(), probe_head(model, kit.tokenizer()))
+    loss = model(**batch).loss
+    loss.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert model.eval()(**batch).loss.item() == pytest.approx(expected.item(), rel=1e-12)
+    if kind == "phi":  # untied: nothing else reads these rows
+        assert model.get_output_embeddings().weight.grad[kit.vocabulary :].count_nonzero() == 0
