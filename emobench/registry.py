@@ -52,6 +52,14 @@ def objective_names() -> list[str]:
     return sorted({point.name for point in entry_points(group=OBJECTIVES)})
 
 
+def objective_origin(name: str) -> str:
+    """Return where an objective is from: its distribution and version, such as "emobench 0.1.0", or its file."""
+    if ".py:" in name:
+        return str(Path(name.rpartition(":")[0]).resolve())
+    found = [point.dist for point in entry_points(group=OBJECTIVES, name=name) if point.dist]
+    return f"{found[0].name} {found[0].version}" if found else "unknown"
+
+
 def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> LoadedObjective:
     """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)`, `./my_loss.py:MyLoss`, or a combination.
 

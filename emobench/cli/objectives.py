@@ -1,79 +1,147 @@
-"""`emobench objectives`: what is installed, and what each one computes."""
+"""`emobench objectives`: what is installed, what each one computes, whether it keeps the contract, and a new one."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table
+from emobench.cli.new_objective import KINDS, module_name, write_package
 from emobench.config import parse_call
-from emobench.errors import EmobenchError
+from emobench.errors import ConfigError, EmobenchError
 
-app = typer.Typer(help="Training objectives: list, show.", no_args_is_help=True)
+app = typer.Typer(help="Training objectives: list, show, check, new.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help='A name, "name(key=value)", or ./file.py:Class.')]
+SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
 
 
 @app.command("list")
 def list_(json: options.Json = False) -> None:
     """List the installed objectives; one that does not import is named with its error, and the others still work."""
+    from emobench.cli.objective_facts import LEVELS, facts, unusable
     from emobench.registry import objective_class, objective_names
 
     rows: list[dict[str, Any]] = []
     for name in objective_names():
         try:
-            rows.append(_facts(objective_class(name)))
+            rows.append(facts(objective_class(name), name))
         except EmobenchError as error:
-            rows.append({"name": name, "version": "", "parameters": [], "summary": f"unusable: {error}"})
+            rows.append(unusable(name, error))
     if json:
         print_json(rows)
         return
-    cells = [
-        [r["name"], r["version"], ", ".join(f"{p['name']}={p['default']}" for p in r["parameters"]), r["summary"]]
-        for r in rows
-    ]
-    print_table("Objectives", ("name", "version", "parameters", "what"), cells)
+    levels = [*LEVELS, ""]
+    for group in dict.fromkeys(r["group"] for r in sorted(rows, key=lambda r: (levels.index(r["level"]), r["group"]))):
+        cells = [
+            [r["name"], ", ".join(f"{p['name']}={p['default']}" for p in r["parameters"]), r["equation"], r["summary"]]
+            for r in rows
+            if r["group"] == group
+        ]
+        print_table(group, ("name", "parameters", "loss", "what"), cells)
+        print_out("")
+    print_out("`emobench objectives show NAME` says more; `emobench objectives new NAME` begins one of your own.")
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A name, or ./file.py:Class.")], json: options.Json = False) -> None:
-    """Show an objective: its equation, parameters with ranges, and what it reads of the model's distribution."""
+def show(name: Name, json: options.Json = False) -> None:
+    """Show an objective: its equation and source, its parameters, what it reads, and how to use it."""
+    from emobench.cli.objective_facts import facts
     from emobench.registry import objective_class
 
-    facts = _facts(objective_class(parse_call(name)[0]))
+    called = parse_call(name)[0]
+    found = facts(objective_class(called), called)
+    use = f"emobench run --objective {_quoted(called, found['parameters'])}"
     if json:
-        print_json(facts)
+        print_json({**found, "use": use})
         return
-    print_out(f"{facts['name']} (version {facts['version']}): {facts['summary']}", "", facts["equation"], "")
-    print_out(f"reads: {', '.join(facts['needs'])}")
-    for p in facts["parameters"]:
-        print_out(
-            f"{p['name']}: {p['type']} = {p['default']}"
-            + (f"  [{p['range']}]" if p["range"] else "")
-            + f"  {p['help']}"
-        )
+    print_out(*_shown(found, use))
 
 
-def _facts(cls: Any) -> dict[str, Any]:
-    from emobench.objectives.parameters import describe_range
+@app.command()
+def check(name: Name, json: options.Json = False) -> None:
+    """Run the conformance kit on an objective: what holds, what does not, and what that usually means."""
+    from emobench.registry import load_objective
+    from emobench.testing import run_checks
+    from emobench.testing.subject import level
 
-    module = inspect.getdoc(inspect.getmodule(cls)) or ""
-    return {
-        "name": cls.name,
-        "version": cls.version,
-        "summary": (module or inspect.getdoc(cls) or "").partition("\n")[0],
-        "equation": inspect.getdoc(cls) if cls.__dict__.get("__doc__") else "",
-        "needs": sorted({"log_prob", *cls.needs}),
-        "parameters": [
-            {
-                "name": field.name,
-                "type": field.type if isinstance(field.type, str) else field.type.__name__,
-                "default": field.default,
-                "range": describe_range(field),
-                "help": field.metadata.get("help", ""),
-            }
-            for field in dataclasses.fields(cls)
-        ],
-    }
+    objective = load_objective(name).objective
+    outcomes = run_checks(objective)
+    failed = [o for o in outcomes if o.status == "failed"]
+    if json:
+        head = {"objective": objective.name, "parameters": objective.params, "level": level(objective)}
+        print_json({**head, "ok": not failed, "checks": outcomes})
+    else:
+        for o in outcomes:
+            print_out(
+                f"{SIGNS[o.status]:<8}{o.name:<14}{o.promise}" + (f" ({o.found})" if o.status == "skipped" else "")
+            )
+        for o in failed:
+            print_out("", f"{o.name}: {o.found}", f"  Usually: {o.usually}")
+        counts = ", ".join(f"{n} {s}" for s in SIGNS if (n := sum(o.status == s for o in outcomes)))
+        print_out("", f"{objective}: {counts}.")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The objective's name, such as my-loss.")],
+    kind: Annotated[str, typer.Option("--kind", help=f"What the loss reads: {', '.join(KINDS)}.")] = next(iter(KINDS)),
+    directory: Annotated[Path, typer.Option("--directory", help="Where the package's folder is made.")] = Path(),
+) -> None:
+    """Write an installable package with an objective of your own, its test and its README."""
+    if kind not in KINDS:
+        raise ConfigError(f"--kind is '{kind}'; expected one of {', '.join(KINDS)}.")
+    folder = write_package(name, kind, directory)
+    print_out(
+        f"Wrote {folder}: an objective that works. Make it yours in {folder / module_name(name)}.py.",
+        "",
+        f"pip install -e {folder.resolve()}",
+        f"emobench objectives check {name}",
+        f"emobench run --objective mle --objective {name}",
+    )
+
+
+def _shown(found: dict[str, Any], use: str) -> list[Any]:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    def grid(rows: list[tuple[str, str]]) -> Table:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for label, text in rows:
+            table.add_row(Text(label, style="bold"), Text(text))
+        return table
+
+    reads = found["statistics"] + [f"{name} (side data)" for name in found["side_data"]]
+    slopes = f", slopes by {found['slopes']}" if found["slopes"] else ""
+    rows = [
+        ("level", found["level"] + slopes),
+        ("reads", ", ".join(reads) or f"the {found['level']}"),
+        ("source", found["source"] or "not said"),
+        ("from", found["origin"] if found["origin"] == found["file"] else f"{found['origin']} ({found['file']})"),
+        ("use", use),
+    ]
+    parameters = [
+        (f"{p['name']}: {p['type']} = {p['default']}", p["help"] + (f" [{p['range']}]" if p["range"] else ""))
+        for p in found["parameters"]
+    ]
+    title = Text.assemble((found["name"], "bold"), f" (version {found['version']})")
+    texts = [Text(found["equation"], style="cyan"), Text(found["about"])]
+    return [
+        title.append(f": {found['summary']}" if found["summary"] else ""),
+        "",
+        *(part for text in texts if text for part in (Padding(text, (0, 0, 0, 2)), "")),
+        grid(rows),
+        *(["", grid(parameters)] if parameters else []),
+    ]
+
+
+def _quoted(name: str, parameters: list[dict[str, Any]]) -> str:
+    if not parameters:
+        return name
+    first = parameters[0]
+    return f'"{name}({first["name"]}={first["default"]})"'

@@ -16,6 +16,10 @@ from emobench.objectives.statistics import statistics_from_logits
 from emobench.testing.subject import Subject
 
 LOGITS = "the logits"
+EXACT = 1e-9
+"""Relative, in float64: the same function, summed in another order."""
+SINGLE = 1e-5
+"""Relative, where a loss turns what it reads into float32."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +57,9 @@ def loss_call(subject: Subject) -> LossCall:
         cost_MV = (objective.cost_embedding or CostEmbedding(subject.weight_VD)).costs(ids_M)
         values = statistics_from_logits(values[LOGITS], ids_M, objective.statistic_names, cost_MV)
     return LossCall(objective, {name: value.requires_grad_() for name, value in values.items()}, ids_M, side)
+
+
+def tolerance(subject: Subject) -> float:
+    """Return the relative error between two ways to one loss: a loss that is made in float32 is no more exact."""
+    call = loss_call(subject)
+    return EXACT if call.loss_M(call.leaves).dtype == torch.float64 else SINGLE

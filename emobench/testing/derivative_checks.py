@@ -6,15 +6,12 @@ import torch
 from torch import Tensor
 
 from emobench.objectives import StatisticsObjective
-from emobench.testing.calls import loss_call
+from emobench.testing.calls import loss_call, tolerance
 from emobench.testing.modes import HeldConstants
 from emobench.testing.subject import Broken, Skipped, Subject
 
-STEP = 1e-5
-DIFFERENCES = 1e-5
-"""Relative, of central differences in float64."""
-CLOSED = 1e-9
-"""Relative, in float64."""
+STEPS = {torch.float64: (1e-5, 1e-5), torch.float32: (1e-2, 1e-2)}
+"""Steps of the central differences and their relative errors, by the precision in which the loss is made."""
 
 
 def differences(subject: Subject) -> None:
@@ -27,6 +24,7 @@ def differences(subject: Subject) -> None:
         loss_M = call.loss_M(call.leaves)
     if not loss_M.requires_grad:
         raise Broken("its loss depends on nothing that the model computes, so it trains nothing")
+    size, allowed = STEPS.get(loss_M.dtype, STEPS[torch.float32])
     generator = torch.Generator().manual_seed(subject.seed)
     for name, slope in call.slopes(loss_M).items():
         leaf = call.leaves[name].detach()
@@ -39,10 +37,10 @@ def differences(subject: Subject) -> None:
                 loss_M = call.loss_M({**call.leaves, name: leaf + step * along})
             return loss_M.detach()
 
-        found_M = (moved(STEP) - moved(-STEP)) / (2 * STEP)
+        found_M = (moved(size) - moved(-size)) / (2 * size)
         scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()))
         error = float((found_M - expected_M).norm() / scale)
-        if not error < DIFFERENCES:
+        if not error < allowed:
             raise Broken(f"autograd's derivative of its loss by {name} and finite differences differ by {error:.1e}")
 
 
@@ -61,7 +59,7 @@ def closed_form(subject: Subject) -> None:
         if found_M.shape != expected_M.shape:
             raise Broken(f"its slope of {name} has shape {tuple(found_M.shape)}; expected {tuple(expected_M.shape)}")
         error = float((found_M - expected_M).norm() / expected_M.norm().clamp_min(1e-6))
-        if not error < CLOSED:
+        if not error < tolerance(subject):
             raise Broken(f"its slope of {name} and autograd's differ by {error:.1e}")
 
 

@@ -10,12 +10,10 @@ import dataclasses
 import torch
 
 from emobench.objectives import IGNORED, StatisticsObjective
-from emobench.testing.calls import loss_call
+from emobench.testing.calls import loss_call, tolerance
 from emobench.testing.modes import MadeTensors
 from emobench.testing.subject import Broken, Found, Skipped, Subject, distance
 
-EXACT = 1e-9
-"""Relative, in float64: the same function, summed in another order."""
 PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.float16: (1e-3, 5e-3)}
 """Relative errors of the losses and of the gradients, against float64 on the same rounded inputs. The losses of half
 precision are made in float32; only gradients are rounded (8 bits in bfloat16, which is 4e-3)."""
@@ -31,7 +29,7 @@ def finite(subject: Subject) -> None:
 
 def reference(subject: Subject) -> None:
     """The chunked engine gives the losses and gradients of plain autograd."""
-    _same("the chunked engine and the reference", subject.run(), subject.run(impl="reference"))
+    _same(subject, "the chunked engine and the reference", subject.run(), subject.run(impl="reference"))
 
 
 def masking(subject: Subject) -> None:
@@ -43,7 +41,8 @@ def masking(subject: Subject) -> None:
             raise Broken(f"tokens with label -100 have a {name}")
     moved_ND = torch.where(ignored_N[:, None], subject.hidden_ND.flip(0) + 3, subject.hidden_ND)
     _same(
-        "with other hidden states where the label is -100, the losses and those before",
+        subject,
+        "with other hidden states where the label is -100 and before",
         subject.run(hidden_ND=moved_ND),
         before,
     )
@@ -67,7 +66,12 @@ def chunks(subject: Subject) -> None:
     expected = subject.run(impl="reference")
     for rows in (1, 2, 3, 7):
         words = {1: "one row", 2: "two rows"}.get(rows, f"{rows} rows")
-        _same(f"the chunked engine with chunks of {words} and the reference", subject.run(chunk_rows=rows), expected)
+        _same(
+            subject,
+            f"the chunked engine with chunks of {words} and the reference",
+            subject.run(chunk_rows=rows),
+            expected,
+        )
 
 
 def order(subject: Subject) -> None:
@@ -79,7 +83,7 @@ def order(subject: Subject) -> None:
     found = subject.run(labels_N=labels_N, rows=rows)
     for name in ("loss", "gradient of the hidden states"):
         found.values[name] = found.values[name][rows.argsort()]
-    _same("tokens in another order and those before", found, expected)
+    _same(subject, "tokens in another order and before", found, expected)
 
 
 def accumulation(subject: Subject) -> None:
@@ -89,7 +93,9 @@ def accumulation(subject: Subject) -> None:
     first, second = (half.values for half in halves)
     head = "gradient of the head"
     joined = {name: torch.cat([first[name], second[name]]) for name in first if name != head}
-    _same("the sum of two halves and the whole", Found({**joined, head: first[head] + second[head]}, {}), whole)
+    _same(
+        subject, "the sum of two halves and the whole", Found({**joined, head: first[head] + second[head]}, {}), whole
+    )
 
 
 def determinism(subject: Subject) -> None:
@@ -156,7 +162,7 @@ def parts(subject: Subject) -> None:
     for name in sorted(names):
         if not torch.isfinite(whole[name]):
             raise Broken(f"its part '{name}' is not finite")
-        if not torch.allclose(whole[name], small[name], rtol=EXACT, atol=1e-12):
+        if not torch.allclose(whole[name], small[name], rtol=tolerance(subject), atol=1e-12):
             raise Broken(f"its part '{name}' depends on the chunks")
 
 
@@ -166,8 +172,8 @@ def _check_finite(found: Found, where: str) -> None:
             raise Broken(f"its {name} is not finite {where}")
 
 
-def _same(what: str, found: Found, expected: Found) -> None:
+def _same(subject: Subject, what: str, found: Found, expected: Found) -> None:
     for name, value in found.values.items():
         error = distance(value, expected.values[name])
-        if not error < EXACT:
+        if not error < tolerance(subject):
             raise Broken(f"{what} differ in the {name} by {error:.1e}")
