@@ -96,6 +96,9 @@ class CostEmbedding:
 
         Meant for the most frequent target tokens, whose rows are otherwise made anew for every batch.
         """
+        if not len(tokens_K):
+            self.slot_V, self._kept = None, None
+            return
         tokens_K = tokens_K.long().unique().to(self.rows_VE.device)
         self.slot_V = torch.full((len(self),), -1, device=self.rows_VE.device)
         self.slot_V[tokens_K] = torch.arange(len(tokens_K), device=self.rows_VE.device)
