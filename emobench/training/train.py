@@ -18,15 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
 from emobench.config import canonical_json
 from emobench.data.oracle import HiddenMarkovLanguage
+from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, ModelError
 from emobench.models.head import probe_head
-from emobench.objectives import ModelObjective, Objective
+from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.training.attach import attach, detach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
@@ -74,6 +76,8 @@ class TrainingSummary:
     selected_step: int
     validation_mle: float | None
     """Of the selected weights, in nats per token."""
+    zero_cost_rows: int = 0
+    """Rows of the frozen cost embedding without a direction, such as padding: they cost 1 to any other token."""
 
 
 def train(job: Training) -> TrainingSummary:
@@ -95,6 +99,7 @@ def train(job: Training) -> TrainingSummary:
     job.objective.setup(
         TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
     )
+    _keep_costs(job)
     if checkpoint is not None:
         restore_objective(checkpoint, job.objective)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
@@ -230,6 +235,22 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
     return wrapped
 
 
+def _keep_costs(job: Training) -> None:
+    """Keep the cost rows of the most frequent target tokens of the training data."""
+    cost = _cost_of(job.objective)
+    if cost is None or job.recipe.cost_rows == 0:
+        return
+    rows: Any = job.train
+    labels = np.concatenate([np.asarray(rows[i]["labels"])[1:] for i in range(len(rows))])
+    counts = np.bincount(labels[labels != IGNORE], minlength=len(cost))
+    most = np.argsort(-counts, kind="stable")[: job.recipe.cost_rows]
+    cost.keep(torch.from_numpy(most[counts[most] > 0]))
+
+
+def _cost_of(objective: Objective) -> CostEmbedding | None:
+    return getattr(objective, "cost_embedding", None)
+
+
 def _export(job: Training, trainer: ObjectiveTrainer, head: Any) -> None:
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     if job.recipe.adapters is not None:
@@ -251,6 +272,7 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
         selected_by=job.recipe.select,
         selected_step=best or steps,
         validation_mle=validated.get(best or steps),
+        zero_cost_rows=0 if (cost := _cost_of(job.objective)) is None else cost.zero_rows,
     )
 
 

@@ -279,3 +279,32 @@ def test_mle_and_emo_begin_alike_and_part(kit: SimpleNamespace, tmp_path: Path) 
         logs[objective.name] = [line["mle"] for line in kit.log_of(tmp_path / objective.name) if "loss" in line]
     assert logs["emo"][0] == pytest.approx(logs["mle"][0], rel=1e-12)
     assert logs["emo"][-1] != pytest.approx(logs["mle"][-1], rel=1e-4)
+
+
+def test_kept_cost_rows_change_no_number(kit: SimpleNamespace, tmp_path: Path) -> None:
+    """Those of the most frequent targets; more than there are tokens keeps all that occur."""
+    logs = {}
+    for rows in (0, 10, 1000):
+        objective = kit.objectives["emo"]()
+        job = kit.job(tmp_path / str(rows), objective=objective, recipe={"cost_rows": rows})
+        train(job)
+        logs[rows] = [line for line in kit.log_of(job.folder) if "loss" in line]
+        slots = objective.cost_embedding.slot_V
+        kept = 0 if slots is None else int((slots >= 0).sum())
+        targets = [int(i) for row in job.train for i in row["labels"][1:] if i != -100]  # type: ignore[attr-defined]
+        assert kept == min(rows, len(set(targets)))
+        if rows == 10:
+            most = max(set(targets), key=targets.count)
+            assert slots[most] >= 0
+    for line, other in zip(logs[0] * 2, logs[10] + logs[1000], strict=True):
+        assert other["loss"] == pytest.approx(line["loss"], rel=1e-9)
+        assert other["grad_norm"] == pytest.approx(line["grad_norm"], rel=1e-9)
+
+
+def test_zero_rows_of_the_cost_embedding_are_counted(kit: SimpleNamespace, tmp_path: Path) -> None:
+    model = kit.tiny("llama")
+    with torch.no_grad():
+        model.lm_head.weight[50:53] = 0
+    summary = train(kit.job(tmp_path, model=model, objective=kit.objectives["emo"]()))
+    assert summary.zero_cost_rows == 3
+    assert json.loads((tmp_path / "training.json").read_text())["zero_cost_rows"] == 3
