@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -202,7 +202,7 @@ class StatisticsCombination(Combination, StatisticsObjective):
 class LogitsCombination(Combination, LogitsObjective):
     """sum_i w_i L_i with a LogitsObjective among the terms."""
 
-    cost_embedding: CostEmbedding | None = None
+    cost_embedding: ClassVar[CostEmbedding | None] = None
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
         s = TokenStatistics(self._statistics(logits_NV, targets_N), targets_N, side)
