@@ -23,8 +23,8 @@ PACKAGES = {
     "faiss-cpu": "k-means of MAUVE",
     "sentence-transformers": "not used yet: retrieval of in-context examples",
     "lm-eval": "not used yet: tasks of lm-evaluation-harness",
-    "triton": "not used yet: GPU kernels (pip install 'emobench[gpu]')",
-    "liger-kernel": "a peer in the benchmarks (pip install 'emobench[gpu]')",
+    "triton": "the engine's GPU kernels; without them PyTorch does their work (pip install 'emobench[gpu]')",
+    "liger-kernel": "a peer in tests/benchmarks",
 }
 
 
