@@ -76,7 +76,7 @@ class DenseTargetObjective(LogitsObjective):
         return {SIDE: F.pad(next_BTX[:, :-1], (0, 0, 1, 0))}
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
-        log_p_NV = self._log_target(side[SIDE], logits_NV.dtype)
+        log_p_NV = self._log_target(side[SIDE], logits_NV)
         if log_p_NV.shape != logits_NV.shape:
             raise PluginError(
                 f"{self.name}: P has shape {tuple(log_p_NV.shape)}; expected {tuple(logits_NV.shape)}, that of the "
@@ -85,8 +85,10 @@ class DenseTargetObjective(LogitsObjective):
         return self.dense_loss(logits_NV.log_softmax(dim=-1), log_p_NV, targets_N)
 
     @torch.no_grad()
-    def _log_target(self, side_CX: Tensor, dtype: torch.dtype) -> Tensor:
+    def _log_target(self, side_CX: Tensor, like_CV: Tensor) -> Tensor:
         if self.language is not None:
-            return (side_CX.to(dtype) @ self.language.emission_SV.to(dtype)).log_()
-        logits_CV = side_CX if self.teacher is None else self.teacher.logits(side_CX)
-        return logits_CV.to(dtype).log_softmax(dim=-1)
+            return (side_CX.to(like_CV.dtype) @ self.language.emission_SV.to(like_CV.dtype)).log_()
+        if self.teacher is not None:
+            # Rows of the teacher's head behind the vocabulary are padding and take no mass.
+            side_CX = self.teacher.logits(side_CX)[:, : like_CV.shape[1]]
+        return side_CX.to(like_CV.dtype).log_softmax(dim=-1)

@@ -51,7 +51,7 @@ class TrainingContext:
             weight = self.head.linear.weight.detach()
         else:
             weight = self.load_head(source)
-            self._check_rows(f"cost={source}: its head", len(weight))
+            self._check_rows(f"cost={source}: its head", len(weight), self.vocabulary)
         device = self.head.linear.weight.device
         # Half precision on a GPU: rows are at most 1, where float16 is eight times finer than bfloat16.
         return CostEmbedding(weight, dtype=torch.float16 if device.type == "cuda" else None, device=device)
@@ -64,13 +64,13 @@ class TrainingContext:
         if self.load_model is None:
             raise ModelError(f"The teacher {name} cannot be loaded here; take target={PRETRAINED}.")
         teacher = FrozenTeacher(self.load_model(name))
-        self._check_rows(f"target={name}: its head", teacher.vocabulary)
+        self._check_rows(f"target={name}: its head", teacher.vocabulary, self.vocabulary)
         return teacher
 
     def language(self) -> DeviceLanguage:
         if self.known_language is None:
             raise unknown_language("the training corpus")
-        self._check_rows("target=language: the oracle language", self.known_language.emission_SV.shape[1])
+        self._check_rows("target=language: the oracle language", self.known_language.eos_id + 1, self.head.tokens)
         return DeviceLanguage(self.known_language, self.head.linear.weight.device)
 
     def _pretrained_weight(self) -> Tensor:
@@ -78,10 +78,10 @@ class TrainingContext:
             raise no_pretrained_head()
         return self.head.linear.weight.detach()
 
-    def _check_rows(self, what: str, rows: int) -> None:
-        if rows != self.vocabulary:
+    def _check_rows(self, what: str, rows: int, expected: int) -> None:
+        if rows != expected:
             raise ConfigError(
-                f"{what} has {rows} rows; expected {self.vocabulary}, the vocabulary of the model that is trained. "
+                f"{what} has {rows} rows; expected {expected}, the vocabulary of the model that is trained. "
                 "Take a model with the same tokenizer."
             )
 

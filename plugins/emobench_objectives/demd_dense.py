@@ -41,7 +41,8 @@ class DemdDense(emobench.DenseTargetObjective):
     def dense_loss(self, log_q_CV: Tensor, log_p_CV: Tensor, targets_C: Tensor) -> Tensor:
         assert self.cost_embedding is not None
         p_CV = log_p_CV.exp()
-        return ((log_q_CV.exp() - p_CV).abs() * self.cost_embedding.expected(p_CV)).sum(dim=-1)
+        cost_CV = self.cost_embedding.first(p_CV.shape[1]).expected(p_CV)
+        return ((log_q_CV.exp() - p_CV).abs() * cost_CV).sum(dim=-1)
 
 
 @emobench.hookimpl

@@ -81,3 +81,11 @@ def test_generalised_demd_is_zero_where_q_is_p_and_equation_14_is_not() -> None:
     assert float(objective.loss(logits_NV, TARGETS_N, {"dense_target": logits_NV}).abs().max()) == 0
     p_NV = logits_NV.softmax(-1)
     assert float(torch.einsum("nv,vw,nw->n", p_NV, cost_matrix(), p_NV).min()) > 0.1
+
+
+def test_rows_of_the_cost_embedding_behind_the_vocabulary_are_padding() -> None:
+    objective = DemdDense()
+    objective.use_cost(CostEmbedding(torch.cat([EMBEDDING_VE, draw(6, 3, 5)])))
+    found_N = objective.loss(draw(7, N, V), TARGETS_N, {"dense_target": draw(8, N, V)})
+    objective.use_cost(CostEmbedding(EMBEDDING_VE))
+    torch.testing.assert_close(found_N, objective.loss(draw(7, N, V), TARGETS_N, {"dense_target": draw(8, N, V)}))
