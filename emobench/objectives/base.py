@@ -217,6 +217,10 @@ class LogitsObjective(Objective, ABC):
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
         """Return the loss of each token, (N,), from float32 logits (N, V). N is a chunk, not a batch."""
 
+    def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return what to log beside the loss, each (N,): as means, or as sums where the name ends in `_count`."""
+        return {}
+
 
 @dataclasses.dataclass(frozen=True)
 class UnitLosses:

@@ -148,7 +148,7 @@ def _differentiate_logits(job: Job, objective: LogitsObjective, chunk: Chunk, lo
     leaf_CV = logits_CV.detach().requires_grad_(job.with_grad)
     with torch.set_grad_enabled(job.with_grad):
         loss_C = objective.loss(leaf_CV, ids_C, job.side(chunk))
-    job.note(loss_C, TokenStatistics(values, ids_C))
+    job.note(loss_C, TokenStatistics(values, ids_C, job.side(chunk)), leaf_CV)
     if job.with_grad:
         gradient_CV = _gradients(loss_C, {"logits": leaf_CV}, objective.name)["logits"]
         job.note_pull(values, gradient_CV.gather(1, ids_C[:, None])[:, 0])

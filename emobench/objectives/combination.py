@@ -205,14 +205,22 @@ class LogitsCombination(Combination, LogitsObjective):
     cost_embedding: ClassVar[CostEmbedding | None] = None
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
+        return self._weighted(self._of_terms("loss", logits_NV, targets_N, side))
+
+    def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        losses, own = (self._of_terms(method, logits_NV, targets_N, side) for method in ("loss", "parts"))
+        return self._parts(losses, own)
+
+    def _of_terms(self, method: str, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> list[Any]:
+        """Call every term's `loss` or `parts`, each with what its kind of objective reads."""
         s = TokenStatistics(self._statistics(logits_NV, targets_N), targets_N, side)
-        losses = []
+        found = []
         for term in self.terms:
             if isinstance(term.objective, StatisticsObjective):
-                losses.append(term.objective.loss(term.statistics(s)))
-            elif isinstance(term.objective, LogitsObjective):
-                losses.append(term.objective.loss(logits_NV, targets_N, term.own_side(side)))
-        return self._weighted(losses)
+                found.append(getattr(term.objective, method)(term.statistics(s)))
+            else:
+                found.append(getattr(term.objective, method)(logits_NV, targets_N, term.own_side(side)))
+        return found
 
     def _statistics(self, logits_NV: Tensor, targets_N: Tensor) -> dict[str, Tensor]:
         members = [term.objective for term in self.terms if isinstance(term.objective, StatisticsObjective)]

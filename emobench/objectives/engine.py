@@ -209,5 +209,5 @@ def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None
     loss_M = (
         objective.loss(s) if isinstance(objective, StatisticsObjective) else objective.loss(logits_MV, ids_M, side_M)
     )
-    job.note(loss_M, s)
+    job.note(loss_M, s, logits_MV)
     return loss_M.sum()

@@ -78,13 +78,21 @@ class Job:
         """Return the side data of a chunk's tokens."""
         return {name: value[chunk.start : chunk.stop] for name, value in self.side_M.items()}
 
-    def note(self, loss_C: Tensor, s: TokenStatistics) -> None:
-        """Keep the losses and parts of a chunk. Raises PluginError unless each is one number per token."""
+    def note(self, loss_C: Tensor, s: TokenStatistics, logits_CV: Tensor | None = None) -> None:
+        """Keep the losses and parts of a chunk. Raises PluginError unless each is one number per token.
+
+        `logits_CV` is what a LogitsObjective reads.
+        """
         self._check("loss", loss_C, len(s))
         # A copy: the loss may be a view of logits, which are overwritten.
         self.losses.append(loss_C.detach().clone())
         self.log_probs.append(s.log_prob.detach())
-        parts = self.objective.parts(s.detach()) if isinstance(self.objective, StatisticsObjective) else {}
+        with torch.no_grad():
+            if isinstance(self.objective, StatisticsObjective):
+                parts = self.objective.parts(s.detach())
+            else:
+                assert logits_CV is not None
+                parts = self.objective.parts(logits_CV.detach(), s.targets, s.side)
         for name, value_C in {"mle": -s.log_prob, **parts}.items():
             self._check(f"parts['{name}']", value_C, len(s))
             self._add(name, value_C)

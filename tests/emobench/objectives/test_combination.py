@@ -390,6 +390,31 @@ def test_steps_and_state_reach_each_term_and_come_back() -> None:
     assert [int(o.steps) for o in restored[:2]] == [2, 1]  # type: ignore[attr-defined]
 
 
+def test_a_combination_with_an_objective_of_logits_logs_its_terms() -> None:
+    class Sharp(LogitsObjective):
+        """log of the largest probability, negated; logs that probability."""
+
+        def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
+            return -logits_NV.log_softmax(-1).amax(-1)
+
+        def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {"top": logits_NV.softmax(-1).amax(-1)}
+
+    hidden_ND, head_VD, labels_N = inputs()
+    emo, sharp = Emo(), Sharp()
+    combined = combine([emo, sharp], [Constant(0.25), Constant(2.0)])
+    combined.use_cost(CostEmbedding(head_VD))
+    found = objective_loss(combined, hidden_ND, head_VD, None, labels_N).parts
+    alone = [objective_loss(term, hidden_ND, head_VD, None, labels_N) for term in (emo, sharp)]
+    tokens = alone[0].count
+    expected = alone[0].parts | alone[1].parts
+    expected |= {"emo.share": 0.25 * tokens, "sharp.share": 2.0 * tokens}
+    expected |= {"emo.loss": alone[0].total, "sharp.loss": alone[1].total}
+    assert {n: float(v) for n, v in found.items()} == pytest.approx(
+        {n: float(v) for n, v in expected.items()}, rel=1e-12
+    )
+
+
 def test_side_data_that_two_terms_name_alike_is_kept_apart() -> None:
     labels_BT = torch.randint(V, (2, 5), generator=torch.Generator().manual_seed(0))
     batch = {"labels": labels_BT, "importance": torch.rand(2, 5, dtype=torch.float64)}
