@@ -1,0 +1,236 @@
+"""`emobench objectives`: lists and shows what is there, checks it, and writes a package that passes its own tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.cli.new_objective import KINDS
+from emobench.registry import objective_names
+
+BARE = """
+import emobench
+
+class Plain(emobench.StatisticsObjective):
+    \"\"\"-log q_t. Own.\"\"\"
+
+    def loss(self, s):
+        return -s.log_prob
+
+class Averaged(Plain):
+    \"\"\"-log q_t, divided. Own.\"\"\"
+
+    def loss(self, s):
+        return -s.log_prob / len(s)
+
+class Slow(emobench.ModelObjective):
+    \"\"\"-log q_t. Own.\"\"\"
+
+    def loss(self, model, batch):
+        raise RuntimeError("not yet")
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "bare.py").write_text(BARE)
+    return tmp_path / "bare.py"
+
+
+def test_a_list_has_a_group_for_each_level_and_a_line_for_each_objective(command: Callable[..., Any]) -> None:
+    rows = {row["name"]: row for row in command("objectives", "list", "--json").json}
+    assert list(rows) == objective_names()
+    assert rows["mle"]["group"] == "Functions of token statistics"
+    assert rows["emo"]["group"] == "Functions of token statistics, with transport costs"
+    for row in rows.values():
+        assert row["level"] in ("statistics", "logits", "model")
+        assert row["summary"]
+        assert row["equation"]
+        assert row["source"]
+        assert "\n" not in row["summary"]
+    lines = command("objectives", "list").out.splitlines()
+    for group in {row["group"] for row in rows.values()}:
+        place = [line.strip() for line in lines].index(group)
+        assert lines[place + 1].split() == ["name", "parameters", "loss", "what"]
+
+
+def test_an_objective_is_shown_with_all_that_is_known_of_it(command: Callable[..., Any]) -> None:
+    shown = command("objectives", "show", "tailr", "--json").json
+    assert shown["level"] == "statistics"
+    assert shown["equation"] == "-sg( q_t / (g + (1 - g) q_t) ) log q_t"
+    assert shown["source"] == "Ji et al., ICLR 2023; EMO paper, Eq. 17"
+    assert shown["statistics"] == ["log_prob"]
+    assert shown["side_data"] == []
+    assert shown["origin"].startswith("emobench ")
+    assert shown["use"] == 'emobench run --objective "tailr(gamma=0.1)"'
+    plain = command("objectives", "show", "tailr").out
+    for text in (shown["equation"], shown["source"], shown["use"], shown["file"], "slopes by"):
+        assert text in plain
+    assert command("objectives", "show", "unlikelihood", "--json").json["side_data"]
+
+
+def test_an_objective_in_a_file_is_shown_without_a_summary(command: Callable[..., Any], file: Path) -> None:
+    done = command("objectives", "show", f"{file}:Plain")
+    assert done.out.splitlines()[0] == "plain (version 1)"
+    shown = command("objectives", "show", f"{file}:Plain", "--json").json
+    assert (shown["origin"], shown["slopes"], shown["source"]) == (str(file), "autograd", "Own")
+
+
+def test_a_check_prints_a_line_for_each_promise(command: Callable[..., Any], file: Path) -> None:
+    done = command("objectives", "check", "tailr(gamma=0.2)")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == "tailr(gamma=0.2): 18 ok."
+    assert len([line for line in done.out.splitlines() if line.startswith("ok ")]) == 18
+    bare = command("objectives", "check", f"{file}:Plain", "--json").json
+    assert bare["ok"]
+    assert (bare["objective"], bare["level"], bare["parameters"]) == ("plain", "statistics", {})
+    assert {check["name"] for check in bare["checks"] if check["status"] == "skipped"} == {
+        "slopes",
+        "parts",
+        "parameters",
+    }
+
+
+def test_a_failed_check_says_what_was_found_and_what_it_usually_means(command: Callable[..., Any], file: Path) -> None:
+    done = command("objectives", "check", f"{file}:Averaged")
+    assert (done.code, done.err) == (1, "")
+    assert "FAILED  chunks" in done.out
+    assert "chunks: The chunked engine with chunks of one row and the reference differ in the loss by" in done.out
+    assert "Usually: `loss` sees a chunk, not a batch" in done.out
+    found = command("objectives", "check", f"{file}:Averaged", "--json")
+    assert (found.code, found.json["ok"]) == (1, False)
+    failed = {check["name"]: check for check in found.json["checks"] if check["status"] == "failed"}
+    assert failed.keys() == {"chunks", "accumulation"}
+    assert failed["chunks"]["usually"].startswith("`loss` sees a chunk")
+
+
+def test_a_check_names_the_line_that_raises(command: Callable[..., Any], file: Path) -> None:
+    done = command("objectives", "check", f"{file}:Slow")
+    assert done.code == 1
+    line = next(n for n, text in enumerate(BARE.splitlines(), 1) if "not yet" in text)
+    assert f"units: It raises RuntimeError: not yet ({file}:{line})." in done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tail", "There is no objective 'tail'; did you mean 'tailr'?"),
+        ("tailr(gamma=2)", "`gamma` is 2.0; expected a number of at least 0.0 and at most 1.0."),
+        ("./absent.py:Loss", "There is no file absent.py"),
+    ],
+)
+def test_what_cannot_be_checked_is_said(command: Callable[..., Any], name: str, sentence: str) -> None:
+    done = command("objectives", "check", name)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["My_Loss"], "'My_Loss' cannot name an objective; expected small letters, digits and hyphens: my-loss."),
+        (["../loss"], "cannot name an objective"),
+        (["tailr"], "'tailr' is taken, by emobench"),
+        (["pretrained"], "stands for a model as it is"),
+        (["objectives"], "The module emobench_objectives is installed already"),
+        (["there"], "there exists; give another name, or another place with --directory."),
+        (["mine", "--kind", "statistic"], "--kind is 'statistic'; expected one of statistics, logits, model."),
+        (["mine", "--directory", "nowhere"], "--directory nowhere is no folder; make it first"),
+    ],
+)
+def test_a_name_that_cannot_be_used_writes_nothing(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    done = command("objectives", "new", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+# A short name that a template's import has already, and one that is longer than any.
+NAMES = {"statistics": "tensor", "logits": "a-margin-with-a-name-that-is-as-long-as-names-get", "model": "mine2"}
+
+
+@pytest.fixture(scope="module")
+def packages(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A new package of each kind."""
+    folder = tmp_path_factory.mktemp("packages")
+    for kind, name in NAMES.items():
+        done = command("objectives", "new", name, "--kind", kind, "--directory", folder)
+        assert (done.code, done.err) == (0, "")
+        assert f"pip install -e {folder / name}" in done.out
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES.values())
+    return {kind: folder / name for kind, name in NAMES.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_package_is_clean_and_keeps_the_contract(
+    command: Callable[..., Any], packages: dict[str, Path], kind: str
+) -> None:
+    ruff = Path(sys.executable).with_name("ruff")
+    for words in (["check", "--extend-select", "E501,B,UP,RUF"], ["format", "--check"]):
+        done = subprocess.run([ruff, *words, "--no-cache", packages[kind]], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+    (module,) = packages[kind].glob("*.py")
+    class_name = next(line.split()[1].partition("(")[0] for line in module.read_text().splitlines() if "class " in line)
+    found = command("objectives", "check", f"{module}:{class_name}", "--json").json
+    assert found["ok"], found
+    assert (found["objective"], found["level"]) == (NAMES[kind], kind)
+
+
+@pytest.mark.slow
+def test_new_packages_pass_their_own_tests_as_written(packages: dict[str, Path], tmp_path: Path) -> None:
+    places = [str(folder) for folder in packages.values()]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "--quiet",
+        "--rootdir",
+        tmp_path,
+    ]
+    done = subprocess.run([*command, *places], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_new_package_installs_and_runs(
+    packages: dict[str, Path], tmp_path: Path, small_model: Path, small_data: Path
+) -> None:
+    name, site = NAMES["model"], tmp_path / "site"
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", site, packages["model"]]
+    subprocess.run(pip, check=True)
+    sizes = ("recipe.max_length=16", "recipe.batch=8", "recipe.max_tokens=null")
+    lengths = ("generation.prefix=4", "generation.continuation=8", "generation.max_length=16")
+    arguments = (
+        *("run", "--objective", f"{name}(power=0.5)", "--model", small_model, "--data-dir", small_data),
+        *("--suite", "lm-quick", "--limit", "20", "--seed", "0", "--leaderboard", "board", "--offline", "--quiet"),
+        *(word for setting in (*sizes, *lengths) for word in ("--set", setting)),
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "emobench", *arguments],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (recorded,) = (tmp_path / "board").rglob("*.json")
+    entry = json.loads(recorded.read_text())
+    assert (entry["objective"]["name"], entry["objective"]["params"]) == (name, {"power": 0.5})
+    assert entry["metrics"]

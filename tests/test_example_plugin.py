@@ -1,0 +1,80 @@
+"""The door opens: `plugins/emobench-poly`, a package that is no part of emobench, is installed, checked and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "plugins" / "emobench-poly"
+OPTIONS = ("--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "pip", "install", *OPTIONS, "--target", target, PACKAGE], check=True)
+    return target
+
+
+def run(installed: Path, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a module of this environment, with the plugin installed beside it, from a folder of its own."""
+    environment = os.environ | {"PYTHONPATH": str(installed), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    command = [sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def emobench(installed: Path, folder: Path, *arguments: object) -> Any:
+    done = run(installed, folder, "emobench", *arguments, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_it_is_found_and_keeps_the_contract(installed: Path, tmp_path: Path) -> None:
+    shown = emobench(installed, tmp_path, "objectives", "show", "poly")
+    assert (shown["origin"], shown["slopes"]) == ("emobench-poly 1.0.0", "closed form")
+    assert shown["file"] == str(installed / "emobench_poly.py")
+    found = emobench(installed, tmp_path, "objectives", "check", "poly(epsilon=-1)")
+    assert found["ok"]
+    assert found["parameters"] == {"epsilon": -1.0}
+    assert {check["status"] for check in found["checks"]} == {"ok"}
+
+
+def test_its_own_tests_pass(installed: Path, tmp_path: Path) -> None:
+    config = ("-c", PACKAGE / "pyproject.toml", "--rootdir", PACKAGE, "-p", "no:cacheprovider", "--quiet")
+    done = run(installed, tmp_path, "pytest", *config, PACKAGE / "tests")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_trains_a_model(installed: Path, tmp_path: Path) -> None:
+    from emobench.pipeline.tiny_oracle import write_untrained
+
+    write_untrained(tmp_path / "model")
+    small = ("recipe.epochs=1", "recipe.max_tokens=8192", "recipe.learning_rate=1e-2", "oracle.kmeans_seeds=[0]")
+    arguments = (
+        *("run", "--model", tmp_path / "model", "--seed", 0, "--limit", 20, "--offline", "--quiet"),
+        *("--objective", "mle", "--objective", "poly(epsilon=-0.5)", "--runs", "runs", "--leaderboard", "board"),
+        *(word for setting in small for word in ("--set", setting)),
+    )
+    done = run(installed, tmp_path, "emobench", *arguments)
+    assert done.returncode == 0, done.stderr
+    recorded = [json.loads(path.read_text()) for path in (tmp_path / "board").rglob("*.json")]
+    mle, poly = sorted(recorded, key=lambda entry: entry["objective"]["name"])
+    assert (poly["objective"]["name"], poly["objective"]["params"]) == ("poly", {"epsilon": -0.5})
+    assert poly["missing"] == {}
+    name = "oracle-language/forward_cross_entropy"
+    assert mle["metrics"][name]["mean"] != poly["metrics"][name]["mean"]
+    lines = [
+        json.loads(line) for log in (tmp_path / "runs").rglob("log.jsonl") for line in log.read_text().splitlines()
+    ]
+    # The part that the objective logs: 1 - q_t / 2, and q_t is small in an untrained model.
+    weights = [line["weight"] for line in lines if "weight" in line]
+    assert weights
+    assert all(0.5 <= weight <= 1 for weight in weights)
+    assert weights[0] > 0.95
