@@ -26,7 +26,7 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 from emobench.config import canonical_json
 from emobench.data.oracle import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
-from emobench.errors import ConfigError, ModelError
+from emobench.errors import ConfigError, ModelError, StorageError
 from emobench.models.head import probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.training.attach import attach, detach
@@ -124,6 +124,7 @@ def train(job: Training) -> TrainingSummary:
         on_step=on_step,
     )
     trainer.remove_callback(PrinterCallback)
+    _refuse_sharded(job, trainer, checkpoint)
     main = trainer.is_world_process_zero()
     if main:
         log.resume(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
@@ -133,8 +134,9 @@ def train(job: Training) -> TrainingSummary:
     # Every process has loaded the best weights and finds the whole log, before one of them goes on to delete and write.
     trainer.accelerator.wait_for_everyone()
     summary = _summarise(job, trainer, steps)
+    whole = _gather_weights(trainer)
     if main:
-        _export(job, trainer, head)
+        _export(job, trainer, head, whole)
         # The last file of all, and whole at once: with it, the training is finished.
         part = result.with_suffix(".part")
         part.write_text(canonical_json(summary) + "\n")
@@ -251,12 +253,39 @@ def _cost_of(objective: Objective) -> CostEmbedding | None:
     return getattr(objective, "cost_embedding", None)
 
 
-def _export(job: Training, trainer: ObjectiveTrainer, head: Any) -> None:
+def _refuse_sharded(job: Training, trainer: ObjectiveTrainer, checkpoint: Path | None) -> None:
+    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    if sharded and job.recipe.adapters is not None:
+        raise ConfigError(
+            "`lora` is set, but FSDP and DeepSpeed share out the weights that adapters are merged into; "
+            "start this training with torchrun alone, or set recipe.lora=false."
+        )
+    if checkpoint is not None and any(checkpoint.glob("pytorch_model_fsdp*")) != trainer.is_fsdp_enabled:
+        before, now = ("without", "with") if trainer.is_fsdp_enabled else ("with", "without")
+        raise StorageError(
+            f"{checkpoint} was written {before} FSDP, and this training runs {now} it; start it as it was started "
+            f"before, or delete {checkpoint.parent} to train again."
+        )
+
+
+def _gather_weights(trainer: ObjectiveTrainer) -> dict[str, Tensor] | None:
+    """Return the whole weights of a sharded model, which takes all processes; None where each of them has a whole one.
+
+    Tied weights come once.
+    """
+    if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        return None
+    model: Any = trainer.model
+    whole = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
+    return {name: value for name, value in whole.items() if name not in model.all_tied_weights_keys}
+
+
+def _export(job: Training, trainer: ObjectiveTrainer, head: Any, whole: dict[str, Tensor] | None) -> None:
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     if job.recipe.adapters is not None:
         model = model.merge_and_unload()
     detach(job.model, head)
-    model.save_pretrained(job.folder / "model")
+    model.save_pretrained(job.folder / "model", state_dict=whole)
     job.tokenizer.save_pretrained(job.folder / "model")
 
 
