@@ -28,15 +28,15 @@ class CostRows:
     index_C: Tensor
     """Row of `fresh_UV` of each token; -1 - k for row k of `kept_KV`."""
 
-    def of(self, rows: slice) -> Tensor:
-        """Return the cost row of each token of a block, (R, V)."""
+    def write(self, rows: slice, out_RV: Tensor) -> Tensor:
+        """Write the cost row of each token of a block, (R, V), and return it."""
         index_R = self.index_C[rows]
         if self.kept_KV is None:
-            return self.fresh_UV[index_R]
-        kept_RV = self.kept_KV[(-1 - index_R).clamp(min=0)].to(self.fresh_UV.dtype)
+            return torch.index_select(self.fresh_UV, 0, index_R, out=out_RV)
+        kept_RV = self.kept_KV[(-1 - index_R).clamp(min=0)]
         if len(self.fresh_UV) == 0:
-            return kept_RV
-        return torch.where(index_R[:, None] < 0, kept_RV, self.fresh_UV[index_R.clamp(min=0)])
+            return out_RV.copy_(kept_RV)
+        return torch.where(index_R[:, None] < 0, kept_RV, self.fresh_UV[index_R.clamp(min=0)], out=out_RV)
 
 
 class CostEmbedding:
@@ -64,12 +64,15 @@ class CostEmbedding:
             )
         if copy:
             rows_VE = weight_VE.detach().to(device=device, dtype=exact, copy=True)
-            rows_VE /= rows_VE.norm(dim=1, keepdim=True).clamp_min(torch.finfo(exact).tiny)
+            tiny = torch.finfo(exact).tiny
+            for _ in range(2):  # the second time takes the rounding of the first away
+                rows_VE /= torch.linalg.vector_norm(rows_VE, dim=1, keepdim=True).clamp_min(tiny)
             self.rows_VE = rows_VE.to(dtype or exact)
         else:
             self.rows_VE = weight_VE.detach().to(device=device, dtype=dtype)
         norm_V = torch.linalg.vector_norm(self.rows_VE, dim=1, dtype=exact)
         self.inverse_norm_V = torch.where(norm_V > 0, 1 / norm_V, 0.0)
+        self._unit = copy and self.rows_VE.dtype == exact
         self.slot_V: Tensor | None = None
         """Place of each token among the kept ones, -1 for the others; None where no rows are kept."""
         self._kept: tuple[Tensor, Tensor] | None = None
@@ -88,7 +91,7 @@ class CostEmbedding:
             return self
         part = object.__new__(CostEmbedding)
         part.rows_VE, part.inverse_norm_V = self.rows_VE[:vocabulary], self.inverse_norm_V[:vocabulary]
-        part.slot_V, part._kept = None, None
+        part._unit, part.slot_V, part._kept = self._unit, None, None
         return part
 
     def keep(self, tokens_K: Tensor) -> None:
@@ -142,11 +145,11 @@ class CostEmbedding:
         return out
 
     def _write_costs(self, tokens_U: Tensor, out_UV: Tensor) -> Tensor:
-        multiply_wide(self.rows_VE[tokens_U], self.rows_VE, out_UV)
-        out_UV *= self.inverse_norm_V[tokens_U, None]
-        out_UV *= self.inverse_norm_V
-        cost_UV = out_UV.neg_().add_(1).clamp_(min=0)
-        return cost_UV.scatter_(1, tokens_U[:, None], 0)
+        multiply_wide(self.rows_VE[tokens_U].neg_(), self.rows_VE, out_UV)
+        if not self._unit:
+            out_UV *= self.inverse_norm_V[tokens_U, None]
+            out_UV *= self.inverse_norm_V
+        return out_UV.add_(1).clamp_(min=0).scatter_(1, tokens_U[:, None], 0)
 
     def expected(self, probs_CV: Tensor) -> Tensor:
         """Return sum_w P(w) C(v, w) for every token v and each distribution P of a chunk, (C, V), in float32.

@@ -56,9 +56,9 @@ class TorchRows:
         logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
     ) -> dict[str, Tensor]:
         """Return the statistics in `needs`, each (C,), and always `log_prob` and `log_partition`."""
+        scratch = _Scratch(logits_CV)
         blocks = [
-            reduce_rows(logits_CV[rows], targets_C[rows], None if costs is None else costs.of(rows), needs)
-            for rows in _blocks(logits_CV)
+            reduce_rows(logits_CV[rows], targets_C[rows], costs, needs, rows, scratch) for rows in _blocks(logits_CV)
         ]
         return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
 
@@ -72,26 +72,46 @@ class TorchRows:
         map_: LogitMap,
     ) -> None:
         """Overwrite a chunk's logits by d loss / d raw output of the head."""
+        scratch = _Scratch(logits_CV)
         for rows in _blocks(logits_CV):
             block_RV = logits_CV[rows]
             slope = map_slope(map_, block_RV)
-            cost_RV = costs.of(rows) if costs is not None and numbers.cost_C is not None else None
-            differentiate_rows(block_RV, targets_C[rows], cost_RV, log_partition_C[rows], numbers, rows)
+            differentiate_rows(block_RV, targets_C[rows], costs, log_partition_C[rows], numbers, rows, scratch)
             if slope is not None:
                 block_RV.mul_(slope)
 
 
+class _Scratch:
+    """Two blocks of rows that every step of a pass writes to: fresh pages for each would take as long as the step."""
+
+    def __init__(self, logits_CV: Tensor) -> None:
+        largest_RV = logits_CV[_blocks(logits_CV)[0]]
+        self._first_RV, self._second_RV = torch.empty_like(largest_RV), torch.empty_like(largest_RV)
+
+    def first(self, rows: int) -> Tensor:
+        return self._first_RV[:rows]
+
+    def second(self, rows: int) -> Tensor:
+        return self._second_RV[:rows]
+
+
 def reduce_rows(
-    logits_RV: Tensor, targets_R: Tensor, cost_RV: Tensor | None, needs: frozenset[str]
+    logits_RV: Tensor,
+    targets_R: Tensor,
+    costs: CostRows | None,
+    needs: frozenset[str],
+    rows: slice,
+    scratch: _Scratch,
 ) -> dict[str, Tensor]:
-    """Return the statistics of a block of logits, each (R,).
+    """Return the statistics of a block of logits, the `rows` of its chunk, each (R,).
 
     The target's own mass is left out of every sum and added in closed form: log_prob as -log1p(rest / target) keeps
     its digits where the model is confident, and `expected_cost` is a sum of non-negative terms (no 1 - cos cancels).
     """
     top_R = logits_RV.amax(dim=1)
     target_logit_R = logits_RV.gather(1, targets_R[:, None])[:, 0]
-    mass_RV = (logits_RV - top_R[:, None]).exp_()
+    mass_RV = torch.sub(logits_RV, top_R[:, None], out=scratch.first(len(logits_RV))).exp_()
+    product_RV = scratch.second(len(logits_RV))
     target_mass_R = (target_logit_R - top_R).exp()
     mass_RV.scatter_(1, targets_R[:, None], 0)
     rest_R = mass_RV.sum(dim=1)
@@ -102,43 +122,44 @@ def reduce_rows(
     )
     values = {"log_prob": log_prob_R, "log_partition": log_partition_R}
     if "expected_cost" in needs:
-        assert cost_RV is not None
-        values["expected_cost"] = torch.linalg.vecdot(mass_RV, cost_RV) / total_R
+        assert costs is not None
+        values["expected_cost"] = costs.write(rows, product_RV).mul_(mass_RV).sum(dim=1) / total_R
     if "mean_log_prob" in needs:
         values["mean_log_prob"] = logits_RV.mean(dim=1) - log_partition_R
     if needs & {"sum_squares", "alternatives"}:
-        squares_R = torch.linalg.vecdot(mass_RV, mass_RV)
+        squares_R = torch.mul(mass_RV, mass_RV, out=product_RV).sum(dim=1)
         values["sum_squares"] = squares_R / total_R**2 + log_prob_R.exp() ** 2
         values["alternatives"] = torch.where(squares_R > 0, rest_R**2 / squares_R, 0.0)
     if "entropy" in needs:
         # entr(0) = 0, so a vocabulary entry masked by -inf does no harm.
         mass_RV /= total_R[:, None]
-        values["entropy"] = torch.special.entr(mass_RV).sum(dim=1) - log_prob_R * log_prob_R.exp()
+        values["entropy"] = torch.special.entr(mass_RV, out=product_RV).sum(dim=1) - log_prob_R * log_prob_R.exp()
     return values
 
 
 def differentiate_rows(
     logits_RV: Tensor,
     targets_R: Tensor,
-    cost_RV: Tensor | None,
+    costs: CostRows | None,
     log_partition_R: Tensor,
     numbers: Coefficients,
     rows: slice,
+    scratch: _Scratch,
 ) -> None:
     """Overwrite a block of logits, the `rows` of its chunk, by d loss / d logits."""
     q_RV = logits_RV.sub_(log_partition_R[:, None]).exp_()
     factor_RV = numbers.base_C[rows, None]
-    if cost_RV is not None and numbers.cost_C is not None:
-        factor_RV = torch.addcmul(factor_RV, cost_RV, numbers.cost_C[rows, None])
+    if costs is not None and numbers.cost_C is not None:
+        # Two steps in the cache: they take half the time of one addcmul.
+        factor_RV = costs.write(rows, scratch.first(len(q_RV))).mul_(numbers.cost_C[rows, None]).add_(factor_RV)
     if numbers.q_C is not None:
-        factor_RV = torch.addcmul(factor_RV, q_RV, numbers.q_C[rows, None])
-    # -q log q = entr(q), which is 0 at 0.
-    entropy_RV = None
+        factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch.second(len(q_RV))).add_(factor_RV)
+    # -q log q = entr(q), which is 0 at 0; as a sum of its own, because log q is not.
     if numbers.log_q_C is not None:
-        entropy_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
-    q_RV.mul_(factor_RV)
-    if entropy_RV is not None:
-        q_RV.add_(entropy_RV)
+        spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
+        q_RV.mul_(factor_RV).add_(spread_RV)
+    else:
+        q_RV.mul_(factor_RV)
     if numbers.shift_C is not None:
         q_RV.add_(numbers.shift_C[rows, None])
     q_RV.scatter_(1, targets_R[:, None], numbers.target_C[rows, None])

@@ -120,7 +120,11 @@ def test_masked_vocabulary_entries(dtype: torch.dtype) -> None:
     rows.targets_C = rows.targets_C // 3 * 3 + 1
     names = frozenset(STATISTICS) - {"mean_log_prob"}  # whose value is -inf
     slopes = random_slopes(*sorted(names))
-    rows.cost_CV = rows.costs.of(slice(None)).double().scatter(1, rows.targets_C[:, None], 0)
+    rows.cost_CV = (
+        rows.costs.write(slice(None), torch.empty_like(rows.logits_CV, dtype=rows.costs.fresh_UV.dtype))
+        .double()
+        .scatter(1, rows.targets_C[:, None], 0)
+    )
     kept_V = torch.ones(V, dtype=torch.bool, device=DEVICE)
     kept_V[::3] = False
     # They might as well not exist.
