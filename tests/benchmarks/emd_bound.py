@@ -143,8 +143,8 @@ def table(found: dict[str, Any]) -> str:
         f"{found['positions']} positions of the oracle language's target test texts; P is the language's own. "
         f"Measured {found['date']} by `{found['command']}` ({versions}).",
         "",
-        "Q: the tiny model as it is, and fine-tuned with each objective (suite `oracle-language`, one training, seed "
-        "0). Means over positions; behind a bound, the 5 %, 50 % and 95 % quantiles of its ratio to the exact distance, "
+        "Q: the tiny model as it is, and fine-tuned with each objective by the suite `oracle-language`, seed 0 only. "
+        "Means over positions; behind a bound, the 5 %, 50 % and 95 % quantiles of its ratio to the exact distance, "
         "and its rank correlation with that distance (Spearman).",
         "",
         "| Q | exact EMD | Q^T C P (Eq. 14, dense P) | \\|Q - P\\|^T C P (Eq. 15) | residual plan "
