@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,3 +235,33 @@ def test_the_target_of_each_block_is_the_languages(kit: SimpleNamespace, tmp_pat
     )  # fmt: skip
     train(job)
     assert kit.log_of(tmp_path)[0]["loss"] == pytest.approx(float(torch.cat(total).mean()), rel=1e-5)
+
+
+def test_validation_by_the_objectives_own_loss_reads_the_teacher(kit: SimpleNamespace, tmp_path: Path) -> None:
+    teacher = kit.tiny(seed=9)
+    job = kit.job(
+        tmp_path, objective=KdReverse(target="t"), load_model=lambda name: teacher, recipe={"select": "objective"}
+    )
+    train(job)
+    total, count = 0.0, 0
+    for row in job.validation:
+        ids, labels = torch.from_numpy(row["input_ids"]).long()[None], torch.from_numpy(row["labels"][1:])
+        with torch.no_grad():
+            log_q, log_p = (m(ids).logits[0, :-1][labels != IGNORED].log_softmax(-1) for m in (job.model, teacher))
+        total, count = total + float((log_q.exp() * (log_q - log_p)).sum()), count + int((labels != IGNORED).sum())
+    found = [line["eval_objective"] for line in kit.log_of(tmp_path) if "eval_objective" in line]
+    assert found[-1] == pytest.approx(total / count, rel=1e-9)
+
+
+@pytest.mark.parametrize("target", ["pretrained", "language"])
+def test_in_half_precision_the_loss_stays_near_that_of_single_precision(
+    kit: SimpleNamespace, tmp_path: Path, target: str
+) -> None:
+    first = []
+    for precision in ("float32", "bfloat16"):
+        job = oracle_job(kit, tmp_path / precision, KdForward(target=target, alpha=0.5))
+        job = dataclasses.replace(job, recipe=dataclasses.replace(job.recipe, precision=precision))
+        train(job)
+        first.append([line["loss"] for line in kit.log_of(tmp_path / precision) if "loss" in line])
+    assert first[1][0] == pytest.approx(first[0][0], rel=1e-2)
+    assert first[1][-1] == pytest.approx(first[0][-1], rel=5e-2)
