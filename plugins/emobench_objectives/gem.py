@@ -1,4 +1,4 @@
-"""GEM: entropy-regularised matching that keeps diversity (Li et al., ICLR 2025, *Preserving Diversity in SFT*)."""
+"""GEM: a loss that keeps diversity (Li et al., *Preserving Diversity in Supervised Fine-tuning of LLMs*, ICLR 2025)."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 import emobench
 
 LOGSIGMOID_SCALE = 0.01
-"""Of the logit differences in h = logsigmoid (official code, `sft_trainer.py`; the paper's text has no such factor)."""
+"""Of the logit differences in h = logsigmoid: the official code's constant."""
 
 
 class Gem(emobench.LogitsObjective):
@@ -16,7 +16,7 @@ class Gem(emobench.LogitsObjective):
     logits it is 1/2. With h = linear the gradient by the logits is r - 1[v=t], that of MLE with the sharper r in the
     place of q: beta = 1 trains as MLE does, and a smaller beta is content sooner, while Q is still flat. The value
     is MLE + sum_v r_v log q_v, which is below MLE and may be negative.
-    Official code: `gem_loss` in liziniu/GEM.
+    The formulas are those of `gem_loss` in the official code, liziniu/GEM.
     """
 
     beta: float = emobench.param(0.7, low=1e-3, high=1.0, help="temperature of r; nearer 1 trains more like MLE")

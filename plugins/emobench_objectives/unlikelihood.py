@@ -13,10 +13,10 @@ NONE = -1  # no candidate
 class Unlikelihood(emobench.LogitsObjective):
     """-log q_t - alpha sum_{c in C} log(1 - q_c),  C = tokens of the context, each once, without t
 
-    Token-level unlikelihood training with the previous context as candidates (Eq. 4 and 5; official code,
-    `custom/candidate_penalty_ce_loss.py`, whose alpha is 1). The context is what stands before the target in its row;
-    padding is none of it. log(1 - q_c) is exact for confident tokens, too, where the official code bounds 1 - q_c from
-    below by 1e-5, and with it the gradient.
+    Token-level unlikelihood training with the previous context as candidates (official code:
+    `candidate_penalty_ce_loss.py` in facebookresearch/unlikelihood_training). The context is what stands before the
+    target in its row, its other texts included; padding is none of it. log(1 - q_c) is exact for confident tokens,
+    too, where the official code bounds 1 - q_c from below by 1e-5, and with it the gradient.
     """
 
     needs = frozenset({"context_tokens"})

@@ -29,7 +29,7 @@ def batch() -> dict[str, Tensor]:
 
 
 def by_hand(given: dict[str, Tensor], log_q_BTV: Tensor, alpha: float) -> Tensor:
-    """Return the summed loss: Welleck et al., Eq. 4 and 5, one token after the other."""
+    """Return the summed loss: the definition of Welleck et al., one token after the other."""
     total = log_q_BTV.new_zeros(())
     for ids, labels, log_q in zip(given["input_ids"].tolist(), given["labels"].tolist(), log_q_BTV, strict=True):
         for t in range(1, len(ids)):
@@ -49,7 +49,7 @@ def tokens(given: dict[str, Tensor], value_BT: Tensor, fill: int) -> Tensor:
 
 @pytest.mark.parametrize("impl", ["reference", "chunked"])
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 0.3])
-def test_unlikelihood_is_the_papers_equation(impl: str, alpha: float) -> None:
+def test_unlikelihood_is_its_definition(impl: str, alpha: float) -> None:
     given, objective = batch(), Unlikelihood(alpha=alpha)
     hidden_BTD = draw(0, *given["input_ids"].shape, D).requires_grad_()
     head_VD = draw(1, V, D).requires_grad_()
