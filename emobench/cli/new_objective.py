@@ -15,7 +15,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 KINDS = {
     "statistics": {"parameter": "gamma", "other": "2", "equation": "-(1 - sg(q_t))^gamma log q_t"},
     "logits": {"parameter": "margin", "other": "2", "equation": "log(1 + sum_{v != t} exp(z_v - z_t + margin))"},
-    "model": {"parameter": "power", "other": "0.5", "equation": "sum_t (-log q_t) / n^power"},
+    "model": {"parameter": "exponent", "other": "0.5", "equation": "sum_t (-log q_t) / n^exponent"},
 }
 """What the templates of each kind fill in."""
 IMPORTED = {"Any", "F", "Mapping", "None", "Simplenamespace", "Tensor", "True", "False"}

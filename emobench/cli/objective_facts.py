@@ -31,7 +31,7 @@ def facts(cls: Any, name: str) -> dict[str, Any]:
         "level": kind,
         "group": _group(cls, kind),
         "summary": _summary(cls, about),
-        "equation": equation,
+        "equation": " ".join(equation.split()),
         "about": about,
         "source": source_of(cls),
         "needs": sorted({"log_prob", *cls.needs}),
@@ -46,8 +46,8 @@ def facts(cls: Any, name: str) -> dict[str, Any]:
 
 def unusable(name: str, error: Exception) -> dict[str, Any]:
     """Return the facts of an objective that does not load."""
-    words = {"name": name, "version": "", "level": "", "group": "Unusable", "equation": "", "parameters": []}
-    return {**words, "summary": f"unusable: {error}"}
+    words = {"name": name, "version": "", "level": "", "group": "Unusable", "equation": "", "origin": ""}
+    return {**words, "parameters": [], "summary": f"unusable: {error}"}
 
 
 def _parameter(field: dataclasses.Field[Any]) -> dict[str, Any]:

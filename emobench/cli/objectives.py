@@ -35,12 +35,7 @@ def list_(json: options.Json = False) -> None:
         return
     levels = [*LEVELS, ""]
     for group in dict.fromkeys(r["group"] for r in sorted(rows, key=lambda r: (levels.index(r["level"]), r["group"]))):
-        cells = [
-            [r["name"], ", ".join(f"{p['name']}={p['default']}" for p in r["parameters"]), r["equation"], r["summary"]]
-            for r in rows
-            if r["group"] == group
-        ]
-        print_table(group, ("name", "parameters", "loss", "what"), cells)
+        print_table(group, ("name", "parameters", "loss", "what"), [_cells(r) for r in rows if r["group"] == group])
         print_out("")
     print_out("`emobench objectives show NAME` says more; `emobench objectives new NAME` begins one of your own.")
 
@@ -68,10 +63,11 @@ def check(name: Name, json: options.Json = False) -> None:
     from emobench.testing.subject import level
 
     objective = load_objective(name).objective
+    kind = level(objective)
     outcomes = run_checks(objective)
     failed = [o for o in outcomes if o.status == "failed"]
     if json:
-        head = {"objective": objective.name, "parameters": objective.params, "level": level(objective)}
+        head = {"objective": objective.name, "parameters": objective.params, "level": kind}
         print_json({**head, "ok": not failed, "checks": outcomes})
     else:
         for o in outcomes:
@@ -103,6 +99,13 @@ def new(
         f"emobench objectives check {name}",
         f"emobench run --objective mle --objective {name}",
     )
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    parameters = ", ".join(f"{p['name']}={p['default']}" for p in row["parameters"])
+    # Where a stranger's is from; most come with emobench itself.
+    stranger = row["origin"] and not row["origin"].startswith("emobench ")
+    return [row["name"], parameters, row["equation"], row["summary"] + (f" [{row['origin']}]" if stranger else "")]
 
 
 def _shown(found: dict[str, Any], use: str) -> list[Any]:

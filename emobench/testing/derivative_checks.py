@@ -38,7 +38,7 @@ def differences(subject: Subject) -> None:
             return loss_M.detach()
 
         found_M = (moved(size) - moved(-size)) / (2 * size)
-        scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()))
+        scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()) + 1e-12)
         error = float((found_M - expected_M).norm() / scale)
         if not error < allowed:
             raise Broken(f"autograd's derivative of its loss by {name} and finite differences differ by {error:.1e}")

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from emobench.errors import EmobenchError
+from emobench.errors import PluginError
 from emobench.objectives import IGNORED, LogitsObjective, ModelObjective, Objective, StatisticsObjective, objective_loss
 from emobench.testing.context import ExampleContext
 
@@ -158,12 +158,12 @@ class Subject:
 
 
 def level(objective: Objective | type[Objective]) -> str:
-    """Return "statistics", "logits" or "model"."""
+    """Return "statistics", "logits" or "model". Raises PluginError for a class that is none of them."""
     cls = objective if isinstance(objective, type) else type(objective)
     levels = {"statistics": StatisticsObjective, "logits": LogitsObjective, "model": ModelObjective}
     found = next((name for name, base in levels.items() if issubclass(cls, base)), None)
     if found is None:
-        raise EmobenchError(
+        raise PluginError(
             f"{cls.__name__} is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."
         )
     return found

@@ -30,6 +30,9 @@ class Averaged(Plain):
     def loss(self, s):
         return -s.log_prob / len(s)
 
+class Bare(emobench.Objective):
+    pass
+
 class Slow(emobench.ModelObjective):
     \"\"\"-log q_t. Own.\"\"\"
 
@@ -123,11 +126,12 @@ def test_a_check_names_the_line_that_raises(command: Callable[..., Any], file: P
     [
         ("tail", "There is no objective 'tail'; did you mean 'tailr'?"),
         ("tailr(gamma=2)", "`gamma` is 2.0; expected a number of at least 0.0 and at most 1.0."),
+        ("FILE:Bare", "Bare is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."),
         ("./absent.py:Loss", "There is no file absent.py"),
     ],
 )
-def test_what_cannot_be_checked_is_said(command: Callable[..., Any], name: str, sentence: str) -> None:
-    done = command("objectives", "check", name)
+def test_what_cannot_be_checked_is_said(command: Callable[..., Any], file: Path, name: str, sentence: str) -> None:
+    done = command("objectives", "check", name.replace("FILE", str(file)))
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
 
@@ -218,7 +222,7 @@ def test_a_new_package_installs_and_runs(
     sizes = ("recipe.max_length=16", "recipe.batch=8", "recipe.max_tokens=null")
     lengths = ("generation.prefix=4", "generation.continuation=8", "generation.max_length=16")
     arguments = (
-        *("run", "--objective", f"{name}(power=0.5)", "--model", small_model, "--data-dir", small_data),
+        *("run", "--objective", f"{name}(exponent=0.5)", "--model", small_model, "--data-dir", small_data),
         *("--suite", "lm-quick", "--limit", "20", "--seed", "0", "--leaderboard", "board", "--offline", "--quiet"),
         *(word for setting in (*sizes, *lengths) for word in ("--set", setting)),
     )
@@ -232,5 +236,5 @@ def test_a_new_package_installs_and_runs(
     assert done.returncode == 0, done.stderr
     (recorded,) = (tmp_path / "board").rglob("*.json")
     entry = json.loads(recorded.read_text())
-    assert (entry["objective"]["name"], entry["objective"]["params"]) == (name, {"power": 0.5})
+    assert (entry["objective"]["name"], entry["objective"]["params"]) == (name, {"exponent": 0.5})
     assert entry["metrics"]
