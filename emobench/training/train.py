@@ -276,7 +276,7 @@ def _gather_weights(trainer: ObjectiveTrainer) -> dict[str, Tensor] | None:
     if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         return None
     model: Any = trainer.model
-    whole = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
+    whole: Any = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
     return {name: value for name, value in whole.items() if name not in model.all_tied_weights_keys}
 
 
