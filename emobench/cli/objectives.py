@@ -44,8 +44,12 @@ def list_(json: options.Json = False) -> None:
 def show(name: Name, json: options.Json = False) -> None:
     """Show an objective: its equation and source, its parameters, what it reads, and how to use it."""
     from emobench.cli.objective_facts import facts
+    from emobench.objectives.expression import parse_terms
     from emobench.registry import objective_class
 
+    first, *more = parse_terms(name)
+    if more or first.weight is not None:
+        raise ConfigError(f"'{name}' combines objectives; show one, such as `emobench objectives show {first.call}`.")
     called = parse_call(name)[0]
     found = facts(objective_class(called), called)
     use = f"emobench run --objective {_quoted(called, found['parameters'])}"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from emobench.config import PRETRAINED
 from emobench.objectives import CostEmbedding
+from emobench.objectives.dense import LANGUAGE
 
 
 @dataclass
@@ -41,6 +42,7 @@ class ExampleContext:
         return ExampleTeacher(_random(1, self.weight_VD.shape), _random(2, self.weight_VD.shape))
 
     def language(self) -> ExampleLanguage:
+        self.read.add(LANGUAGE)
         return ExampleLanguage(_random(3, (5, self.vocabulary)).softmax(dim=-1).float())
 
 

@@ -372,6 +372,24 @@ def test_side_data_of_another_shape_is_named() -> None:
     )
 
 
+def test_constants_are_made_by_detach_or_by_no_grad() -> None:
+    def under_no_grad(s: Any) -> Tensor:
+        with torch.no_grad():
+            weight = 1 - s.log_prob.exp()
+            weight /= 1 + s.log_prob.exp()
+        return -weight * s.log_prob
+
+    check_objective(losing(under_no_grad))
+
+    def teaching(self: Any, model: Any, batch: Mapping[str, Tensor]) -> emobench.UnitLosses:
+        with torch.no_grad():
+            weight_BT = (-self.mle(model, batch)[0]).exp()
+        mle_BT, kept_BT = self.mle(model, batch)
+        return emobench.UnitLosses(*mean(weight_BT * mle_BT * kept_BT, kept_BT))
+
+    check_objective(derived(GoodModel, loss=teaching))
+
+
 def test_a_schedule_that_is_kept_passes() -> None:
     def load(self: Any, state: Mapping[str, Tensor]) -> None:
         self.scale = float(state["scale"])

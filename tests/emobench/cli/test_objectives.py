@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,10 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
+import emobench.testing
 from emobench.cli.new_objective import KINDS
 from emobench.registry import objective_names
 
+OWNERS = (
+    emobench,
+    emobench.testing,
+    emobench.SetupContext,
+    emobench.StatisticsObjective,
+    emobench.DenseTargetObjective,
+    Tensor,
+)
+"""Where the names on the page on plugins are from."""
 BARE = """
 import emobench
 
@@ -77,6 +89,18 @@ def test_an_objective_is_shown_with_all_that_is_known_of_it(command: Callable[..
     for text in (shown["equation"], shown["source"], shown["use"], shown["file"], "slopes by"):
         assert text in plain
     assert command("objectives", "show", "unlikelihood", "--json").json["side_data"]
+
+
+def test_a_combination_is_shown_by_its_terms_and_checked_as_a_whole(command: Callable[..., Any]) -> None:
+    done = command("objectives", "show", "0.5*emo + mle")
+    assert done.code == 2
+    assert "'0.5*emo + mle' combines objectives; show one, such as `emobench objectives show emo`." in done.err
+    found = command("objectives", "check", "0.5*emo + mle", "--json").json
+    assert found["ok"]
+    assert {check["name"] for check in found["checks"] if check["status"] == "skipped"} == {
+        "documentation",
+        "parameters",
+    }
 
 
 def test_an_objective_in_a_file_is_shown_without_a_summary(command: Callable[..., Any], file: Path) -> None:
@@ -238,3 +262,16 @@ def test_a_new_package_installs_and_runs(
     entry = json.loads(recorded.read_text())
     assert (entry["objective"]["name"], entry["objective"]["params"]) == (name, {"exponent": 0.5})
     assert entry["metrics"]
+
+
+def test_the_page_on_plugins_names_what_there_is() -> None:
+    from emobench.objectives import STATISTICS, SetupContext
+
+    page = (Path(__file__).parents[3] / "plugins" / "README.md").read_text()
+    table = page.partition("| statistic | value |")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == STATISTICS
+    setup = page.partition("2. `setup(context)`")[2].partition("3. `begin_step")[0]
+    asked = set(re.findall(r"`(?:context)?\.(\w+)", setup))
+    assert asked == {name for name in vars(SetupContext) if not name.startswith("_")}
+    for name in re.findall(r"`(?:\w+\.)*(\w+)\(", page):
+        assert any(hasattr(owner, name) for owner in OWNERS) or name in ("loss", "example_side"), name
