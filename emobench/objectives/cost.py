@@ -28,6 +28,11 @@ class CostRows:
     index_C: Tensor
     """Row of `fresh_UV` of each token; -1 - k for row k of `kept_KV`."""
 
+    def each(self, rows: slice) -> list[Tensor]:
+        """Return the cost row of each token of a block, (V,) each, without a copy; waits for the device."""
+        kept = [] if self.kept_KV is None else self.kept_KV
+        return [self.fresh_UV[i] if i >= 0 else kept[-1 - i] for i in self.index_C[rows].tolist()]
+
     def write(self, rows: slice, out_RV: Tensor) -> Tensor:
         """Write the cost row of each token of a block, (R, V), and return it."""
         index_R = self.index_C[rows]

@@ -19,6 +19,7 @@ from emobench.objectives.products import multiply_wide
 BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Bytes of the row blocks of the elementwise passes: on a CPU they stay in its cache."""
 
+_LONG_ROW = 4096
 _TINY_TARGET = 1e-20  # below this share of the largest logit's mass, log1p(rest / target) would overflow or lose digits
 
 
@@ -123,7 +124,7 @@ def reduce_rows(
     values = {"log_prob": log_prob_R, "log_partition": log_partition_R}
     if "expected_cost" in needs:
         assert costs is not None
-        values["expected_cost"] = costs.write(rows, product_RV).mul_(mass_RV).sum(dim=1) / total_R
+        values["expected_cost"] = _cost_sums(mass_RV, costs, rows, product_RV) / total_R
     if "mean_log_prob" in needs:
         values["mean_log_prob"] = logits_RV.mean(dim=1) - log_partition_R
     if needs & {"sum_squares", "alternatives"}:
@@ -150,8 +151,7 @@ def differentiate_rows(
     q_RV = logits_RV.sub_(log_partition_R[:, None]).exp_()
     factor_RV = numbers.base_C[rows, None]
     if costs is not None and numbers.cost_C is not None:
-        # Two steps in the cache: they take half the time of one addcmul.
-        factor_RV = costs.write(rows, scratch.first(len(q_RV))).mul_(numbers.cost_C[rows, None]).add_(factor_RV)
+        factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch.first(len(q_RV)))
     if numbers.q_C is not None:
         factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch.second(len(q_RV))).add_(factor_RV)
     # -q log q = entr(q), which is 0 at 0; as a sum of its own, because log q is not.
@@ -163,6 +163,28 @@ def differentiate_rows(
     if numbers.shift_C is not None:
         q_RV.add_(numbers.shift_C[rows, None])
     q_RV.scatter_(1, targets_R[:, None], numbers.target_C[rows, None])
+
+
+def _cost_sums(mass_RV: Tensor, costs: CostRows, rows: slice, product_RV: Tensor) -> Tensor:
+    """Return sum_v mass_v c_v of each row, (R,)."""
+    if _row_by_row(mass_RV):
+        return torch.stack([mass_V.dot(cost_V) for mass_V, cost_V in zip(mass_RV, costs.each(rows), strict=True)])
+    return costs.write(rows, product_RV).mul_(mass_RV).sum(dim=1)
+
+
+def _scaled_costs(costs: CostRows, slope_R: Tensor, base_R: Tensor, rows: slice, out_RV: Tensor) -> Tensor:
+    """Write slope c_v + base of each row, (R, V), and return it."""
+    if _row_by_row(out_RV):
+        for out_V, base, slope, cost_V in zip(out_RV, base_R, slope_R.tolist(), costs.each(rows), strict=True):
+            torch.add(base, cost_V, alpha=slope, out=out_V)
+        return out_RV
+    # Two steps in the cache: they take half the time of one addcmul.
+    return costs.write(rows, out_RV).mul_(slope_R[:, None]).add_(base_R[:, None])
+
+
+def _row_by_row(rows_RV: Tensor) -> bool:
+    """Whether single rows are long enough to be worth a call each, which spares a copy of the cost rows."""
+    return rows_RV.device.type == "cpu" and rows_RV.shape[1] >= _LONG_ROW
 
 
 def map_slope(map_: LogitMap, logits_RV: Tensor) -> Tensor | float | None:

@@ -458,3 +458,12 @@ def test_expected_costs_are_those_of_the_cost_matrix() -> None:
     cost = CostEmbedding(weight_VE)
     cost_VV = cost.costs(torch.arange(V))
     assert torch.allclose(cost.expected(probs_CV), probs_CV @ cost_VV, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kept", [[], list(range(0, V, 2))], ids=["made", "kept"])
+@pytest.mark.parametrize("name", ["emo", "everything"])
+def test_long_rows_are_taken_one_by_one(name: str, kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emobench.objectives.torch_rows._LONG_ROW", 1)
+    inputs = make_inputs(bias=True, logit_map=LogitMap(scale=1.5, cap=5.0))
+    actual = by_engine(name, inputs, "torch", 16, keep=torch.tensor(kept))[1]
+    assert_same(actual, by_equation(name, inputs), 1e-6, 1e-5)
