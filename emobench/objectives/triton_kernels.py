@@ -2,13 +2,17 @@
 
 Legend: C tokens of a chunk (one row of logits each), U cost rows, V vocabulary.
 
-Logits are read in the dtype in which the matrix product left them; all arithmetic is float32. Rows are `width` entries
+Logits are read in the dtype in which the matrix product left them; all arithmetic is float32. Rows are WIDTH entries
 long, a multiple of 128, whatever the vocabulary: then loads take 16 bytes at once, and what is behind the vocabulary
-is left out by arithmetic. With TRITON_INTERPRET=1,
-set before triton is imported, the same kernels run on a CPU, slowly: that is how they are tested without a GPU.
+is left out by arithmetic. With TRITON_INTERPRET=1, set before triton is imported, the same kernels run on a CPU,
+slowly: that is how they are tested without a GPU. (WIDTH is a constant, because the interpreter of triton 3.6 cannot
+loop to a number that is not.)
 
 `log1p`, `expm1` and `tanh` are written out, because libdevice's do not exist for every back end.
 """
+
+# type: ignore
+# (To a type checker, Triton's language is no Python.)
 
 from __future__ import annotations
 
@@ -50,8 +54,17 @@ def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: t
         row = tl.where(index < 0, kept_ptr + (-1 - index) * kept_stride, row)
     return row
 
+# Numbers per token are read one by one: that a chunk begins at an odd token, or has another size, needs no new kernel.
+PER_TOKEN = (
+    "targets_ptr",
+    "index_ptr",
+    "out_ptr",
+    "tokens_ptr",
+    *(f"{name}_ptr" for name in ("log_partition", "base", "target", "cost", "log_q", "q", "shift")),
+)
 
-@triton.jit
+
+@triton.jit(do_not_specialize=["tokens"], do_not_specialize_on_alignment=PER_TOKEN)
 def reduce_kernel(
     logits_ptr,  # (C, V), rows logits_stride apart
     targets_ptr,  # (C,), int64
@@ -61,10 +74,10 @@ def reduce_kernel(
     out_ptr,  # (7, C), float32: the order of `triton_rows.OUTPUTS`
     tokens,
     vocabulary,
-    width,
     logits_stride,
     fresh_stride,
     kept_stride,
+    WIDTH: tl.constexpr,
     SCALE: tl.constexpr,
     CAP: tl.constexpr,
     HAS_COST: tl.constexpr,
@@ -92,10 +105,10 @@ def reduce_kernel(
     weighted = 0.0  # sum of mass * (z - top): entropy
     total_logit = 0.0
     columns = tl.arange(0, BLOCK)
-    for start in range(0, width, BLOCK):
+    for start in range(0, WIDTH, BLOCK):
         at = start + columns
         inside = at < vocabulary
-        z = _logit(tl.load(row_ptr + at, mask=at < width, other=0.0), SCALE, CAP)
+        z = _logit(tl.load(row_ptr + at, mask=at < WIDTH, other=0.0), SCALE, CAP)
         if HAS_MEAN:
             total_logit += tl.sum(tl.where(inside, z, 0.0), axis=0)
         z = tl.where(inside & (at != target), z, float("-inf"))
@@ -109,7 +122,7 @@ def reduce_kernel(
             weighted = (weighted + rest * fall) * shrink + tl.sum(mass * gap, axis=0)
         rest = rest * shrink + tl.sum(mass, axis=0)
         if HAS_COST:
-            cost = tl.load(cost_ptr + at, mask=at < width, other=0.0).to(tl.float32)
+            cost = tl.load(cost_ptr + at, mask=at < WIDTH, other=0.0).to(tl.float32)
             cost_sum = cost_sum * shrink + tl.sum(mass * cost, axis=0)
         if HAS_SQUARES:
             squares = squares * shrink * shrink + tl.sum(mass * mass, axis=0)
@@ -135,7 +148,7 @@ def reduce_kernel(
         tl.store(out_ptr + 6 * tokens + token, tl.where(some, rest * rest / tl.where(some, squares, 1.0), 0.0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=PER_TOKEN)
 def differentiate_kernel(
     logits_ptr,  # (C, V), overwritten
     targets_ptr,  # (C,), int64
@@ -150,10 +163,10 @@ def differentiate_kernel(
     q_ptr,
     shift_ptr,
     vocabulary,
-    width,
     logits_stride,
     fresh_stride,
     kept_stride,
+    WIDTH: tl.constexpr,
     SCALE: tl.constexpr,
     CAP: tl.constexpr,
     HAS_COST: tl.constexpr,
@@ -169,7 +182,7 @@ def differentiate_kernel(
     """
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < width
+    inside = at < WIDTH
     entry_ptr = logits_ptr + token * logits_stride + at
     z = _logit(tl.load(entry_ptr, mask=inside, other=0.0), SCALE, CAP)
     log_q = z - tl.load(log_partition_ptr + token)
@@ -197,21 +210,21 @@ def differentiate_kernel(
     tl.store(entry_ptr, gradient.to(logits_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=PER_TOKEN)
 def finish_costs_kernel(
     rows_ptr,  # (U, V), 1 - inner product of the rows; overwritten by costs
     tokens_ptr,  # (U,), int64
     inverse_norm_ptr,  # (V,), float32
     vocabulary,
-    width,
     stride,
+    WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Turn 1 - <x_t, x_v> of rounded rows into 1 - cos, at least 0, and exactly 0 for the token itself."""
     row = tl.program_id(0).to(tl.int64)
     token = tl.load(tokens_ptr + row)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < width
+    inside = at < WIDTH
     entry_ptr = rows_ptr + row * stride + at
     norm = tl.load(inverse_norm_ptr + token) * tl.load(inverse_norm_ptr + at, mask=at < vocabulary, other=0.0)
     far = tl.load(entry_ptr, mask=inside, other=0.0).to(tl.float32)

@@ -121,9 +121,8 @@ def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dic
     if rules.test_blocks is not None:
         rows = rows.first(rules.test_blocks * rules.max_length)
     with subject.work("perplexity of the test text", "blocks") as progress:
-        sums = evaluate_tokens(
-            subject.model, probe_head(subject.model, subject.tokenizer), rows, {"entropy"}, progress=progress
-        )  # type: ignore[arg-type]
+        head = probe_head(subject.model, subject.tokenizer)
+        sums = evaluate_tokens(subject.model, head, rows, {"entropy"}, progress=progress)  # type: ignore[arg-type]
     ids = [str(i) for i in range(len(rows))]
     return {"ppl_test": perplexity(sums, ids), "entropy": entropy(sums, ids)}
 
