@@ -17,16 +17,19 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from emobench.objectives import triton_kernels as kernels
-from emobench.objectives.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK
+from emobench.objectives.logits import padded
+from emobench.objectives.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK, TritonRows
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-UNALIGNED = {"tokens", "vocabulary"}
+WIDTH = {"WIDTH": padded(50257, TritonRows.row_multiple)}
 ROW = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16"}
 
 
 def compile_kernel(label: str, fn: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> None:
     names = list(types)
-    divisible: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n not in UNALIGNED}
+    # As at a launch: what is not specialised is not known to be aligned, and a vocabulary may be any number.
+    free = {p.name for p in fn.params if p.do_not_specialize or p.do_not_specialize_on_alignment} | {"vocabulary"}
+    divisible: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n not in free}
     source = ASTSource(
         fn=fn, signature={**types, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=divisible
     )
@@ -49,10 +52,10 @@ def main() -> None:
     for name, row in ROW.items():
         cost = "*fp32" if name == "fp32" else "*fp16"
         tables = {"logits_ptr": row, "targets_ptr": "*i64", "fresh_ptr": cost, "kept_ptr": cost, "index_ptr": "*i64"}
-        strides = dict.fromkeys(("vocabulary", "width", "logits_stride", "fresh_stride", "kept_stride"), "i32")
+        strides = dict.fromkeys(("vocabulary", "logits_stride", "fresh_stride", "kept_stride"), "i32")
         numbers = {f"{n}_ptr": "*fp32" for n in ("log_partition", "base", "target", "cost", "log_q", "q", "shift")}
         for everything in (False, True):
-            shared = {"SCALE": 1.0, "CAP": 30.0 * everything, "HAS_COST": True, "HAS_KEPT": everything}
+            shared = {"SCALE": 1.0, "CAP": 30.0 * everything, "HAS_COST": True, "HAS_KEPT": everything} | WIDTH
             flags = dict.fromkeys(("HAS_ENTROPY", "HAS_SQUARES", "HAS_MEAN"), everything) | {"BLOCK": REDUCE_BLOCK}
             types = {**tables, "out_ptr": "*fp32", "tokens": "i32", **strides}
             compile_kernel(f"reduce {name} {everything}", kernels.reduce_kernel, types, shared | flags, 8)
@@ -60,8 +63,8 @@ def main() -> None:
             types = {**tables, **numbers, **strides}
             compile_kernel(f"differentiate {name} {everything}", kernels.differentiate_kernel, types, shared | flags, 4)
     types = {"rows_ptr": "*fp16", "tokens_ptr": "*i64", "inverse_norm_ptr": "*fp32"}
-    types |= dict.fromkeys(("vocabulary", "width", "stride"), "i32")
-    compile_kernel("finish_costs", kernels.finish_costs_kernel, types, {"BLOCK": DIFFERENTIATE_BLOCK}, 4)
+    types |= dict.fromkeys(("vocabulary", "stride"), "i32")
+    compile_kernel("finish_costs", kernels.finish_costs_kernel, types, WIDTH | {"BLOCK": DIFFERENTIATE_BLOCK}, 4)
 
 
 main()
