@@ -28,7 +28,7 @@ from torch import Tensor
 from emobench.config import PRETRAINED
 from emobench.errors import PluginError
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.parameters import check_parameters, param
+from emobench.objectives.parameters import check_parameters
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
 from emobench.objectives.targets import IGNORED
 
@@ -88,7 +88,8 @@ class SetupContext(Protocol):
         ...
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(param,))
+# `param` is not named as a field specifier: a checker would then see no default in `param(0.1)`.
+@dataclass_transform(kw_only_default=True)
 class Objective:
     """Base of all objectives. Annotated class attributes are its parameters; see `emobench.param`."""
 
