@@ -58,9 +58,10 @@ class Gradients:
         self.dtypes = [None if t is None else t.dtype for t in (hidden_ND, weight_VD, bias_V)]
         # A row of dX gets one chunk's product, so it needs no accumulator.
         self.hidden = _zeros_if_wanted(hidden_ND, hidden_ND.dtype)
-        self.weight = _zeros_if_wanted(weight_VD, accumulator)
+        self.weight = torch.empty_like(weight_VD, dtype=accumulator) if weight_VD.requires_grad else None
         self.bias = _zeros_if_wanted(bias_V, accumulator)
         self._vocabulary = job.vocabulary
+        self._first = True
 
     def add(self, dlogits_CV: Tensor, hidden_CD: Tensor, weight_VD: Tensor, positions_C: Tensor) -> None:
         """Add a chunk's part; `dlogits_CV` is in the dtype of the products, or wider."""
@@ -70,7 +71,11 @@ class Gradients:
             self.hidden[positions_C] = (dlogits_CV.to(weight_VD.dtype) @ weight_VD).to(self.hidden.dtype)
         if self.weight is not None:
             low_CV = dlogits_CV.to(weight_VD.dtype) if dlogits_CV.is_cuda else dlogits_CV
-            add_product_wide(self.weight[: self._vocabulary], low_CV, hidden_CD)
+            # The first chunk's product is written: zeros, the head's size in float32, would be made and read again.
+            add_product_wide(self.weight[: self._vocabulary], low_CV, hidden_CD, first=self._first)
+            if self._first:
+                self.weight[self._vocabulary :] = 0
+        self._first = False
 
     def scaled(self, scale: Tensor) -> list[Tensor | None]:
         """Return dX, dW and db times `scale`, each in the dtype of its input; they are used up."""
@@ -173,6 +178,8 @@ def _zeros_if_wanted(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None
 def _scaled(grad: Tensor | None, dtype: torch.dtype | None, scale: Tensor) -> Tensor | None:
     if grad is None:
         return None
-    if grad.dtype in (torch.float32, torch.float64):
-        return grad.mul_(scale).to(dtype)
-    return (grad.to(scale.dtype) * scale).to(dtype)
+    if grad.dtype != dtype and not grad.is_cuda:
+        return grad.mul_(scale).to(dtype)  # a CPU would make a wide copy to round
+    # In one pass, rounded once, and dX in place: beside dW in both dtypes there is no room for a second one. The scale
+    # has a dimension, or a half-precision dX would be multiplied by a scale rounded to its own dtype.
+    return torch.mul(grad, scale.reshape(1), out=grad if grad.dtype == dtype else torch.empty_like(grad, dtype=dtype))

@@ -27,18 +27,19 @@ def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:
             torch.mm(left_AD, right_SD.to(out_AB.dtype).T, out=out_AS)
 
 
-def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor) -> None:
+def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor, *, first: bool = False) -> None:
     """Add left.T @ right to a float32 sum: rounding each chunk's product to half precision would add up.
 
-    `left_CV` is float32 or shares the dtype of `right_CD`.
+    The `first` product is written over whatever is there. `left_CV` is float32 or shares the dtype of `right_CD`.
     """
     # addmm(out=) rather than addmm_, which torch's FLOP counter does not see.
+    beta = 0 if first else 1
     if left_CV.dtype == sum_VD.dtype:
-        torch.addmm(sum_VD, left_CV.T, right_CD.to(sum_VD.dtype), out=sum_VD)
+        torch.addmm(sum_VD, left_CV.T, right_CD.to(sum_VD.dtype), beta=beta, out=sum_VD)
     elif left_CV.is_cuda:
-        torch.addmm(sum_VD, left_CV.T, right_CD, out_dtype=sum_VD.dtype, out=sum_VD)
+        torch.addmm(sum_VD, left_CV.T, right_CD, out_dtype=sum_VD.dtype, beta=beta, out=sum_VD)
     else:
-        torch.addmm(sum_VD, left_CV.T.to(sum_VD.dtype), right_CD.to(sum_VD.dtype), out=sum_VD)
+        torch.addmm(sum_VD, left_CV.T.to(sum_VD.dtype), right_CD.to(sum_VD.dtype), beta=beta, out=sum_VD)
 
 
 @cache
