@@ -8,6 +8,7 @@ import site
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -127,7 +128,8 @@ def test_the_installed_wheel_works_from_another_folder(installed: Path, tmp_path
     objectives = emobench(installed, tmp_path, "objectives", "list", "--json")
     assert objectives.returncode == 0, objectives.stderr
     rows = {row["name"]: row for row in json.loads(objectives.stdout)}
-    assert rows.keys() == {"emo", "mixce", "mle", "tailr"}
+    entry_points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert rows.keys() == set(entry_points["emobench.objectives"])
     assert not [row for row in rows.values() if row["summary"].startswith("unusable")]
     assert list(tmp_path.iterdir()) == []
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from emobench.cli.console import INTERRUPTED, fail, interrupted
+from emobench.cli.console import INTERRUPTED, fail, interrupted, keep_stdout_for_json
 from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
 from emobench.cli.leaderboard import app as leaderboard
@@ -50,6 +50,8 @@ def main() -> None:
     # Threads that spin while they wait make a small model ten times slower where another process uses a core
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if "--json" in sys.argv[1:]:
+        keep_stdout_for_json()
     try:
         app()
     except EmobenchError as error:

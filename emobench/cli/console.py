@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
@@ -77,11 +77,24 @@ def reporter(quiet: bool) -> Silent:
     return Silent() if quiet else Terminal()
 
 
+_json_out: TextIO | None = None
+
+
+def keep_stdout_for_json() -> None:
+    """From here on only `print_json` writes to stdout; what libraries print, also from C, goes to stderr."""
+    global _json_out
+    sys.stdout.flush()
+    _json_out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON document on stdout."""
     from emobench.config import to_plain
 
-    sys.stdout.write(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    out = sys.stdout if _json_out is None else _json_out
+    out.write(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    out.flush()
 
 
 def print_out(*renderables: Any) -> None:

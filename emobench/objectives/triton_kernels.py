@@ -11,8 +11,8 @@ loop to a number that is not.)
 `log1p`, `expm1` and `tanh` are written out, because libdevice's do not exist for every back end.
 """
 
-# type: ignore
-# (To a type checker, Triton's language is no Python.)
+# To a type checker, Triton's language is no Python.
+# pyright: reportOperatorIssue=false, reportPossiblyUnboundVariable=false
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: t
     if HAS_KEPT:
         row = tl.where(index < 0, kept_ptr + (-1 - index) * kept_stride, row)
     return row
+
 
 # Numbers per token are read one by one: that a chunk begins at an odd token, or has another size, needs no new kernel.
 PER_TOKEN = (

@@ -27,7 +27,7 @@ from emobench.config import canonical_json
 from emobench.data.oracle import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, ModelError, StorageError
-from emobench.models.head import probe_head
+from emobench.models.head import Head, probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.training.attach import attach, detach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
@@ -95,13 +95,7 @@ def train(job: Training) -> TrainingSummary:
     head = probe_head(job.model, job.tokenizer)
     checkpoints = job.folder / "checkpoints"
     checkpoint = last_checkpoint(checkpoints)
-    steps = total_steps(recipe, len(job.train), torch_processes())
-    job.objective.setup(
-        TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
-    )
-    _keep_costs(job)
-    if checkpoint is not None:
-        restore_objective(checkpoint, job.objective)
+    _set_up(job, head, checkpoint)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -235,6 +229,17 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
     if isinstance(base.get_output_embeddings(), BaseTunerLayer):
         raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")
     return wrapped
+
+
+def _set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
+    """Let the objective take what it needs of the pre-trained weights, and, resumed, its state at the checkpoint."""
+    steps = total_steps(job.recipe, len(job.train), torch_processes())
+    job.objective.setup(
+        TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
+    )
+    _keep_costs(job)
+    if checkpoint is not None:
+        restore_objective(checkpoint, job.objective)
 
 
 def _keep_costs(job: Training) -> None:

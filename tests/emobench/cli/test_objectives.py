@@ -275,3 +275,17 @@ def test_the_page_on_plugins_names_what_there_is() -> None:
     assert asked == {name for name in vars(SetupContext) if not name.startswith("_")}
     for name in re.findall(r"`(?:\w+\.)*(\w+)\(", page):
         assert any(hasattr(owner, name) for owner in OWNERS) or name in ("loss", "example_side"), name
+
+
+def test_json_is_all_that_stdout_holds(tmp_path: Path) -> None:
+    """A library, or a plugin, that prints while it is imported prints to stderr."""
+    (tmp_path / "loud.py").write_text(
+        "import os\nimport emobench\nprint('hello')\nos.write(1, b'from below\\n')\n\n\n"
+        "class Loud(emobench.StatisticsObjective):\n    '''-log q_t (own)'''\n\n"
+        "    def loss(self, s):\n        return -s.log_prob\n"
+    )
+    command = [sys.executable, "-m", "emobench", "objectives", "show", f"{tmp_path}/loud.py:Loud", "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(shown.stdout)["name"] == "loud"
+    assert "hello" in shown.stderr
+    assert "from below" in shown.stderr

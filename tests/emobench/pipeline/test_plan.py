@@ -77,6 +77,8 @@ RECIPE = (
         "recipe.lora={rank: 4}",
         "recipe.select=last",
         "recipe.engine=reference",
+        "recipe.cost_rows=8",
+        "recipe.compile=true",
         "recipe.corpus=other",
     ),
 )
