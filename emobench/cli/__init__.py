@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 
 import typer
 
-from emobench.cli.console import INTERRUPTED, fail, interrupted, keep_stdout_for_json
+from emobench.cli.console import INTERRUPTED, fail, interrupted, stdout_for_json_alone
 from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
 from emobench.cli.leaderboard import app as leaderboard
@@ -50,10 +51,9 @@ def main() -> None:
     # Threads that spin while they wait make a small model ten times slower where another process uses a core
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if "--json" in sys.argv[1:]:
-        keep_stdout_for_json()
     try:
-        app()
+        with stdout_for_json_alone() if "--json" in sys.argv[1:] else nullcontext():
+            app()
     except EmobenchError as error:
         sys.exit(fail(error))
     except KeyboardInterrupt:

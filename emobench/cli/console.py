@@ -80,12 +80,23 @@ def reporter(quiet: bool) -> Silent:
 _json_out: TextIO | None = None
 
 
-def keep_stdout_for_json() -> None:
-    """From here on only `print_json` writes to stdout; what libraries print, also from C, goes to stderr."""
+@contextmanager
+def stdout_for_json_alone() -> Iterator[None]:
+    """Let only `print_json` write to stdout; what libraries print, also from C, goes to stderr."""
     global _json_out
+    if sys.stdout is not sys.__stdout__:  # somebody in this process reads it already
+        yield
+        return
     sys.stdout.flush()
-    _json_out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    with os.fdopen(os.dup(1), "w") as _json_out:
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+            _json_out.flush()
+            os.dup2(_json_out.fileno(), 1)
+            _json_out = None
 
 
 def print_json(value: Any) -> None:

@@ -40,23 +40,25 @@ def test_the_objective_runs_with_the_readmes_command(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_loss.py").write_text(_objective_file())
-    line = next(block for block in _blocks("") if "my_loss.py:Focal" in block)
-    given = shlex.split(line.strip())[2:]
+    check, run = next(block for block in _blocks("") if "my_loss.py:Truncated(" in block).splitlines()
+    checked = command(*shlex.split(check)[1:])
+    assert checked.code == 0, checked.out + checked.err
+    given = shlex.split(run)[2:]
     finished = command("run", *given, "--model", str(small_model), "--data-dir", str(small_data), *QUICK)
     assert finished.code == 0, finished.err
     entries = finished.json["entries"]
-    assert [entry["objective"]["name"] for entry in entries] == ["mle", "focal"]
-    assert entries[1]["objective"]["params"] == {"gamma": 2.0}
+    assert [entry["objective"]["name"] for entry in entries] == ["mle", "truncated"]
+    assert entries[1]["objective"]["params"] == {"nats": 6.0}
 
 
-def test_the_objective_keeps_the_contract_and_is_mle_at_0(tmp_path: Path) -> None:
+def test_the_objective_keeps_the_contract(tmp_path: Path) -> None:
     from emobench.registry import load_objective
     from emobench.testing import check_objective
 
     file = tmp_path / "my_loss.py"
     file.write_text(_objective_file())
-    check_objective(load_objective(f"{file}:Focal(gamma=2)").objective)
-    check_objective(load_objective(f"{file}:Focal").objective)
+    check_objective(load_objective(f"{file}:Truncated(nats=6)").objective)
+    check_objective(load_objective(f"{file}:Truncated").objective)
 
 
 @pytest.mark.parametrize("line", [line for block in _blocks("") for line in block.splitlines() if "emobench " in line])
