@@ -1,0 +1,119 @@
+"""All objectives on the suite `oracle-language`, as the table in plugins/README.md.
+
+    python tests/benchmarks/oracle_objectives.py [--runs DIR] [--leaderboard DIR] [--seed N ...]
+
+Runs what is missing (finished stages are reused), and writes the table between the marks in plugins/README.md. On two
+idle cores a training with its evaluation takes about 20 s: half an hour for all objectives and two seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from emobench.registry import objective_names
+
+README = Path(__file__).parents[2] / "plugins" / "README.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+MORE = (
+    "power(alpha=0.5)",
+    "tailr(gamma=0.3)",
+    "mixce(gamma=0.7)",
+    "0.5*emo + 0.5*dft",
+    "linear(1, 0)*mle + linear(0, 1)*emo",
+)
+"""Settings beside the defaults of every installed objective."""
+OUTSIDE = {"poly"}
+"""Installed for the tests, and no built-in."""
+COLUMNS = {
+    "total_variation": ("total variation", 100, 2),
+    "forward_cross_entropy": ("forward CE", 1, 3),
+    "reverse_cross_entropy": ("reverse CE", 1, 3),
+    "entropy": ("entropy", 1, 3),
+    "ppl_test": ("PPL_test", 1, 1),
+    "ppl_oracle": ("PPL_oracle", 1, 1),
+    "mauve": ("MAUVE", 100, 1),
+}
+"""Metric -> its heading, factor and decimals."""
+
+
+def emobench(*arguments: str) -> list[dict[str, Any]]:
+    """Run a command, and return the entries that it recorded."""
+    command = [sys.executable, "-m", "emobench", *arguments, "--offline", "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["entries"]
+
+
+def row(entry: dict[str, Any]) -> str:
+    """Return an entry as a line of the table."""
+    cells = []
+    for metric, (_, factor, decimals) in COLUMNS.items():
+        found = entry["metrics"].get(f"oracle-language/{metric}")
+        if found is None:
+            cells.append("-")
+            continue
+        spread = found["std"]
+        cells.append(
+            f"{found['mean'] * factor:,.{decimals}f}"
+            + ("" if spread is None else f" ± {spread * factor:,.{decimals}f}")
+        )
+    return f"| `{label(entry['objective'])}` | {' | '.join(cells)} |"
+
+
+def label(objective: dict[str, Any]) -> str:
+    """Return an objective with the parameters that are not its defaults."""
+    from emobench.registry import load_objective
+
+    if objective["name"] == "pretrained" or " + " in objective["name"] or "*" in objective["name"]:
+        return objective["name"]
+    given = ", ".join(f"{k}={v}" for k, v in objective["params"].items())
+    return repr(load_objective(f"{objective['name']}({given})" if given else objective["name"]).objective)
+
+
+def table(entries: list[dict[str, Any]], seeds: list[str]) -> str:
+    """Return the table, nearest to the language first, and what it is."""
+    entries = sorted(entries, key=lambda e: e["metrics"]["oracle-language/total_variation"]["mean"])
+    head = ["objective", *(name for name, _, _ in COLUMNS.values())]
+    versions = ", ".join(f"{name} {version(name)}" for name in ("emobench", "torch", "transformers"))
+    return "\n".join(
+        [
+            "The tiny model, fine-tuned on the target domain; mean ± standard deviation over seeds "
+            f"{', '.join(seeds)}. Cross-entropies",
+            "and entropy in nats, total variation and MAUVE in percent; forward CE is -sum P log Q, reverse "
+            "-sum Q log P. Sorted by",
+            "total variation. The objectives with `target=language` are told P itself: they show what is within reach.",
+            "",
+            f"| {' | '.join(head)} |",
+            f"|{'---|' * len(head)}",
+            *map(row, entries),
+            "",
+            f"Measured {datetime.date.today().isoformat()} by `python tests/benchmarks/oracle_objectives.py` "
+            f"({versions}; CPU, one thread).",
+        ]
+    )
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", default="runs")
+    parser.add_argument("--leaderboard", default="leaderboards/measured")
+    parser.add_argument("--seed", action="append", default=[])
+    options = parser.parse_args(argv)
+    seeds = options.seed or ["0", "1"]
+    shared = ["--runs", options.runs, "--leaderboard", options.leaderboard]
+    names = [name for name in objective_names() if name not in OUTSIDE]
+    objectives = [word for name in (*names, *MORE) for word in ("--objective", name)]
+    entries = emobench("evaluate", *shared)
+    entries += emobench("run", *objectives, *(word for seed in seeds for word in ("--seed", seed)), *shared)
+    text = README.read_text()
+    start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
+    README.write_text(f"{text[:start]}\n{table(entries, seeds)}\n{text[stop:]}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
