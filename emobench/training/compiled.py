@@ -4,7 +4,8 @@ Legend: B sequences, T positions, V rows of the head, D hidden width.
 
 What the operator does cannot be traced: it calls the objective, a stranger's Python, and its chunks depend on the
 labels. In a compiled graph it is one node, with the shapes of its results known beforehand; in its backward the
-gradients, already made, are scaled.
+gradients, already made, are scaled. Until then they are those of the mean over the micro-batch's own tokens times
+their number: divided by a large denominator before a GradScaler's factor is there, float16 would lose most of them.
 """
 
 from __future__ import annotations
@@ -53,8 +54,11 @@ def _attached_loss(
     grad_hidden: bool,
     grad_weight: bool,
     grad_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the loss and its gradients by hidden states, weight and bias; empty where they are not wanted."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the loss, a factor, and gradients by hidden states, weight and bias; empty where they are not wanted.
+
+    The loss's own gradients are the factor times those.
+    """
     given = (hidden_BTD, weight_VD, bias_V)
     leaves = [
         None if t is None else t.detach().requires_grad_(wanted and training)
@@ -63,9 +67,10 @@ def _attached_loss(
     wanted = [t for t in leaves if t is not None and t.requires_grad]
     with _autograd_inside(), torch.set_grad_enabled(training):
         loss = _ATTACHED[attached].prepared_loss(*leaves, training=training)
-        found = iter(torch.autograd.grad(loss, wanted) if wanted else ())
+        tokens = _ATTACHED[attached].window[-1]["tokens"].clamp(min=1).to(loss.dtype) if training else loss.new_ones(())
+        found = iter(torch.autograd.grad(loss, wanted, tokens) if wanted else ())
     gradients = [next(found) if t is not None and t.requires_grad else hidden_BTD.new_empty(0) for t in leaves]
-    return loss.detach(), *gradients  # type: ignore[return-value]
+    return loss.detach(), 1 / tokens, *gradients  # type: ignore[return-value]
 
 
 @_attached_loss.register_fake
@@ -78,13 +83,14 @@ def _(
     grad_hidden: bool,
     grad_weight: bool,
     grad_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     dtype = torch.float64 if weight_VD.dtype == torch.float64 else torch.float32
     given = ((hidden_BTD, grad_hidden), (weight_VD, grad_weight), (bias_V, grad_bias))
     gradients = [
         torch.empty_like(t) if t is not None and wanted and training else hidden_BTD.new_empty(0) for t, wanted in given
     ]
-    return hidden_BTD.new_empty((), dtype=dtype), *gradients  # type: ignore[return-value]
+    loss, factor = (hidden_BTD.new_empty((), dtype=dtype) for _ in range(2))
+    return loss, factor, *gradients  # type: ignore[return-value]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -93,9 +99,12 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _scale(ctx: Any, grad_loss: Tensor, *unused: Tensor | None) -> tuple[Tensor | None, ...]:
+    factor, *saved = ctx.saved_tensors
+    # With a dimension, so that the product is float32: 65536, a GradScaler's first factor, is infinite in float16.
+    factor = (grad_loss * factor).reshape(1)
     gradients = (
-        gradient * grad_loss.to(gradient.dtype) if wanted else None
-        for gradient, wanted in zip(ctx.saved_tensors, ctx.wanted, strict=True)
+        (gradient * factor).to(gradient.dtype) if wanted else None
+        for gradient, wanted in zip(saved, ctx.wanted, strict=True)
     )
     return *gradients, None, None, None, None, None
 

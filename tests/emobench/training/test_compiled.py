@@ -13,6 +13,7 @@ from emobench.data.packing import RowCollator
 from emobench.models.head import probe_head
 from emobench.objectives import CostEmbedding
 from emobench.training.attach import AttachedObjective, attach
+from emobench.training.compiled import compiled_loss
 from emobench_objectives.emo import Emo
 
 
@@ -111,3 +112,25 @@ def test_the_operator_keeps_the_rules_of_torch(kit: SimpleNamespace, batch: dict
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
         fake = torch.ops.emobench.attached_loss(*arguments)
     assert [(f.shape, f.dtype) for f in fake] == [(r.shape, r.dtype) for r in real]
+
+
+def test_float16_keeps_small_gradients_and_takes_a_large_loss_scale(
+    kit: SimpleNamespace, batch: dict[str, torch.Tensor]
+) -> None:
+    """As without the operator: what divides and scales them meets them in float32."""
+    model = kit.tiny("llama").train()
+    attached = attached_to(model, Emo())
+    hidden = model.base_model(batch["input_ids"])[0].detach().half()
+    weight = model.get_output_embeddings().weight.detach().half()
+    found = []
+    for through_operator in (True, False):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        attached.prepare(batch, torch.tensor(2**14), training=True)
+        if through_operator:
+            loss = compiled_loss(attached.number, *leaves, None, True)
+        else:
+            loss = attached.prepared_loss(*leaves, None, training=True)
+        (65536.0 * loss).backward()
+        found.append([leaf.grad.double() for leaf in leaves])
+    for actual, expected in zip(*found, strict=True):
+        assert float((actual - expected).norm() / expected.norm()) < 2e-3
