@@ -54,7 +54,8 @@ class TrainingContext:
             self._check_rows(f"cost={source}: its head", len(weight), self.vocabulary)
         device = self.head.linear.weight.device
         # Half precision on a GPU: rows are at most 1, where float16 is eight times finer than bfloat16.
-        return CostEmbedding(weight, dtype=torch.float16 if device.type == "cuda" else None, device=device)
+        dtype = torch.float16 if device.type == "cuda" else None
+        return CostEmbedding(weight[: self.head.tokens], dtype=dtype, device=device)
 
     def teacher(self, name: str) -> FrozenTeacher:
         if name == PRETRAINED:
