@@ -77,6 +77,7 @@ class CostEmbedding:
             self.rows_VE = weight_VE.detach().to(device=device, dtype=dtype)
         norm_V = torch.linalg.vector_norm(self.rows_VE, dim=1, dtype=exact)
         self.inverse_norm_V = torch.where(norm_V > 0, 1 / norm_V, 0.0)
+        self._normalised = copy
         self._unit = copy and self.rows_VE.dtype == exact
         self.slot_V: Tensor | None = None
         """Place of each token among the kept ones, -1 for the others; None where no rows are kept."""
@@ -96,7 +97,7 @@ class CostEmbedding:
             return self
         part = object.__new__(CostEmbedding)
         part.rows_VE, part.inverse_norm_V = self.rows_VE[:vocabulary], self.inverse_norm_V[:vocabulary]
-        part._unit, part.slot_V, part._kept = self._unit, None, None
+        part._normalised, part._unit, part.slot_V, part._kept = self._normalised, self._unit, None, None
         return part
 
     def keep(self, tokens_K: Tensor) -> None:
@@ -135,8 +136,9 @@ class CostEmbedding:
             out = self.rows_VE.new_empty(len(tokens_U), len(self), dtype=exact)
         if out.dtype == exact:
             return self._write_costs(tokens_U, out)
-        if out.is_cuda and out.dtype == self.rows_VE.dtype and has_triton():
-            # Rounded once, in the product's epilogue, as 1 - cos: near duplicates keep their digits.
+        if out.is_cuda and self._normalised and out.dtype == self.rows_VE.dtype and has_triton():
+            # Rounded once, in the product's epilogue, as 1 - cos: near duplicates keep their digits. With rows of other
+            # lengths it would be 1 - x y that is rounded, which may be 1 to all its digits, or infinite.
             ones_V = out.new_ones(len(self))
             torch.addmm(ones_V, self.rows_VE[tokens_U], self.rows_VE.T, alpha=-1, out=out)
             from emobench.objectives.triton_rows import finish_costs

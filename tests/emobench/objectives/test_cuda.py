@@ -156,6 +156,23 @@ def test_a_loss_scale_keeps_small_gradients() -> None:
         assert error(leaf.grad * denominator, wanted) <= 5e-3
 
 
+@pytest.mark.parametrize("length", [0.05, 1.0, 400.0])
+@pytest.mark.parametrize("copy", [False, True])
+def test_cost_rows_of_a_half_precision_head(copy: bool, length: float) -> None:
+    """Rows short and long: as they are, inner products would vanish beside 1, or overflow."""
+    rng = torch.Generator().manual_seed(2)
+    rows_VD = torch.nn.functional.normalize(torch.randn(V, D, generator=rng), dim=1)
+    rows_VD[1] = torch.nn.functional.normalize(rows_VD[0] + 0.02 * rows_VD[1], dim=0)
+    rows_VD = (length * rows_VD).half().to(GPU)
+    tokens_U = torch.tensor([0, 1, 500], device=GPU)
+    out_UV = row_buffer(rows_VD, len(tokens_U), V, torch.float16, 128)
+    CostEmbedding(rows_VD, dtype=torch.float16, copy=copy).costs(tokens_U, out=out_UV)
+    unit_VD = torch.nn.functional.normalize(rows_VD.double(), dim=1)
+    expected_UV = (1 - unit_VD[tokens_U] @ unit_VD.T).scatter(1, tokens_U[:, None], 0)
+    assert error(out_UV, expected_UV) <= 1e-3
+    assert float(out_UV[0, 1]) == pytest.approx(float(expected_UV[0, 1]), rel=0.3)
+
+
 @pytest.mark.parametrize("make", [Mle, Emo])
 def test_memory_stays_within_its_bound(make: Any) -> None:
     """16384 x 128256 logits would be 3.9 GiB; beyond dX and a float32 dW there may be 1 GiB."""
