@@ -17,6 +17,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from emobench.objectives.logits import compute_dtype
+
 _ATTACHED: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Attached objectives by number: an operator takes tensors and numbers only."""
 
@@ -41,7 +43,9 @@ def compiled_loss(
 ) -> Tensor:
     """Return the loss of the micro-batch that was prepared last, a scalar with gradients."""
     wanted = [t is not None and t.requires_grad for t in (hidden_BTD, weight_VD, bias_V)]
-    return torch.ops.emobench.attached_loss(hidden_BTD, weight_VD, bias_V, attached, training, *wanted)[0]
+    # Found while tracing: a compiled graph runs with autocast off.
+    dtype = compute_dtype(hidden_BTD, weight_VD)
+    return torch.ops.emobench.attached_loss(hidden_BTD, weight_VD, bias_V, attached, training, *wanted, dtype)[0]
 
 
 @torch.library.custom_op("emobench::attached_loss", mutates_args=())
@@ -54,10 +58,11 @@ def _attached_loss(
     grad_hidden: bool,
     grad_weight: bool,
     grad_bias: bool,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the loss, a factor, and gradients by hidden states, weight and bias; empty where they are not wanted.
 
-    The loss's own gradients are the factor times those.
+    The loss's own gradients are the factor times those. `dtype` is that of the matrix products.
     """
     given = (hidden_BTD, weight_VD, bias_V)
     leaves = [
@@ -65,7 +70,8 @@ def _attached_loss(
         for t, wanted in zip(given, (grad_hidden, grad_weight, grad_bias), strict=True)
     ]
     wanted = [t for t in leaves if t is not None and t.requires_grad]
-    with _autograd_inside(), torch.set_grad_enabled(training):
+    autocast = torch.autocast(hidden_BTD.device.type, dtype, enabled=dtype != weight_VD.dtype)
+    with _autograd_inside(), torch.set_grad_enabled(training), autocast:
         loss = _ATTACHED[attached].prepared_loss(*leaves, training=training)
         tokens = _ATTACHED[attached].window[-1]["tokens"].clamp(min=1).to(loss.dtype) if training else loss.new_ones(())
         found = iter(torch.autograd.grad(loss, wanted, tokens) if wanted else ())
@@ -83,19 +89,20 @@ def _(
     grad_hidden: bool,
     grad_weight: bool,
     grad_bias: bool,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    dtype = torch.float64 if weight_VD.dtype == torch.float64 else torch.float32
+    wide = torch.float64 if weight_VD.dtype == torch.float64 else torch.float32
     given = ((hidden_BTD, grad_hidden), (weight_VD, grad_weight), (bias_V, grad_bias))
     gradients = [
         torch.empty_like(t) if t is not None and wanted and training else hidden_BTD.new_empty(0) for t, wanted in given
     ]
-    loss, factor = (hidden_BTD.new_empty((), dtype=dtype) for _ in range(2))
+    loss, factor = (hidden_BTD.new_empty((), dtype=wide) for _ in range(2))
     return loss, factor, *gradients  # type: ignore[return-value]
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*output[1:])
-    ctx.wanted = inputs[5:]
+    ctx.wanted = inputs[5:8]
 
 
 def _scale(ctx: Any, grad_loss: Tensor, *unused: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -106,7 +113,7 @@ def _scale(ctx: Any, grad_loss: Tensor, *unused: Tensor | None) -> tuple[Tensor 
         (gradient * factor).to(gradient.dtype) if wanted else None
         for gradient, wanted in zip(saved, ctx.wanted, strict=True)
     )
-    return *gradients, None, None, None, None, None
+    return *gradients, None, None, None, None, None, None
 
 
 register: Callable[..., None] = _attached_loss.register_autograd

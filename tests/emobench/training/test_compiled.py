@@ -106,12 +106,27 @@ def test_the_operator_keeps_the_rules_of_torch(kit: SimpleNamespace, batch: dict
     attached = attached_to(model, Emo())
     head = model.get_output_embeddings()
     hidden = model.base_model(batch["input_ids"])[0].detach()
-    arguments = (hidden, head.weight, head.bias, attached.number, True, True, True, True)
+    arguments = (hidden, head.weight, head.bias, attached.number, True, True, True, True, head.weight.dtype)
     attached.prepare(batch, None, training=True)
     real = torch.ops.emobench.attached_loss(*arguments)
     with torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True):
         fake = torch.ops.emobench.attached_loss(*arguments)
     assert [(f.shape, f.dtype) for f in fake] == [(r.shape, r.dtype) for r in real]
+
+
+def test_autocast_reaches_the_operator(kit: SimpleNamespace, batch: dict[str, torch.Tensor]) -> None:
+    """A compiled graph runs with autocast off, and its products would be those of the single-precision weights."""
+    torch._dynamo.reset()
+    losses: dict[str, list[torch.Tensor]] = {}
+    for kind, wrap in (("plain", lambda model: model), ("compiled", compiled)):
+        model = kit.tiny("llama", dtype=torch.float32).train()
+        attached = attached_to(model, Emo())
+        attached.prepare(batch, None, training=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            wrap(model)(**batch).loss.backward()
+        losses[kind] = [*attached.losses, model.get_output_embeddings().weight.grad]
+    for actual, expected in zip(losses["compiled"], losses["plain"], strict=True):
+        assert torch.allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_float16_keeps_small_gradients_and_takes_a_large_loss_scale(
