@@ -1,4 +1,6 @@
-"""What `setup` may ask for in the kit: random, small, and in float64, so that gradients can be compared exactly.
+"""What `setup` may ask for in the kit: random, with the device and the dtype of a random head.
+
+The checks give one in float64, so that gradients can be compared exactly.
 
 Legend: B sequences, T positions, C tokens of a chunk, V vocabulary, D width, S states of a language.
 """
@@ -13,6 +15,8 @@ from torch import Tensor
 from emobench.config import PRETRAINED
 from emobench.objectives import CostEmbedding
 from emobench.objectives.dense import LANGUAGE
+from emobench.objectives.logits import accumulator_dtype
+from emobench.objectives.products import multiply_wide
 
 
 @dataclass
@@ -35,15 +39,20 @@ class ExampleContext:
     def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
         if source != "initial":
             self.read.add(source)
-        return CostEmbedding(self.weight_VD)
+        # As in a training: half precision on a GPU.
+        return CostEmbedding(self.weight_VD, dtype=torch.float16 if self.weight_VD.is_cuda else None)
 
     def teacher(self, name: str) -> ExampleTeacher:
         self.read.add(name)
-        return ExampleTeacher(_random(1, self.weight_VD.shape), _random(2, self.weight_VD.shape))
+        return ExampleTeacher(self._random(1, *self.weight_VD.shape), self._random(2, *self.weight_VD.shape))
 
     def language(self) -> ExampleLanguage:
         self.read.add(LANGUAGE)
-        return ExampleLanguage(_random(3, (5, self.vocabulary)).softmax(dim=-1).float())
+        return ExampleLanguage(self._random(3, 5, self.vocabulary).softmax(dim=-1).float())
+
+    def _random(self, seed: int, *shape: int) -> Tensor:
+        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        return drawn.to(self.weight_VD)
 
 
 @dataclass(frozen=True)
@@ -55,10 +64,12 @@ class ExampleTeacher:
 
     def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
         sums_BTD = self.embedding_VD[input_ids_BT].cumsum(dim=1)
-        return sums_BTD / torch.arange(1, input_ids_BT.shape[1] + 1)[:, None]
+        return sums_BTD / torch.arange(1, input_ids_BT.shape[1] + 1, device=sums_BTD.device)[:, None]
 
     def logits(self, hidden_CH: Tensor) -> Tensor:
-        return (hidden_CH.double() @ self.head_VD.T).float()
+        out_CV = self.head_VD.new_empty(len(hidden_CH), len(self.head_VD), dtype=accumulator_dtype(self.head_VD.dtype))
+        multiply_wide(hidden_CH.to(self.head_VD.dtype), self.head_VD, out_CV)
+        return out_CV.float()
 
 
 @dataclass(frozen=True)
@@ -69,14 +80,10 @@ class ExampleLanguage:
 
     def state_probs(self, input_ids_BT: Tensor) -> Tensor:
         states = len(self.emission_SV)
-        now_BS = torch.full((len(input_ids_BT), states), 1 / states)
+        now_BS = self.emission_SV.new_full((len(input_ids_BT), states), 1 / states)
         found = []
         for ids_B in input_ids_BT.T:
             now_BS = now_BS * self.emission_SV[:, ids_B].T
             now_BS = 0.5 * now_BS / now_BS.sum(dim=1, keepdim=True) + 0.5 / states
             found.append(now_BS)
         return torch.stack(found, dim=1)
-
-
-def _random(seed: int, shape: tuple[int, ...] | torch.Size) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

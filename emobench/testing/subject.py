@@ -68,6 +68,9 @@ class Subject:
         input_ids_BT = torch.randint(self.vocabulary, shape, generator=self._generator(2))
         labels_BT = input_ids_BT.clone()
         labels_BT.view(-1)[::IGNORED_EVERY] = IGNORED
+        return self._batch(input_ids_BT, labels_BT)
+
+    def _batch(self, input_ids_BT: Tensor, labels_BT: Tensor) -> dict[str, Tensor]:
         batch = {"input_ids": input_ids_BT, "attention_mask": torch.ones_like(input_ids_BT), "labels": labels_BT}
         example = getattr(self.objective, "example_side", None)
         return batch | dict(example(batch) if example is not None else {})
