@@ -1,4 +1,4 @@
-"""`emobench objectives`: what is installed, what each one computes, whether it keeps the contract, and a new one."""
+"""`emobench objectives`: what is installed, what each one computes, its contract, its speed, and a new one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_table
+from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.new_objective import KINDS, module_name, write_package
 from emobench.config import parse_call
 from emobench.errors import ConfigError, EmobenchError
 
-app = typer.Typer(help="Training objectives: list, show, check, new.", no_args_is_help=True)
+app = typer.Typer(help="Training objectives: list, show, check, bench, new.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help='A name, "name(key=value)", or ./file.py:Class.')]
+DTYPES = ("float32", "bfloat16", "float16")
+MIB = 2**20
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
 
 
@@ -87,6 +89,42 @@ def check(name: Name, json: options.Json = False) -> None:
 
 
 @app.command()
+def bench(
+    names: Annotated[list[str], typer.Argument(help='Names, "name(key=value)", ./file.py:Class, or combinations.')],
+    shape: Annotated[
+        str | None,
+        typer.Option(help="TOKENS,VOCABULARY,WIDTH. Default: 512,32000,512, and 8192,50257,768 on a GPU."),
+    ] = None,
+    device: options.Device = "cpu",
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16. Default: float32, and bfloat16 on a GPU.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Default: 5, and 11 on a GPU.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Measure how fast objectives are beside cross-entropy on this machine, and how much memory they take."""
+    from emobench.models.load import check_device
+    from emobench.registry import load_objective
+    from emobench.testing.bench import measure
+
+    cuda = device.startswith("cuda")
+    sizes = _sizes(shape or ("8192,50257,768" if cuda else "512,32000,512"))
+    dtype = dtype or ("bfloat16" if cuda else "float32")
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype is {dtype}; expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}.")
+    check_device(device)
+    objectives = {name: load_objective(name).objective for name in names}
+    with reporter(quiet=json).work("measuring", "step") as progress:
+        found = measure(
+            objectives, sizes, device=device, dtype=dtype, rounds=rounds or (11 if cuda else 5), progress=progress
+        )
+    if json:
+        print_json(found)
+        return
+    print_out(*_bench_lines(found))
+
+
+@app.command()
 def new(
     name: Annotated[str, typer.Argument(help="The objective's name, such as my-loss.")],
     kind: Annotated[str, typer.Option("--kind", help=f"What the loss reads: {', '.join(KINDS)}.")] = next(iter(KINDS)),
@@ -103,6 +141,48 @@ def new(
         f"emobench objectives check {name}",
         f"emobench run --objective mle --objective {name}",
     )
+
+
+def _bench_lines(found: Any) -> list[Any]:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("loss", overflow="fold")
+    for name in ("ms", "spread", "x CE", "x mle", "MiB a step", "MiB held"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in found.losses:
+        table.add_row(
+            row.loss,
+            f"{row.milliseconds:,.1f}",
+            f"{row.spread:.0%}",
+            f"{row.x_cross_entropy:.2f}",
+            f"{row.x_mle:.2f}",
+            f"{row.step_bytes / MIB:,.1f}",
+            f"{row.held_bytes / MIB:,.1f}",
+        )
+    return [
+        f"{found.tokens:,} tokens, vocabulary {found.vocabulary:,}, width {found.width:,}, {found.dtype}; "
+        f"U/N {found.distinct_share:.2f} (distinct targets)",
+        f"{found.device} ({found.hardware}), threads: {found.threads}",
+        "",
+        table,
+        "",
+        f"Head and loss, forward and backward: medians of {found.rounds} rounds in alternating order.",
+        "x CE: over cross-entropy on whole logits; x mle: over -log q_t in the engine.",
+        f"ms: {found.clock}. MiB a step: peak beyond inputs, dX and dW",
+        f"({found.memory}). Held: frozen tensors, such as costs.",
+        "Labels and side data (a teacher's hidden states) are prepared beforehand.",
+        "The numbers are of this machine, now: compare those of one table only.",
+    ]
+
+
+def _sizes(shape: str) -> tuple[int, int, int]:
+    found = [int(part) if part.strip().isdecimal() else 0 for part in shape.split(",")]
+    if len(found) != 3 or min(found) < 1 or found[1] < 2:
+        raise ConfigError(
+            f"--shape is '{shape}'; expected TOKENS,VOCABULARY,WIDTH as whole numbers, such as 512,32000,512."
+        )
+    return found[0], found[1], found[2]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

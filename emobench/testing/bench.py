@@ -1,0 +1,234 @@
+"""Time and memory of objectives beside cross-entropy, on this machine and now: `emobench objectives bench`.
+
+Legend: B rows, T positions of a row, N tokens, V vocabulary, D width, U distinct targets.
+
+Measured are head and loss, forward and backward. Labels and side data are prepared beforehand; so what a teacher's own
+forward costs is not in it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from emobench.errors import ConfigError, PluginError, RunError
+from emobench.objectives import (
+    LogitsObjective,
+    Objective,
+    StatisticsObjective,
+    TokenStatistics,
+    objective_loss,
+    prepare_for,
+)
+from emobench.pipeline.record import hardware
+from emobench.testing.meters import alternating_seconds, peak_bytes
+from emobench.testing.subject import Broken, Subject, level
+
+CROSS_ENTROPY, LIKELIHOOD = "cross-entropy (torch)", "mle (engine)"
+"""No objective can have these names."""
+ROW = 512
+"""Positions of a row at most: some side data grow with its square."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one loss takes: the median CPU or GPU time of a step, and memory in bytes."""
+
+    loss: str
+    milliseconds: float
+    spread: float
+    """The distance from the fastest round to the slowest, as a share of the median."""
+    x_cross_entropy: float
+    x_mle: float
+    step_bytes: int
+    """The peak within a step, beyond its inputs and the gradients dX and dW."""
+    held_bytes: int
+    """What is held from step to step: `frozen_state()`. A teacher is not in it."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured, where and how."""
+
+    tokens: int
+    vocabulary: int
+    width: int
+    distinct_share: float
+    """U/N of the targets."""
+    dtype: str
+    device: str
+    hardware: str
+    threads: int
+    rounds: int
+    clock: str
+    memory: str
+    losses: list[Measured]
+
+
+class _Likelihood(StatisticsObjective):
+    """-log q_t: the least that the engine does for any loss."""
+
+    def loss(self, s: TokenStatistics) -> Tensor:
+        return -s.log_prob
+
+    def slopes(self, s: TokenStatistics) -> Mapping[str, Tensor]:
+        return {"log_prob": torch.full_like(s.log_prob, -1)}
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Random hidden states and head, which collect gradients, and tokens that repeat as text does."""
+
+    hidden_ND: Tensor
+    weight_VD: Tensor
+    ids_BT: Tensor
+    """One more than is predicted in each row: its first token."""
+
+    @staticmethod
+    def make(shape: tuple[int, int, int], device: str, dtype: torch.dtype) -> _Inputs:
+        N, V, D = shape
+        # Zipf-Mandelbrot, with the U/N of WikiText-2 in GPT-2's tokens, by eye, for 500 to 10,000 tokens.
+        most_V = ((torch.arange(V, dtype=torch.float64) + 3.7) ** -1.25).cumsum(0)
+        drawn_BT = torch.rand(-(-N // ROW), min(ROW, N) + 1, generator=torch.Generator().manual_seed(0))
+        ids_BT = torch.searchsorted(most_V / most_V[-1], drawn_BT.double()).clamp(max=V - 1)
+        there = torch.Generator(device).manual_seed(0)
+        hidden_ND = torch.randn(N, D, generator=there, device=device).to(dtype)
+        weight_VD = torch.randn(V, D, generator=there, device=device).div_(D**0.5).to(dtype)
+        return _Inputs(hidden_ND.requires_grad_(), weight_VD.requires_grad_(), ids_BT.to(device))
+
+    def aligned(self, value_BT: Tensor) -> Tensor:
+        """Return the values that belong to the labels, (N, ...)."""
+        return value_BT[:, 1:].flatten(0, 1)[: len(self.hidden_ND)]
+
+    @property
+    def gradient_bytes(self) -> int:
+        return self.hidden_ND.nbytes + self.weight_VD.nbytes
+
+    def clear(self) -> None:
+        self.hidden_ND.grad = self.weight_VD.grad = None
+
+
+class _Benched(Subject):
+    """An objective, set up with random models, on inputs that it shares with others."""
+
+    def __init__(self, objective: Objective, inputs: _Inputs) -> None:
+        V, D = inputs.weight_VD.shape
+        super().__init__(objective, tokens=len(inputs.hidden_ND), width=D, vocabulary=V)
+        self.inputs = inputs
+
+    @cached_property
+    def weight_VD(self) -> Tensor:
+        return self.inputs.weight_VD.detach()
+
+    @cached_property
+    def batch(self) -> dict[str, Tensor]:
+        return self._batch(self.inputs.ids_BT, self.inputs.ids_BT)
+
+    def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
+        return self.inputs.aligned(value_BT)
+
+    def loss(self) -> Callable[[], Tensor]:
+        """Return a call of the mean loss. Raises PluginError for side data of a wrong shape."""
+        objective, hidden_ND, weight_VD = self.ready, self.inputs.hidden_ND, self.inputs.weight_VD
+        targets = prepare_for(objective, self.labels_N, vocabulary=self.vocabulary, dtype=weight_VD.dtype)
+        try:
+            # Random columns come in float64, in which no training would compute.
+            side = {
+                n: (v.float() if v.dtype == torch.float64 else v).to(hidden_ND.device) for n, v in self.side.items()
+            }
+        except Broken as found:
+            raise PluginError(f"{objective.name}: {found}. See `emobench objectives check`.") from None
+
+        def mean() -> Tensor:
+            result = objective_loss(objective, hidden_ND, weight_VD, None, targets, side=side)
+            return result.total / result.count
+
+        return mean
+
+
+def measure(
+    objectives: Mapping[str, Objective],
+    shape: tuple[int, int, int],
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    rounds: int = 5,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Measure objectives, by the names they are to have, at (tokens, vocabulary, width).
+
+    Raises ConfigError for an objective that is no loss of tokens, RunError where the shape does not fit the memory.
+    """
+    for name, objective in objectives.items():
+        if not isinstance(objective, (StatisticsObjective, LogitsObjective)):
+            raise ConfigError(
+                f"'{name}' is a function of the {level(objective)} and the batch: it has no loss of tokens that could "
+                f"be measured alone. Time a training: `emobench train --objective {name}`."
+            )
+    with _enough_memory(shape, device):
+        inputs = _Inputs.make(shape, device, getattr(torch, dtype))
+        labels_N = inputs.aligned(inputs.ids_BT)
+        subjects = {n: _Benched(o, inputs) for n, o in {LIKELIHOOD: _Likelihood(), **objectives}.items()}
+
+        def cross_entropy() -> Tensor:
+            return F.cross_entropy((inputs.hidden_ND @ inputs.weight_VD.T).float(), labels_N)
+
+        losses = {CROSS_ENTROPY: cross_entropy, **{name: subject.loss() for name, subject in subjects.items()}}
+        runs = {name: _step(inputs, loss) for name, loss in losses.items()}
+        seconds = alternating_seconds(runs, device, rounds, progress)
+        peaks = {}
+        for name, run in runs.items():
+            inputs.clear()  # the gradients of the last step are not held before this one
+            peaks[name] = peak_bytes(run, device)
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    held = {name: sum(t.nbytes for t in subject.ready.frozen_state().values()) for name, subject in subjects.items()}
+    cuda = inputs.hidden_ND.is_cuda
+    return Report(
+        *shape,
+        distinct_share=len(labels_N.unique()) / len(labels_N),
+        dtype=dtype,
+        device=device,
+        hardware=hardware(device),
+        threads=torch.get_num_threads(),
+        rounds=rounds,
+        clock="CUDA events" if cuda else "CPU time, the sum over threads",
+        memory="torch's allocations on the GPU" if cuda else "torch's allocations, by its profiler",
+        losses=[
+            Measured(
+                name,
+                milliseconds=1e3 * median,
+                spread=(max(seconds[name]) - min(seconds[name])) / median,
+                x_cross_entropy=median / medians[CROSS_ENTROPY],
+                x_mle=median / medians[LIKELIHOOD],
+                step_bytes=peaks[name] - inputs.gradient_bytes,
+                held_bytes=held.get(name, 0),
+            )
+            for name, median in medians.items()
+        ],
+    )
+
+
+def _step(inputs: _Inputs, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    def run() -> None:
+        inputs.clear()
+        loss().backward()
+
+    return run
+
+
+@contextmanager
+def _enough_memory(shape: tuple[int, int, int], device: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            given = ",".join(map(str, shape))
+            raise RunError(f"--shape {given} does not fit the memory of {device}; give a smaller one.") from None
+        raise

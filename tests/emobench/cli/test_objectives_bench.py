@@ -1,0 +1,158 @@
+"""`emobench objectives bench`: measures every kind of loss of tokens on a small shape; the times are not held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from emobench.testing.bench import CROSS_ENTROPY, LIKELIHOOD, measure
+from emobench.testing.meters import alternating_seconds, peak_bytes
+
+TOKENS, VOCABULARY, WIDTH = 40, 101, 16
+SHAPE = ("--shape", f"{TOKENS},{VOCABULARY},{WIDTH}", "--rounds", "2")
+FILE = """
+import emobench
+
+class Plain(emobench.StatisticsObjective):
+    \"\"\"-log q_t. Own.\"\"\"
+
+    def loss(self, s):
+        return -s.log_prob
+
+class Weighted(Plain):
+    \"\"\"-w log q_t. Own.\"\"\"
+
+    needs = {"weight"}
+
+    def loss(self, s):
+        return -s.side["weight"] * s.log_prob
+
+class Short(Weighted):
+    def side_data(self, batch):
+        return {"weight": batch["labels"][:, 1:]}
+
+class Whole(emobench.ModelObjective):
+    \"\"\"-log q_t. Own.\"\"\"
+
+    def loss(self, model, batch):
+        raise RuntimeError("not yet")
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "own.py").write_text(FILE)
+    return tmp_path / "own.py"
+
+
+def test_every_kind_of_loss_is_measured_beside_cross_entropy(command: Callable[..., Any], file: Path) -> None:
+    names = ("mle", "emo", "gem", "0.5*emo + linear(1, 0)*mle", "kd-forward", "kd-forward(target=gpt2)", "unlikelihood")
+    names += ("demd-dense", f"{file}:Plain", f"{file}:Weighted")
+    found = command("objectives", "bench", *names, *SHAPE, "--json").json
+    losses = {row["loss"]: row for row in found["losses"]}
+    assert list(losses) == [CROSS_ENTROPY, LIKELIHOOD, *names]
+    assert (found["tokens"], found["vocabulary"], found["width"]) == (TOKENS, VOCABULARY, WIDTH)
+    assert (found["dtype"], found["device"], found["rounds"]) == ("float32", "cpu", 2)
+    assert found["threads"] == torch.get_num_threads()
+    assert 0 < found["distinct_share"] < 1
+    plain, least = losses[CROSS_ENTROPY]["milliseconds"], losses[LIKELIHOOD]["milliseconds"]
+    for row in losses.values():
+        assert row["milliseconds"] > 0
+        assert row["x_cross_entropy"] == pytest.approx(row["milliseconds"] / plain)
+        assert row["x_mle"] == pytest.approx(row["milliseconds"] / least)
+        assert row["spread"] >= 0
+    # The frozen rows of the head, (V, D) in float32.
+    assert losses["emo"]["held_bytes"] == 4 * VOCABULARY * WIDTH
+    assert losses["mle"]["held_bytes"] == 0
+
+
+def test_the_table_has_a_line_for_each_and_says_how_it_was_measured(command: Callable[..., Any]) -> None:
+    done = command("objectives", "bench", "emo", "gem", *SHAPE)
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0].startswith(f"{TOKENS} tokens, vocabulary {VOCABULARY}, width {WIDTH}, float32; U/N 0.")
+    assert f"threads: {torch.get_num_threads()}" in lines[1]
+    head = next(i for i, line in enumerate(lines) if line.startswith("loss"))
+    columns = ("ms", "spread", "x CE", "x mle", "MiB a step", "MiB held")
+    assert lines[head].split() == " ".join(("loss", *columns)).split()
+    assert [line.split()[0] for line in lines[head + 1 : head + 5]] == ["cross-entropy", "mle", "emo", "gem"]
+    assert "of this machine, now" in done.out
+    assert "CPU time" in done.out
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_is_measured(command: Callable[..., Any], dtype: str) -> None:
+    found = command("objectives", "bench", "emo", "kd-forward(target=gpt2)", *SHAPE, "--dtype", dtype, "--json").json
+    assert found["dtype"] == dtype
+    assert len(found["losses"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["mle", "--shape", "512,32000"], "--shape is '512,32000'; expected TOKENS,VOCABULARY,WIDTH"),
+        (["mle", "--shape", "512,-2,64"], "--shape is '512,-2,64'; expected"),
+        (["mle", "--shape", "512,1,64"], "--shape is '512,1,64'; expected"),
+        (["mle", "--shape", "a,b,c"], "such as 512,32000,512."),
+        (["mle", "--dtype", "float8"], "--dtype is float8; expected float32, bfloat16 or float16."),
+        (["mle", "--device", "tpu"], "--device tpu is unknown; expected cpu, cuda or cuda:0."),
+        (["mle", "emoo"], "There is no objective 'emoo'; did you mean 'emo'?"),
+        (["tailr(gamma=7)"], "expected a number of at least 0.0 and at most 1.0"),
+    ],
+)
+def test_bad_input_gets_a_sentence(command: Callable[..., Any], arguments: list[str], sentence: str) -> None:
+    done = command("objectives", "bench", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_loss_that_cannot_be_measured_alone_is_refused(command: Callable[..., Any], file: Path) -> None:
+    done = command("objectives", "bench", "mle", f"{file}:Whole", *SHAPE)
+    assert done.code == 2
+    assert "it has no loss of tokens" in done.err
+    assert f"`emobench train --objective {file}:Whole`" in done.err
+    done = command("objectives", "bench", f"{file}:Short", *SHAPE)
+    assert done.code == 2
+    assert "short: its side data 'weight' has shape (1, 40); expected (1, 41)" in done.err
+
+
+def test_a_shape_that_does_not_fit_is_said_to_be_too_large(command: Callable[..., Any]) -> None:
+    done = command("objectives", "bench", "mle", "--shape", f"10,1000,{10**12}")
+    assert done.code == 1
+    assert "does not fit the memory of cpu; give a smaller one." in done.err
+
+
+def test_the_peak_is_what_a_run_holds_at_most() -> None:
+    logits_NV = torch.zeros(300, 700)
+
+    def run() -> None:
+        logits_NV.logsumexp(dim=1)  # exp(z - max) is within the kernel
+
+    peak = peak_bytes(run, "cpu")
+    assert 4 * 300 * 700 <= peak < 4 * 300 * 700 + 4 * 4 * 300
+    held = []
+    assert peak_bytes(lambda: held.extend(torch.zeros(1000) for _ in range(5)), "cpu") == 5 * 4000
+
+
+def test_runs_alternate_and_each_is_measured_in_every_round() -> None:
+    order: list[str] = []
+    runs = {name: lambda name=name: (order.append(name), torch.zeros(400, 400).exp().sum().item())[0] for name in "ab"}
+    steps: list[tuple[int, int]] = []
+    found = alternating_seconds(runs, "cpu", 3, lambda done, total: steps.append((done, total)))
+    assert {name: len(seconds) for name, seconds in found.items()} == {"a": 3, "b": 3}
+    assert steps == [(i, 8) for i in range(1, 9)]
+    turns = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
+    assert turns == ["a", "b", "a", "b", "a", "b"]  # once to load, then three rounds, the second of them reversed
+
+
+def test_cross_entropy_holds_three_times_the_logits() -> None:
+    shape = (200, 1000, 8)
+    plain = measure({}, shape, rounds=1).losses[0]
+    # Logits, their log-softmax and its gradient, of which dX and dW are subtracted.
+    logits, gradients = 4 * 200 * 1000, 4 * (200 + 1000) * 8
+    assert plain.step_bytes == pytest.approx(3 * logits - gradients, rel=0.02)
