@@ -92,6 +92,7 @@ def run_chunks(
     # One buffer for all chunks: fresh pages for each would cost a CPU some 5 % of the time.
     rows, targets, multiple = job.rows, job.targets, job.rows.row_multiple
     buffer_CV = row_buffer(weight_VD, targets.most_tokens, job.vocabulary, rows.logits_dtype(job.dtype), multiple)
+    job.follow(weight_VD)
     cost_UV = None
     if job.cost is not None:
         cost_UV = row_buffer(weight_VD, targets.most_distinct, job.vocabulary, rows.cost_dtype(job.dtype), multiple)
@@ -103,6 +104,7 @@ def run_chunks(
         _differentiate_chunk(job, chunk, logits_CV, cost_UV)
         if grads is not None:
             grads.add(logits_CV, hidden_CD, weight_VD, positions_C)
+    job.note_together()
     return torch.cat(job.losses).sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
 
 
@@ -121,30 +123,29 @@ def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Ten
         return
     costs = None if job.cost is None or cost_UV is None else make_costs(job.cost, chunk, cost_UV, job.rows)
     values = job.rows.reduce(logits_CV, ids_C, costs, job.needs, job.logit_map)
-    slopes = _slopes(job, objective, values, ids_C, job.side(chunk))
-    if slopes is None:
+    job.statistics.append(values)
+    if not job.with_grad:
         return
+    slopes = _slopes(job, objective, values, ids_C, job.side(chunk))
     numbers = coefficients(values, slopes, job.vocabulary)
-    job.note_pull(values, numbers.target_C)
+    job.pulls.append(numbers.target_C)
     job.rows.differentiate(logits_CV, ids_C, costs, values["log_partition"], numbers, job.logit_map)
 
 
 def _slopes(
     job: Job, objective: StatisticsObjective, values: dict[str, Tensor], ids_C: Tensor, side: Mapping[str, Tensor]
-) -> Mapping[str, Tensor] | None:
-    """Note a chunk's losses, and return d loss / d statistic of each token; None where no gradient is wanted."""
+) -> Mapping[str, Tensor]:
+    """Return d loss / d statistic of each token."""
     s = TokenStatistics({name: values[name] for name in objective.statistic_names}, ids_C, side)
-    given = objective.slopes(s) if job.with_grad else None
-    if given is not None or not job.with_grad:
-        with torch.no_grad():
-            job.note(objective.loss(s), s)
-        if given is not None:
-            job.check_slopes(given, s)
+    given = objective.slopes(s)
+    if given is not None:
+        job.check_slopes(given, s)
         return given
     leaves = {name: value.detach().requires_grad_() for name, value in s.values.items()}
     with torch.enable_grad():
         loss_C = objective.loss(TokenStatistics(leaves, ids_C, side))
-    job.note(loss_C, s)
+    job.check_loss(loss_C, len(s))
+    job.losses.append(loss_C.detach())
     return _gradients(loss_C, leaves, objective.name)
 
 

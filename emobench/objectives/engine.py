@@ -199,7 +199,9 @@ def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None
     # Inputs are rounded to the dtype of the call, their products are not.
     hidden_MD = hidden_ND[job.targets.order_M].to(job.dtype).to(wide)
     bias_V = None if bias_V is None else bias_V[rows].to(job.dtype).to(wide)
-    logits_MV = job.logit_map.apply(nn.functional.linear(hidden_MD, weight_VD[rows].to(job.dtype).to(wide), bias_V))
+    weight_VD = weight_VD[rows].to(job.dtype)
+    job.follow(weight_VD)
+    logits_MV = job.logit_map.apply(nn.functional.linear(hidden_MD, weight_VD.to(wide), bias_V))
     cost_MV = None
     if job.cost is not None:
         distinct_U, inverse_M = ids_M.unique(return_inverse=True)

@@ -67,12 +67,20 @@ class Job:
         self.losses: list[Tensor] = []
         self.log_probs: list[Tensor] = []
         self.parts: dict[str, Tensor] = {}
+        self.statistics: list[Mapping[str, Tensor]] = []
+        """Of each chunk of a StatisticsObjective."""
+        self.pulls: list[Tensor] = []
 
     @property
     def needs(self) -> frozenset[str]:
         """What the passes have to find: the objective's statistics, and what is logged of a training step."""
         names = self.objective.statistic_names if isinstance(self.objective, StatisticsObjective) else frozenset()
         return names | {"alternatives"} if self.with_grad else names
+
+    def follow(self, weight_VD: Tensor) -> None:
+        """Take the costs from the head as it is now, in the dtype of the products, if the objective wants that."""
+        if getattr(self.objective, "adaptive_cost", False) and "expected_cost" in self.objective.needs:
+            self.cost = CostEmbedding(weight_VD, copy=False)
 
     def side(self, chunk: Chunk) -> dict[str, Tensor]:
         """Return the side data of a chunk's tokens."""
@@ -96,6 +104,24 @@ class Job:
         for name, value_C in {"mle": -s.log_prob, **parts}.items():
             self._check(f"parts['{name}']", value_C, len(s))
             self._add(name, value_C)
+
+    def note_together(self) -> None:
+        """Note losses, parts and pulls of all chunks at once: fifty small kernels for a call, not for each chunk."""
+        if not isinstance(self.objective, StatisticsObjective):
+            return
+        values = {name: torch.cat([chunk[name] for chunk in self.statistics]) for name in self.statistics[0]}
+        names = self.objective.statistic_names
+        s = TokenStatistics({name: values[name] for name in names}, self.targets.ids_M, self.side_M)
+        with torch.no_grad():
+            loss_M = torch.cat(self.losses) if self.losses else self.objective.loss(s)
+        self.losses = []
+        self.note(loss_M, s)
+        if self.pulls:
+            self.note_pull(values, torch.cat(self.pulls))
+
+    def check_loss(self, loss_C: Tensor, tokens: int) -> None:
+        """Raise PluginError unless a loss is one number per token."""
+        self._check("loss", loss_C, tokens)
 
     def note_pull(self, values: Mapping[str, Tensor], target_slope_C: Tensor) -> None:
         """Compare a chunk's derivatives by the targets' logits with those of MLE, -(1 - q_t)."""
@@ -133,11 +159,9 @@ class Job:
 
 
 def cost_of(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:
-    """Return the cost embedding that a call reads. Raises PluginError where it is missing or has too few rows."""
-    if "expected_cost" not in objective.needs:
+    """Return the frozen cost embedding that a call reads. Raises PluginError where it is missing or does not fit."""
+    if "expected_cost" not in objective.needs or getattr(objective, "adaptive_cost", False):
         return None
-    if getattr(objective, "adaptive_cost", False):
-        return CostEmbedding(weight_VD[:vocabulary], copy=False)
     cost = getattr(objective, "cost_embedding", None)
     if cost is None:
         raise PluginError(f"{objective.name} needs `expected_cost` but has no cost embedding; call setup() first.")

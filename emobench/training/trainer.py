@@ -56,7 +56,8 @@ class ObjectiveTrainer(Trainer):
         if model.training and rows is not None:
             self._rows.append(rows.tolist())
         if self.args.torch_compile:
-            self.attached.prepare(inputs, num_items_in_batch, training=model.training)
+            with self.accelerator.autocast():  # the chunks' sizes follow the dtype of their products
+                self.attached.prepare(inputs, num_items_in_batch, training=model.training)
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def find_best(self) -> None:

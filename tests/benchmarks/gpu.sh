@@ -61,10 +61,10 @@ else
         tests/emobench/objectives/test_triton.py
     # Only files with such a test: others import packages that such a machine need not have.
     mapfile -t marked < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
-    part "tests marked gpu" 60 "${tests[@]}" -m gpu --continue-on-collection-errors \
+    part "tests marked gpu" 90 "${tests[@]}" --numprocesses 4 -m gpu --continue-on-collection-errors \
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
     part "linear loss" 150 "$python" $bench/linear_loss.py --device cuda --out "$out/linear_loss-cuda.json"
-    part "whole step" 100 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
+    part "whole step" 90 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
     part "whole step, autocast" 60 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
         --out "$out/whole_step-cuda-float32.json"
     part "kernel rates" 30 "$python" $bench/kernel_rates.py --out "$out/kernel_rates-cuda.json"

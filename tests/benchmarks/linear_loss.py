@@ -41,6 +41,8 @@ def measure(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
     for name, times in alternating_seconds(prepared, options.device, rounds=options.rounds).items():
         rows[name]["prepare_seconds"] = median_and_spread(times)["seconds"]
     for name in names:
+        # The last step's gradients would be freed by the first thing that a run does, and hide as much of its peak.
+        problem.hidden_ND.grad = problem.head_VD.grad = None
         peak = peak_bytes(runs[name], "cuda") if options.device == "cuda" else _peak_in_fresh_process(name, options)
         rows[name]["peak_bytes"] = peak
     N, V, D = problem.shape
