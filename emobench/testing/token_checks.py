@@ -19,7 +19,8 @@ PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.f
 precision are made in float32; only gradients are rounded (8 bits in bfloat16, which is 4e-3)."""
 FAR = 1000.0
 """Length of hidden states along the target's own row: probabilities of exactly 1, or 0, in float32."""
-RESERVED = {"loss", "tokens"}
+RESERVED = {"loss", "tokens", "mle", "grew", "shrank", "alternatives"}
+"""What a training logs of every objective."""
 
 
 def finite(subject: Subject) -> None:
@@ -149,19 +150,21 @@ def memory(subject: Subject) -> None:
 
 
 def parts(subject: Subject) -> None:
-    """What is logged is one number for each token, whatever the chunks."""
+    """What is logged is one number for each token, whatever the chunks and the batch."""
     call = loss_call(subject)
-    if not isinstance(call.objective, StatisticsObjective):
-        raise Skipped("parts belong to a StatisticsObjective")
-    names = call.objective.parts(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()})).keys()
+    if isinstance(call.objective, StatisticsObjective):
+        names = set(call.objective.parts(call.statistics({n: leaf.detach() for n, leaf in call.leaves.items()})))
+        for name in sorted(names & RESERVED):
+            raise Broken(f"its part '{name}' takes the place of the trainer's own")
+    whole, small, middle = subject.run().parts, subject.run(chunk_rows=2).parts, subject.tokens // 2
+    names = set(whole) - RESERVED
     if not names:
         raise Skipped("it logs nothing beside its loss")
-    for name in sorted(names & RESERVED):
-        raise Broken(f"its part '{name}' takes the place of the trainer's own")
-    whole, small = subject.run().parts, subject.run(chunk_rows=2).parts
+    halves = [subject.run(rows=rows).parts for rows in (slice(0, middle), slice(middle, None))]
     for name in sorted(names):
-        if not torch.allclose(whole[name], small[name], rtol=tolerance(subject), atol=1e-12):
-            raise Broken(f"its part '{name}' depends on the chunks")
+        for other in (small[name], halves[0][name] + halves[1][name]):
+            if not torch.allclose(whole[name], other, rtol=tolerance(subject), atol=1e-12):
+                raise Broken(f"its part '{name}' depends on the other tokens of its chunk or batch")
 
 
 def _check_finite(found: Found, where: str) -> None:

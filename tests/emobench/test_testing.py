@@ -223,7 +223,11 @@ BROKEN: list[tuple[str, Any, str]] = [
     ),
     ("loss", lambda: derived(parts=lambda self, s: {"x": s.log_prob / 0}), "Its part 'x' is not finite on random"),
     ("hard rows", lambda: derived(parts=lambda self, s: {"x": 1 / s.log_prob}), "Its part 'x' is not finite where the"),
-    ("parts", lambda: derived(parts=lambda self, s: {"x": s.log_prob / len(s)}), "Its part 'x' depends on the chunks."),
+    (
+        "parts",
+        lambda: derived(parts=lambda self, s: {"x": s.log_prob / len(s)}),
+        "Its part 'x' depends on the other tokens",
+    ),
     (
         "parameters",
         lambda: derived(__post_init__=lambda self: None),
