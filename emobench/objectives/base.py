@@ -172,7 +172,11 @@ class Objective:
 
 
 class StatisticsObjective(Objective, ABC):
-    """An objective that is a function of token statistics; it runs in the chunked engine with no further code."""
+    """An objective that is a function of token statistics; it runs in the chunked engine with no further code.
+
+    With `expected_cost` among its needs it takes its frozen cost embedding from the pre-trained head, or from where its
+    parameter `cost` says, if it has one: "pretrained", "initial", or a model's name or folder.
+    """
 
     cost_embedding: ClassVar[CostEmbedding | None] = None
     adaptive_cost: ClassVar[bool] = False
@@ -195,12 +199,19 @@ class StatisticsObjective(Objective, ABC):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return ("pretrained",) if "expected_cost" in self.needs and not self.adaptive_cost else ()
+        source = self._cost_source
+        return () if source in (None, "initial") else (source,)
 
     def setup(self, context: SetupContext) -> None:
-        """Take the frozen cost embedding from the pre-trained head, if `expected_cost` is needed."""
-        if "expected_cost" in self.needs and not self.adaptive_cost:
-            self.use_cost(context.cost_embedding())
+        """Take the frozen cost embedding, if `expected_cost` is needed."""
+        if self._cost_source is not None:
+            self.use_cost(context.cost_embedding(self._cost_source))
+
+    @property
+    def _cost_source(self) -> str | None:
+        if "expected_cost" not in self.needs or self.adaptive_cost:
+            return None
+        return getattr(self, "cost", PRETRAINED)
 
     def use_cost(self, cost: CostEmbedding) -> None:
         """Use this cost embedding from now on."""

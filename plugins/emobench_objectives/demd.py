@@ -18,13 +18,6 @@ class Demd(emobench.StatisticsObjective):
         "pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder"
     )
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return () if self.cost == "initial" else (self.cost,)
-
-    def setup(self, context: emobench.SetupContext) -> None:
-        self.use_cost(context.cost_embedding(self.cost))
-
     def loss(self, s: emobench.TokenStatistics) -> Tensor:
         return s.expected_cost
 

@@ -66,13 +66,6 @@ class _FixedCost(_Variant):
         "pretrained", help="the cost embedding: pretrained, initial, or a model's name or folder"
     )
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return () if self.cost == "initial" else (self.cost,)
-
-    def setup(self, context: emobench.SetupContext) -> None:
-        self.use_cost(context.cost_embedding(self.cost))
-
 
 class EmoClamped(_FixedCost, _Mode1):
     """0.5 * ( MLE + min( sg(MLE / DEMD), max_ratio ) * DEMD )
