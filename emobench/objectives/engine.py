@@ -141,13 +141,15 @@ def token_statistics(
     bias_V = None if head.linear.bias is None else head.linear.bias[: head.vocabulary].to(dtype)
     vocabulary = len(weight_VD)
     rows = rows_for(impl, hidden_ND.device, dtype)
-    limit = chunk or _chunk_rows(impl, hidden_ND.device, dtype, vocabulary, None)
+    limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)
     targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
     found = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
-    buffer_CV = row_buffer(weight_VD, targets.most_tokens, vocabulary, rows.logits_dtype(dtype), rows.row_multiple)
+    # What is reported of a model is not rounded to its half precision, as its training may be.
+    wide = accumulator_dtype(dtype)
+    buffer_CV = row_buffer(weight_VD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
     cost_UV = None
     if cost is not None:
-        cost_UV = row_buffer(weight_VD, targets.most_distinct, vocabulary, rows.cost_dtype(dtype), rows.row_multiple)
+        cost_UV = row_buffer(weight_VD, targets.most_distinct, vocabulary, rows.cost_dtype(wide), rows.row_multiple)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]

@@ -19,6 +19,7 @@ from emobench.objectives import triton_kernels
 from emobench.objectives.coefficients import Coefficients
 from emobench.objectives.cost import CostRows
 from emobench.objectives.logits import padded
+from emobench.objectives.products import multiply_wide
 
 kernels: Any = triton_kernels  # a launch is no call that a type checker knows
 
@@ -56,8 +57,12 @@ class TritonRows:
     def make_logits(
         hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
     ) -> None:
-        """Write a chunk's raw outputs of the head; the kernels scale and cap them."""
-        if bias_V is None:
+        """Write a chunk's raw outputs of the head, in the dtype of the products or wider; the kernels map them."""
+        if out_CV.dtype != hidden_CD.dtype:
+            multiply_wide(hidden_CD, weight_VD, out_CV)
+            if bias_V is not None:
+                out_CV += bias_V
+        elif bias_V is None:
             torch.mm(hidden_CD, weight_VD.T, out=out_CV)
         else:
             torch.addmm(bias_V, hidden_CD, weight_VD.T, out=out_CV)

@@ -241,11 +241,13 @@ def test_a_whole_loss(make: Any, keep: bool, logit_map: LogitMap, dtype: torch.d
     assert all(gradient[V:].count_nonzero() == 0 for gradient in outcomes[0][2:])
 
 
-def test_kernels_agree_with_the_torch_passes_on_the_statistics_of_tokens() -> None:
+@dtypes
+def test_kernels_agree_with_the_torch_passes_on_the_statistics_of_tokens(dtype: torch.dtype) -> None:
+    """Also of a half-precision head: its logits are reported as they are, not rounded."""
     rng = torch.Generator().manual_seed(5)
-    linear = torch.nn.Linear(8, V).to(DEVICE)
+    linear = torch.nn.Linear(8, V).to(DEVICE, dtype)
     head = emobench.objectives.engine.Head(linear, LogitMap(cap=10.0))
-    hidden_ND, labels_N = torch.randn(12, 8, generator=rng).to(DEVICE), torch.arange(12, device=DEVICE)
+    hidden_ND, labels_N = torch.randn(12, 8, generator=rng).to(DEVICE, dtype), torch.arange(12, device=DEVICE)
     cost = CostEmbedding(torch.randn(V, 4, generator=rng).to(DEVICE))
     found = [
         token_statistics(hidden_ND, head, labels_N, set(STATISTICS), chunk=5, cost=cost, impl=impl).values
