@@ -40,7 +40,7 @@ class Rows(Protocol):
         log_partition_C: Tensor,
         numbers: Coefficients,
         map_: LogitMap,
-    ) -> None: ...
+    ) -> Tensor: ...
 
 
 def rows_for(impl: str, device: torch.device, dtype: torch.dtype) -> Rows:

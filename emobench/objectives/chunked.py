@@ -28,7 +28,7 @@ from emobench.objectives.logits import accumulator_dtype, row_buffer
 from emobench.objectives.products import add_product_wide
 from emobench.objectives.statistics import TokenStatistics
 from emobench.objectives.targets import Chunk
-from emobench.objectives.torch_rows import map_slope
+from emobench.objectives.torch_rows import map_slope, square_sums
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -128,8 +128,8 @@ def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Ten
         return
     slopes = _slopes(job, objective, values, ids_C, job.side(chunk))
     numbers = coefficients(values, slopes, job.vocabulary)
-    job.pulls.append(numbers.target_C)
-    job.rows.differentiate(logits_CV, ids_C, costs, values["log_partition"], numbers, job.logit_map)
+    squares_C = job.rows.differentiate(logits_CV, ids_C, costs, values["log_partition"], numbers, job.logit_map)
+    job.strengths.append(squares_C)
 
 
 def _slopes(
@@ -157,7 +157,7 @@ def _differentiate_logits(job: Job, objective: LogitsObjective, chunk: Chunk, lo
     job.note(loss_C, TokenStatistics(values, ids_C, job.side(chunk)), leaf_CV)
     if job.with_grad:
         gradient_CV = _gradients(loss_C, {"logits": leaf_CV}, objective.name)["logits"]
-        job.note_pull(values, gradient_CV.gather(1, ids_C[:, None])[:, 0])
+        job.note_strength(values, square_sums(gradient_CV))
         slope = map_slope(job.logit_map, logits_CV)
         logits_CV.copy_(gradient_CV if slope is None else gradient_CV * slope)
 

@@ -19,7 +19,7 @@ from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
 from emobench.objectives.targets import Chunk, Targets
 
-_BAND = 1.01  # a pull within 1 % of MLE's is the same
+_BAND = 1.01  # a gradient within 1 % of MLE's is as large
 
 
 @dataclass
@@ -34,9 +34,9 @@ class LossResult:
     """log q_t of each token in nats, detached, 0 where the label is -100."""
     parts: dict[str, Tensor] = field(default_factory=dict)
     """Sums over target tokens of what the objective logs. For every objective: `mle`; and where gradients were wanted,
-    `grew` and `shrank` (1 for a token whose pull on its own logit, |d loss / d z_t|, is larger, or smaller, than under
-    MLE by over 1 %), and `alternatives` (the effective number of tokens that share the rest of the mass:
-    (sum q)^2 / sum q^2 over all but the target)."""
+    `grew` and `shrank` (1 for a token whose gradient by its logits, in L2 norm, is over 1 % larger, or smaller, than
+    under MLE), and `alternatives` (the effective number of tokens that share the rest of the mass: (sum q)^2 / sum q^2
+    over all but the target)."""
     count: int = 0
     """Target tokens."""
 
@@ -69,7 +69,8 @@ class Job:
         self.parts: dict[str, Tensor] = {}
         self.statistics: list[Mapping[str, Tensor]] = []
         """Of each chunk of a StatisticsObjective."""
-        self.pulls: list[Tensor] = []
+        self.strengths: list[Tensor] = []
+        """Of each chunk: the sum of squares of d loss / d logits of each token."""
 
     @property
     def needs(self) -> frozenset[str]:
@@ -116,19 +117,21 @@ class Job:
             loss_M = torch.cat(self.losses) if self.losses else self.objective.loss(s)
         self.losses = []
         self.note(loss_M, s)
-        if self.pulls:
-            self.note_pull(values, torch.cat(self.pulls))
+        if self.strengths:
+            self.note_strength(values, torch.cat(self.strengths))
 
     def check_loss(self, loss_C: Tensor, tokens: int) -> None:
         """Raise PluginError unless a loss is one number per token."""
         self._check("loss", loss_C, tokens)
 
-    def note_pull(self, values: Mapping[str, Tensor], target_slope_C: Tensor) -> None:
-        """Compare a chunk's derivatives by the targets' logits with those of MLE, -(1 - q_t)."""
-        mle_C = -torch.expm1(values["log_prob"])
-        self._add("grew", -target_slope_C > _BAND * mle_C)
-        self._add("shrank", -target_slope_C * _BAND < mle_C)
-        self._add("alternatives", values["alternatives"])
+    def note_strength(self, values: Mapping[str, Tensor], squares_C: Tensor) -> None:
+        """Compare tokens' gradients by their logits, as sums of squares, with those that MLE would give them."""
+        alternatives_C = values["alternatives"]
+        # (1 - q_t)^2 + sum of q_v^2 over the others, written so that a confident token keeps its digits.
+        mle_C = torch.expm1(values["log_prob"]) ** 2 * (1 + torch.where(alternatives_C > 0, 1 / alternatives_C, 0.0))
+        self._add("grew", squares_C > _BAND**2 * mle_C)
+        self._add("shrank", squares_C * _BAND**2 < mle_C)
+        self._add("alternatives", alternatives_C)
 
     def check_slopes(self, slopes: Mapping[str, Tensor], s: TokenStatistics) -> None:
         """Raise PluginError unless closed-form slopes are one number per token and statistic."""

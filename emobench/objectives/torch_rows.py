@@ -71,15 +71,20 @@ class TorchRows:
         log_partition_C: Tensor,
         numbers: Coefficients,
         map_: LogitMap,
-    ) -> None:
-        """Overwrite a chunk's logits by d loss / d raw output of the head."""
-        scratch = _Scratch(logits_CV)
+    ) -> Tensor:
+        """Overwrite a chunk's logits by d loss / d raw output of the head.
+
+        Return the sum of squares of each token's d loss / d logits, (C,).
+        """
+        scratch, squares = _Scratch(logits_CV), []
         for rows in _blocks(logits_CV):
             block_RV = logits_CV[rows]
             slope = map_slope(map_, block_RV)
             differentiate_rows(block_RV, targets_C[rows], costs, log_partition_C[rows], numbers, rows, scratch)
+            squares.append(square_sums(block_RV, scratch.first(len(block_RV))))
             if slope is not None:
                 block_RV.mul_(slope)
+        return torch.cat(squares)
 
 
 class _Scratch:
@@ -128,7 +133,7 @@ def reduce_rows(
     if "mean_log_prob" in needs:
         values["mean_log_prob"] = logits_RV.mean(dim=1) - log_partition_R
     if needs & {"sum_squares", "alternatives"}:
-        squares_R = torch.mul(mass_RV, mass_RV, out=product_RV).sum(dim=1)
+        squares_R = square_sums(mass_RV, product_RV)
         values["sum_squares"] = squares_R / total_R**2 + log_prob_R.exp() ** 2
         values["alternatives"] = torch.where(squares_R > 0, rest_R**2 / squares_R, 0.0)
     if "entropy" in needs:
@@ -163,6 +168,13 @@ def differentiate_rows(
     if numbers.shift_C is not None:
         q_RV.add_(numbers.shift_C[rows, None])
     q_RV.scatter_(1, targets_R[:, None], numbers.target_C[rows, None])
+
+
+def square_sums(rows_RV: Tensor, scratch_RV: Tensor | None = None) -> Tensor:
+    """Return the sum of squares of each row, (R,)."""
+    if len(rows_RV) and _row_by_row(rows_RV):
+        return torch.stack([row_V.dot(row_V) for row_V in rows_RV])
+    return torch.mul(rows_RV, rows_RV, out=scratch_RV).sum(dim=1)
 
 
 def _cost_sums(mass_RV: Tensor, costs: CostRows, rows: slice, product_RV: Tensor) -> Tensor:

@@ -60,6 +60,7 @@ PER_TOKEN = (
     "targets_ptr",
     "index_ptr",
     "out_ptr",
+    "squares_ptr",
     "tokens_ptr",
     *(f"{name}_ptr" for name in ("log_partition", "base", "target", "cost", "log_q", "q", "shift")),
 )
@@ -163,6 +164,7 @@ def differentiate_kernel(
     log_q_ptr,
     q_ptr,
     shift_ptr,
+    squares_ptr,  # (C, blocks), float32: sums of squares of d loss / d logits
     vocabulary,
     logits_stride,
     fresh_stride,
@@ -201,13 +203,15 @@ def differentiate_kernel(
     if HAS_SHIFT:
         gradient += tl.load(shift_ptr + token)
     gradient = tl.where(at == tl.load(targets_ptr + token), tl.load(target_ptr + token), gradient)
+    # What lies behind the vocabulary stays 0: some products read a row's end in pairs.
+    gradient = tl.where(at < vocabulary, gradient, 0.0)
+    square = tl.sum(gradient * gradient, axis=0)
+    tl.store(squares_ptr + token * tl.num_programs(1) + tl.program_id(1), square)
     if CAP > 0.0:
         bend = z / CAP
         gradient = gradient * (1.0 - bend * bend)
     if SCALE != 1.0:
         gradient = gradient * SCALE
-    # What lies behind the vocabulary stays 0: some products read a row's end in pairs.
-    gradient = tl.where(at < vocabulary, gradient, 0.0)
     tl.store(entry_ptr, gradient.to(logits_ptr.dtype.element_ty), mask=inside)
 
 

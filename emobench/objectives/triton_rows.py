@@ -107,16 +107,21 @@ class TritonRows:
         log_partition_C: Tensor,
         numbers: Coefficients,
         map_: LogitMap,
-    ) -> None:
-        """Overwrite a chunk's logits by d loss / d raw output of the head."""
+    ) -> Tensor:
+        """Overwrite a chunk's logits by d loss / d raw output of the head.
+
+        Return the sum of squares of each token's d loss / d logits, (C,).
+        """
         tokens, vocabulary = logits_CV.shape
+        width = padded(vocabulary, TritonRows.row_multiple)
+        blocks = -(-width // DIFFERENTIATE_BLOCK)
+        squares_CB = logits_CV.new_empty(tokens, blocks, dtype=torch.float32)
         if not tokens:
-            return
+            return squares_CB.sum(dim=1)
         has_cost = costs is not None and numbers.cost_C is not None
         unused = numbers.base_C
         with torch.cuda.device_of(logits_CV):
-            width = padded(vocabulary, TritonRows.row_multiple)
-            kernels.differentiate_kernel[(tokens, -(-width // DIFFERENTIATE_BLOCK))](
+            kernels.differentiate_kernel[(tokens, blocks)](
                 logits_CV,
                 targets_C,
                 *_cost_arguments(costs if has_cost else None, logits_CV, targets_C),
@@ -124,6 +129,7 @@ class TritonRows:
                 numbers.base_C,
                 numbers.target_C,
                 *(unused if n is None else n for n in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C)),
+                squares_CB,
                 vocabulary,
                 logits_CV.stride(0),
                 *_cost_strides(costs),
@@ -137,6 +143,7 @@ class TritonRows:
                 BLOCK=DIFFERENTIATE_BLOCK,
                 num_warps=4,
             )
+        return squares_CB.sum(dim=1)
 
 
 def _cost_arguments(costs: CostRows | None, logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor, Tensor]:

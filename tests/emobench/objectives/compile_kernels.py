@@ -53,7 +53,9 @@ def main() -> None:
         cost = "*fp32" if name == "fp32" else "*fp16"
         tables = {"logits_ptr": row, "targets_ptr": "*i64", "fresh_ptr": cost, "kept_ptr": cost, "index_ptr": "*i64"}
         strides = dict.fromkeys(("vocabulary", "logits_stride", "fresh_stride", "kept_stride"), "i32")
-        numbers = {f"{n}_ptr": "*fp32" for n in ("log_partition", "base", "target", "cost", "log_q", "q", "shift")}
+        numbers = {
+            f"{n}_ptr": "*fp32" for n in ("log_partition", "base", "target", "cost", "log_q", "q", "shift", "squares")
+        }
         for everything in (False, True):
             shared = {"SCALE": 1.0, "CAP": 30.0 * everything, "HAS_COST": True, "HAS_KEPT": everything} | WIDTH
             flags = dict.fromkeys(("HAS_ENTROPY", "HAS_SQUARES", "HAS_MEAN"), everything) | {"BLOCK": REDUCE_BLOCK}

@@ -467,3 +467,29 @@ def test_long_rows_are_taken_one_by_one(name: str, kept: list[int], monkeypatch:
     inputs = make_inputs(bias=True, logit_map=LogitMap(scale=1.5, cap=5.0))
     actual = by_engine(name, inputs, "torch", 16, keep=torch.tensor(kept))[1]
     assert_same(actual, by_equation(name, inputs), 1e-6, 1e-5)
+
+
+@pytest.mark.parametrize(("impl", "rows"), [("torch", 16), ("triton", 16), ("torch", None)])
+@pytest.mark.parametrize("name", ["mle", "tailr", "emo", "entropy", "logits"])
+def test_gradients_that_grew_or_shrank_against_mle_are_counted(name: str, impl: str, rows: int | None) -> None:
+    inputs = make_inputs(sharpness=4.0, logit_map=LogitMap(cap=20.0))
+    parts = by_engine(name, inputs, impl, rows)[0].parts
+    keep_N = inputs.labels_N != -100
+    norms, q = {}, torch.zeros(0)
+    for which in (name, "mle"):
+        raw = inputs.hidden_ND.double()[keep_N] @ inputs.head_VD.double().T
+        z = inputs.logit_map.apply(raw).requires_grad_()
+        q, t = z.softmax(-1), inputs.labels_N[keep_N]
+        unit = torch.nn.functional.normalize(inputs.cost_VE.double(), dim=1)
+        u = (q * (1 - unit @ unit.T).fill_diagonal_(0)[t]).sum(-1)
+        side = {key: value[keep_N].double() for key, value in inputs.side.items()}
+        (gradient,) = torch.autograd.grad(OBJECTIVES[which][1](z, q, t, u, side).sum(), z)
+        norms[which] = gradient.norm(dim=-1)
+    ratio = norms[name] / norms["mle"]
+    for edge in (1.01, 1 / 1.01):
+        assert (ratio - edge).abs().min() > 1e-3  # no token stands on it
+    assert int(parts["grew"]) == int((ratio > 1.01).sum())
+    assert int(parts["shrank"]) == int((ratio < 1 / 1.01).sum())
+    rest = q.scatter(1, inputs.labels_N[keep_N][:, None], 0).detach()
+    alternatives = rest.sum(-1) ** 2 / rest.square().sum(-1)
+    assert float(parts["alternatives"]) == pytest.approx(float(alternatives.sum()), rel=1e-5)

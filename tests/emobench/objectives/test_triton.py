@@ -78,9 +78,10 @@ class Rows:
             "sum_squares": (q * q).sum(-1),
         }
         total = sum((slopes[name].double() * values[name]).sum() for name in slopes)
-        (gradient_CV,) = torch.autograd.grad(total, raw_CV)  # type: ignore[arg-type]
-        alternatives = (rest.sum(-1) ** 2 / rest.square().sum(-1)).detach()
-        return {n: v.detach() for n, v in values.items()} | {"alternatives": alternatives}, gradient_CV
+        gradient_CV, by_logits_CV = torch.autograd.grad(total, (raw_CV, z))  # type: ignore[arg-type]
+        values["alternatives"] = rest.sum(-1) ** 2 / rest.square().sum(-1)
+        values["squares"] = by_logits_CV.square().sum(-1)
+        return {n: v.detach() for n, v in values.items()}, gradient_CV
 
 
 def error(actual: Tensor, expected: Tensor) -> float:
@@ -106,8 +107,11 @@ def test_each_statistic_and_its_gradient(names: tuple[str, ...], dtype: torch.dt
     for name, value in values.items():
         assert error(value, expected[name]) <= 1e-6, name
     numbers = coefficients(values, slopes, V)
-    TritonRows.differentiate(rows.logits_CV, rows.targets_C, rows.costs, values["log_partition"], numbers, logit_map)
+    squares_C = TritonRows.differentiate(
+        rows.logits_CV, rows.targets_C, rows.costs, values["log_partition"], numbers, logit_map
+    )
     assert error(rows.logits_CV, gradient_CV) <= GRADIENT_ERROR[dtype]
+    assert error(squares_C, expected["squares"]) <= 1e-5
     # What lies behind the vocabulary stays 0.
     assert rows.logits_CV.as_strided((C, 256), (256, 1))[:, V:].count_nonzero() == 0
 
