@@ -107,7 +107,7 @@ class Job:
             self._add(name, value_C)
 
     def note_together(self) -> None:
-        """Note losses, parts and pulls of all chunks at once: fifty small kernels for a call, not for each chunk."""
+        """Note losses, parts and strengths of all chunks at once: fifty small kernels a call, not for each chunk."""
         if not isinstance(self.objective, StatisticsObjective):
             return
         values = {name: torch.cat([chunk[name] for chunk in self.statistics]) for name in self.statistics[0]}
