@@ -36,7 +36,8 @@ class _Distillation(emobench.DenseTargetObjective):
 class KdForward(_Distillation):
     """KL(P || Q) = sum_v p_v (log p_v - log q_v)
 
-    Its gradient is that of the cross-entropy with P; for a one-hot P it is MLE. Hinton et al. (2015).
+    Knowledge distillation by the forward divergence (Hinton, Vinyals, Dean, 2015). Its gradient is that of the
+    cross-entropy with P; for a one-hot P it is MLE.
     """
 
     def divergence(self, log_q_CV: Tensor, log_p_CV: Tensor) -> Tensor:
@@ -46,9 +47,10 @@ class KdForward(_Distillation):
 class KdReverse(_Distillation):
     """KL(Q || P) = sum_v q_v (log q_v - log p_v)
 
-    Mode-seeking: Q pays for mass where P has none. Infinite where P gives a token that Q may say no probability.
-    The exact divergence at each position of the training text, as in GKD (Agarwal et al., ICLR 2024) with its lambda
-    of 0, and not over samples of the model, as in MiniLLM (Gu et al., ICLR 2024).
+    Knowledge distillation by the reverse divergence, which seeks modes: Q pays for mass where P has none. Infinite
+    where P gives a token that Q may say no probability. The exact divergence at each position of the training text, as
+    in GKD (Agarwal et al., ICLR 2024) with its lambda of 0, and not over samples of the model, as in MiniLLM (Gu et
+    al., ICLR 2024).
     """
 
     def divergence(self, log_q_CV: Tensor, log_p_CV: Tensor) -> Tensor:

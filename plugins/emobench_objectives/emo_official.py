@@ -84,8 +84,8 @@ class EmoClamped(_FixedCost, _Mode1):
 class Emo2Fixed(_FixedCost, _Mode2):
     """sg(DEMD / MLE) * MLE + DEMD
 
-    The scale is DEMD's, and the value 2 DEMD. `EMOLoss` (mode 2), and `EMOLlama2ForCausalLM` in
-    `continual_finetuning/emo_llama.py` (e425b6c), which the authors' LLaMA scripts train.
+    EMO on the scale of DEMD, to which MLE is weighted: the value is 2 DEMD. `EMOLoss` (mode 2), and
+    `EMOLlama2ForCausalLM` in `continual_finetuning/emo_llama.py` (e425b6c), which the authors' LLaMA scripts train.
     """
 
     name = "emo-2-fixed"
@@ -94,10 +94,10 @@ class Emo2Fixed(_FixedCost, _Mode2):
 class Emo1Adaptive(_Mode1):
     """0.5 * ( MLE + sg(MLE / u') * u' ),  u' = DEMD + sg(q_t)
 
-    Costs from the head as it is now, detached: the README's "lm_head of the model currently being trained", and mode
-    `adaptive_emo` of `language_modeling/gpt2.py`. The u' is of `instruction_tuning/emo_llama.py` (b6a7d7a), which takes
-    the target's own q_t, detached, out of q before the similarity: the gradient of u' is that of DEMD, its weight is
-    smaller. No clamp there. The value is MLE.
+    EMO with costs from the head as it is now, detached, in the place of a frozen one. It is the README's "lm_head of
+    the model currently being trained", and mode `adaptive_emo` of `language_modeling/gpt2.py`. The u' is of
+    `instruction_tuning/emo_llama.py` (b6a7d7a), which takes the target's own q_t, detached, out of q before the
+    similarity: the gradient of u' is that of DEMD, its weight is smaller. No clamp there. The value is MLE.
     """
 
     name = "emo-1-adaptive"
@@ -107,8 +107,9 @@ class Emo1Adaptive(_Mode1):
 class Emo2Adaptive(_Mode2):
     """sg(u' / MLE) * MLE + u',  u' = DEMD + sg(q_t)
 
-    The README names it beside `emo-1-adaptive`: its costs and its u', with the weighting of `emo-2-fixed`. The value is
-    2 u', which is 2, not 0, for a token that the model is sure of.
+    EMO on the scale of DEMD, with costs from the head as it is now, detached. The README names it beside
+    `emo-1-adaptive`: its costs and its u', with the weighting of `emo-2-fixed`. The value is 2 u', which is 2, not 0,
+    for a token that the model is sure of.
     """
 
     name = "emo-2-adaptive"
