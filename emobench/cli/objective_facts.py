@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import shlex
 from typing import Any
+
+from emobench.config import parse_call
 
 LEVELS = {
     "statistics": "Functions of token statistics",
@@ -13,16 +16,20 @@ LEVELS = {
     "model": "Functions of the model and the batch",
 }
 SENTENCE_END = re.compile(r"(?<!Eq)(?<!Sec)(?<!al)(?<!e\.g)\. (?=[A-Z`])")
+EMPHASIS = re.compile(r"(?<![\w*])\*(?=\S)([^*]*\S)\*(?![\w*])")
+LINE_IN_PARAGRAPH = re.compile(r"(?<=\S)\n(?=[^\s*-])")
+FRAGMENT = re.compile(r"Eqs?\. ?\d[\d, and-]*|([\w.-]+ )?(19|20)\d\d")
+"""What is no source without the words around it: Eq. 14, 2015, NeurIPS 2018."""
 
 
 def facts(cls: Any, name: str) -> dict[str, Any]:
     """Return what an objective's class says of itself; `name` is what `--objective` takes."""
     from emobench.objectives import STATISTICS, StatisticsObjective
     from emobench.registry import objective_origin
-    from emobench.testing.object_checks import source_of
     from emobench.testing.subject import level
 
     equation, _, about = _own_doc(cls).partition("\n\n")
+    about = EMPHASIS.sub(r"\1", LINE_IN_PARAGRAPH.sub(" ", about))
     kind = level(cls)
     closed = issubclass(cls, StatisticsObjective) and cls.slopes is not StatisticsObjective.slopes
     return {
@@ -33,7 +40,7 @@ def facts(cls: Any, name: str) -> dict[str, Any]:
         "summary": _summary(cls, about),
         "equation": " ".join(equation.split()),
         "about": about,
-        "source": source_of(cls),
+        "source": _source(cls),
         "needs": sorted({"log_prob", *cls.needs}),
         "statistics": sorted({"log_prob", *cls.needs} & set(STATISTICS)) if kind == "statistics" else [],
         "side_data": sorted(set(cls.needs) - set(STATISTICS)),
@@ -44,10 +51,29 @@ def facts(cls: Any, name: str) -> dict[str, Any]:
     }
 
 
+def called_facts(call: str) -> dict[str, Any]:
+    """Return the facts of a call such as `focal(gamma=9)`, with the values that its parameters have, and its use."""
+    from emobench.registry import load_objective, objective_class
+
+    name, given = parse_call(call)
+    values = load_objective(call).objective.params if given else {}
+    found = facts(objective_class(name), name)
+    parameters = [{**p, "value": values.get(p["name"], p["default"])} for p in found["parameters"]]
+    example = [f"{p['name']}={p['value']}" for p in parameters[:1]]
+    use = call if given else f"{name}({example[0]})" if example else name
+    return {**found, "parameters": parameters, "use": f"emobench run --objective {_word(use)}"}
+
+
 def unusable(name: str, error: Exception) -> dict[str, Any]:
     """Return the facts of an objective that does not load."""
     words = {"name": name, "version": "", "level": "", "group": "Unusable", "equation": "", "origin": ""}
     return {**words, "parameters": [], "summary": f"unusable: {error}"}
+
+
+def _word(text: str) -> str:
+    """Return a word as a shell takes it: in double quotes where it needs some and they are enough."""
+    plain = shlex.quote(text)
+    return plain if plain == text or set(text) & set('"$`\\!') else f'"{text}"'
 
 
 def _parameter(field: dataclasses.Field[Any]) -> dict[str, Any]:
@@ -69,10 +95,33 @@ def _own_doc(cls: type) -> str:
 
 def _summary(cls: type, about: str) -> str:
     """Return one line: of the module where it is this objective's alone, else of the class, else of the module."""
+    module = inspect.getmodule(cls)
+    said = (inspect.getdoc(module) or "").partition("\n")[0] if module else ""
+    own = SENTENCE_END.split(" ".join(about.split()))[0]
+    return EMPHASIS.sub(r"\1", (said or own) if _is_alone(cls) else (own or said)).rstrip(".")
+
+
+def _source(cls: Any) -> str:
+    """Return the bracket, or else the sentence, that says where an equation is from; never a piece of a reference."""
+    from emobench.testing.object_checks import SOURCE, docstrings
+
+    texts = docstrings(cls)
+    if _is_alone(cls):
+        texts.reverse()  # the module's first
+    paragraphs = [" ".join(paragraph.split()) for text in texts for paragraph in text.split("\n\n")]
+    for pieces in (re.compile(r"\(([^()]*)\)").findall, SENTENCE_END.split):
+        for found in (piece.strip(" .") for text in paragraphs for piece in pieces(text)):
+            if SOURCE.search(found) and not FRAGMENT.fullmatch(found):
+                return EMPHASIS.sub(r"\1", found)
+    return ""
+
+
+def _is_alone(cls: type) -> bool:
+    """Return whether a module is about this objective: it has no other, or begins with its name."""
     from emobench.objectives import Objective
 
     module = inspect.getmodule(cls)
-    said = (inspect.getdoc(module) or "").partition("\n")[0] if module else ""
+    said = (inspect.getdoc(module) or "") if module else ""
     here = [
         value
         for value in vars(module).values()
@@ -81,9 +130,7 @@ def _summary(cls: type, about: str) -> str:
         and value.__module__ == cls.__module__
         and not inspect.isabstract(value)
     ]
-    own = SENTENCE_END.split(" ".join(about.split()))[0]
-    mainly = len(here) == 1 or said.lower().startswith(cls.name)  # type: ignore[attr-defined]
-    return (said or own) if mainly else (own or said)
+    return len(here) == 1 or said.lower().startswith(cls.name)  # type: ignore[attr-defined]
 
 
 def _group(cls: Any, kind: str) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,15 +93,115 @@ def test_an_objective_is_shown_with_all_that_is_known_of_it(command: Callable[..
 
 
 def test_a_combination_is_shown_by_its_terms_and_checked_as_a_whole(command: Callable[..., Any]) -> None:
-    done = command("objectives", "show", "0.5*emo + mle")
-    assert done.code == 2
-    assert "'0.5*emo + mle' combines objectives; show one, such as `emobench objectives show emo`." in done.err
+    terms = command("objectives", "show", "0.5*emo + linear(1, 0)*tailr(gamma=0.2) + mle", "--json").json
+    assert [(term["name"], term["weight"]) for term in terms] == [
+        ("emo", "0.5"),
+        ("tailr", "linear(1, 0)"),
+        ("mle", "1"),
+    ]
+    assert terms[1]["parameters"][0]["value"] == 0.2
+    lines = command("objectives", "show", "0.5*emo + 0.25*mle").out.splitlines()
+    assert [line.split() for line in lines if line.startswith("weight")] == [["weight", "0.5"], ["weight", "0.25"]]
+    assert [line.partition(" (version")[0] for line in lines if "(version 1)" in line] == ["emo", "mle"]
     found = command("objectives", "check", "0.5*emo + mle", "--json").json
     assert found["ok"]
     assert {check["name"] for check in found["checks"] if check["status"] == "skipped"} == {
         "documentation",
         "parameters",
     }
+
+
+def test_a_call_is_shown_with_the_values_that_it_gives(command: Callable[..., Any]) -> None:
+    assert "gamma: float = 9.0 (default 2.0)" in command("objectives", "show", "focal(gamma=9)").out
+    assert "gamma: float = 2.0  " in command("objectives", "show", "focal").out
+    shown = command("objectives", "show", "power(max_prob=0.5)", "--json").json
+    assert [(p["value"], p["default"]) for p in shown["parameters"]] == [(1.0, 1.0), (0.0, 0.0), (0.5, 1.0)]
+    assert shown["use"] == 'emobench run --objective "power(max_prob=0.5)"'
+    refused = command("objectives", "show", "focal(gamma=-1)")
+    assert (refused.code, refused.out) == (2, "")
+    assert "`gamma` is -1.0; expected a number of at least 0.0." in refused.err
+
+
+SOURCES = '''"""Losses of a paper (Doe et al., *On Losses*, 2024)."""
+import emobench
+
+class Numbered(emobench.StatisticsObjective):
+    """-log q_t
+
+    The bound of (Eq. 14), and of Roe (NeurIPS 2018).
+    It is *one*
+    paragraph.
+    """
+
+    def loss(self, s):
+        return -s.log_prob
+
+class Cited(emobench.StatisticsObjective):
+    """-log q_t
+
+    As it is in Roe et al. (2015). More.
+    """
+
+    def loss(self, s):
+        return -s.log_prob
+
+class Bracketed(emobench.StatisticsObjective):
+    """-log q_t (Poe
+    et al., 2016)"""
+
+    def loss(self, s):
+        return -s.log_prob
+
+class Unsaid(emobench.StatisticsObjective):
+    """-log q_t"""
+
+    def loss(self, s):
+        return -s.log_prob
+'''
+
+
+def test_a_source_is_a_whole_reference(command: Callable[..., Any], tmp_path: Path) -> None:
+    whole, unsaid = tmp_path / "whole.py", tmp_path / "unsaid.py"
+    whole.write_text(SOURCES)
+    unsaid.write_text(SOURCES.partition("\n")[2])
+    shown = {
+        (path.stem, name): command("objectives", "show", f"{path}:{name}", "--json").json
+        for path in (whole, unsaid)
+        for name in ("Numbered", "Cited", "Bracketed", "Unsaid")
+    }
+    assert {key: found["source"] for key, found in shown.items()} == {
+        ("whole", "Numbered"): "Doe et al., On Losses, 2024",
+        ("whole", "Cited"): "Doe et al., On Losses, 2024",
+        ("whole", "Bracketed"): "Poe et al., 2016",
+        ("whole", "Unsaid"): "Doe et al., On Losses, 2024",
+        ("unsaid", "Numbered"): "The bound of (Eq. 14), and of Roe (NeurIPS 2018)",
+        ("unsaid", "Cited"): "As it is in Roe et al. (2015)",
+        ("unsaid", "Bracketed"): "Poe et al., 2016",
+        ("unsaid", "Unsaid"): "",
+    }
+    about = "The bound of (Eq. 14), and of Roe (NeurIPS 2018). It is one paragraph."
+    assert shown["whole", "Numbered"]["about"] == about
+
+
+def test_a_narrow_list_keeps_names_whole_and_leaves_out_the_words(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("objectives", "list").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert set(objective_names()) <= {line.split()[0] for line in lines if line.strip()}
+    assert "what" not in {word for line in lines for word in line.split()}
+    monkeypatch.setenv("COLUMNS", "100")
+    assert "what" in {word for line in command("objectives", "list").out.splitlines() for word in line.split()}
+
+
+def test_no_words_are_said_twice_or_marked_up(command: Callable[..., Any]) -> None:
+    for name in objective_names():
+        shown = command("objectives", "show", name)
+        row = command("objectives", "show", name, "--json").json
+        assert shown.out.count(row["summary"]) == 1
+        assert not re.search(r"\*\w[^*]*\w\*", row["summary"] + row["about"] + row["source"]), name
+        assert not re.match(r"The (README|scale)|Its|Mode|Costs", row["summary"]), name
 
 
 def test_an_objective_in_a_file_is_shown_without_a_summary(command: Callable[..., Any], file: Path) -> None:
@@ -136,6 +237,34 @@ def test_a_failed_check_says_what_was_found_and_what_it_usually_means(command: C
     failed = {check["name"]: check for check in found.json["checks"] if check["status"] == "failed"}
     assert failed.keys() == {"chunks", "accumulation"}
     assert failed["chunks"]["usually"].startswith("`loss` sees a chunk")
+
+
+def test_several_objectives_are_checked_one_after_the_other(command: Callable[..., Any], file: Path) -> None:
+    done = command("objectives", "check", "mle", f"{file}:Slow", "focal")
+    assert (done.code, done.err) == (1, "")
+    ends = [line.partition(":")[0] for line in done.out.splitlines() if re.search(r": \d+ ok", line)]
+    assert ends == ["mle", "slow", "focal"]
+    found = command("objectives", "check", "mle", "focal(gamma=1)", "--json")
+    assert found.code == 0
+    assert [(one["objective"], one["ok"]) for one in found.json] == [("mle", True), ("focal", True)]
+    unknown = command("objectives", "check", "mle", "tail")
+    assert (unknown.code, unknown.out) == (2, "")
+
+
+def test_what_stands_on_a_failed_check_is_one_line(
+    command: Callable[..., Any], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    file.write_text(BARE.replace("return -s.log_prob\n", "return -s.log_probs\n", 1))
+    checks = command("objectives", "check", f"{file}:Plain", "--json").json["checks"]
+    (gate,) = (check["name"] for check in checks if check["status"] == "failed")
+    skipped = sum(check["status"] == "skipped" for check in checks)
+    assert skipped > 10
+    lines = command("objectives", "check", f"{file}:Plain").out.splitlines()
+    assert [line for line in lines if line.startswith("skipped")] == [f"skipped {skipped} more: they stand on `{gate}`"]
+    text = lines.index(next(line for line in lines if line.startswith(f"{gate}: ")))
+    assert lines[text + 1].startswith(" " * len(f"{gate}: "))
+    assert all(re.match(r"(ok|FAILED|skipped) | {22}\S", line) for line in lines[: text - 2])
 
 
 def test_a_check_names_the_line_that_raises(command: Callable[..., Any], file: Path) -> None:
@@ -213,6 +342,12 @@ def test_a_new_package_is_clean_and_keeps_the_contract(
     found = command("objectives", "check", f"{module}:{class_name}", "--json").json
     assert found["ok"], found
     assert (found["objective"], found["level"]) == (NAMES[kind], kind)
+
+
+def test_a_new_package_says_how_its_tests_are_run(packages: dict[str, Path]) -> None:
+    for folder in packages.values():
+        assert tomllib.loads((folder / "pyproject.toml").read_text())["dependency-groups"] == {"test": ["pytest"]}
+        assert "\npython -m pip install pytest && python -m pytest\n" in (folder / "README.md").read_text()
 
 
 @pytest.mark.slow
