@@ -15,7 +15,9 @@ Units: nats; `expected_cost` is in [0, 2], `sum_squares` in (0, 1].
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch import Tensor
@@ -45,6 +47,17 @@ class TokenStatistics:
         if name in STATISTICS:
             raise PluginError(f"The statistic '{name}' was not asked for; write needs = {{'{name}'}} in the objective.")
         raise UnknownNameError("statistic", name, STATISTICS)
+
+    if not TYPE_CHECKING:  # a checker finds a slip by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            text = f"'{type(self).__name__}' object has no attribute '{name}'"
+            # copy and pickle ask for names with underscores, before there is anything.
+            if not name.startswith("_"):
+                near = difflib.get_close_matches(name, (*STATISTICS, "side", "targets", "values"), n=1)
+                text += f"; did you mean '{near[0]}'?" if near else "."
+                text += f" Side data is s.side['{name}']."
+            raise AttributeError(text)
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -15,7 +15,7 @@ An objective is copied, set up with a random head, teacher and language (`Exampl
 2 sequences. Its side data is what its own `side_data(batch)` makes of that batch. An objective that reads columns of
 the corpus gives examples of them in a method `example_side(batch)`, which returns a mapping of tensors (B, T, ...)
 aligned with `batch["labels"]`; or a test gives the side data of each token, (tokens, ...), as `side`. Names that nobody
-gives are random numbers in [0, 1), (tokens,).
+gives are random numbers in [0, 1), (tokens,), and the check "side data" says so.
 """
 
 from __future__ import annotations

@@ -47,12 +47,12 @@ class LossCall:
         return {name: torch.zeros_like(leaf) if slope is None else slope for (name, leaf), slope in pairs}
 
 
-def loss_call(subject: Subject) -> LossCall:
-    """Return the call of a subject's objective on its target tokens, in float64."""
+def loss_call(subject: Subject, hidden_ND: Tensor | None = None) -> LossCall:
+    """Return the call of a subject's objective on its target tokens, or on other hidden states, in float64."""
     objective, kept_N = subject.ready, subject.labels_N != IGNORED
     ids_M = subject.labels_N[kept_N]
     side = {name: value[kept_N] for name, value in subject.side.items()}
-    values = {LOGITS: subject.hidden_ND[kept_N] @ subject.weight_VD.T}
+    values = {LOGITS: (subject.hidden_ND if hidden_ND is None else hidden_ND)[kept_N] @ subject.weight_VD.T}
     if isinstance(objective, StatisticsObjective):
         cost_MV = (objective.cost_embedding or CostEmbedding(subject.weight_VD)).costs(ids_M)
         values = statistics_from_logits(values[LOGITS], ids_M, objective.statistic_names, cost_MV)

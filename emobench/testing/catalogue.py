@@ -10,20 +10,17 @@ from emobench.testing import derivative_checks, model_checks, object_checks, tok
 from emobench.testing.kit import Check
 
 DOCUMENTATION = "documentation"
+SIDE_DATA = "side data"
 
 
 def checks_of(objective: Objective) -> list[Check]:
     """Return the checks of an objective's level."""
-    return MODEL if isinstance(objective, ModelObjective) else TOKEN
+    if isinstance(objective, ModelObjective):
+        return MODEL
+    return [check for check in TOKEN if check.name != SIDE_DATA or objective.side_names]
 
 
 _FIRST = [
-    Check(
-        DOCUMENTATION,
-        "Write the equation in the class's docstring, such as -log q_t, and beside it where it is from: a paper "
-        'with its year, an address, or "Own."',
-        object_checks.documentation,
-    ),
     Check(
         "setup",
         "Return the names of the models that `setup` reads from the property `reads`: they belong to a run's key. "
@@ -46,15 +43,51 @@ _LAST = [
         "it back; or compute it from the step alone.",
         object_checks.state,
     ),
+    Check(
+        DOCUMENTATION,
+        "Write the equation in the class's docstring, such as -log q_t, and beside it where it is from: a paper "
+        'with its year, an address, or "Own."',
+        object_checks.documentation,
+    ),
 ]
 TOKEN = [
     *_FIRST,
+    Check(
+        SIDE_DATA,
+        "",
+        token_checks.side_data,
+        gate=True,
+    ),
     Check(
         "loss",
         "Return a vector with one loss for each token and no mean; keep arguments of log, sqrt and divisions away "
         "from 0.",
         token_checks.finite,
         gate=True,
+    ),
+    Check(
+        "determinism",
+        "Random numbers: draw them in `side_data` or `setup` from a seeded generator; or `loss` keeps something "
+        "between calls.",
+        token_checks.determinism,
+        gate=True,
+    ),
+    Check(
+        "chunks",
+        "`loss` sees a chunk, not a batch: nothing may be averaged, sorted or normalised over it, nor divided by "
+        "len(s).",
+        token_checks.chunks,
+    ),
+    Check(
+        "accumulation",
+        "The loss is divided by a number of tokens, or keeps a running mean: update that in `begin_step`; the "
+        "trainer divides.",
+        token_checks.accumulation,
+    ),
+    Check(
+        "order",
+        "`loss` uses a token's place in the chunk; what belongs to a place goes through side data.",
+        token_checks.order,
     ),
     Check(
         "engine",
@@ -65,7 +98,8 @@ TOKEN = [
     Check(
         "gradients",
         "A part of the loss is cut from autograd without `.detach()`: a tensor made anew, `.item()`, rounding, or "
-        "a custom backward that is another function's. Constants are marked by `.detach()` or torch.no_grad().",
+        "a custom backward that is another function's. Constants are marked by `.detach()` or torch.no_grad(); or a "
+        "token's loss reads other tokens.",
         derivative_checks.differences,
     ),
     Check(
@@ -82,28 +116,6 @@ TOKEN = [
         "empty batch",
         "With no token a mean is 0/0 and a maximum has no value; work token by token.",
         token_checks.empty,
-    ),
-    Check(
-        "chunks",
-        "`loss` sees a chunk, not a batch: nothing may be averaged, sorted or normalised over it, nor divided by "
-        "len(s).",
-        token_checks.chunks,
-    ),
-    Check(
-        "order",
-        "`loss` uses a token's place in the chunk; what belongs to a place goes through side data.",
-        token_checks.order,
-    ),
-    Check(
-        "accumulation",
-        "The loss is divided by a number of tokens, or keeps a running mean: update that in `begin_step`; the "
-        "trainer divides.",
-        token_checks.accumulation,
-    ),
-    Check(
-        "determinism",
-        "Random numbers: draw them in `side_data` or `setup` from a seeded generator.",
-        token_checks.determinism,
     ),
     Check(
         "precisions",
@@ -140,6 +152,23 @@ MODEL = [
         gate=True,
     ),
     Check(
+        "determinism",
+        "Random numbers: draw them from a generator that is seeded by the step; or `loss` keeps something between "
+        "calls.",
+        model_checks.determinism,
+        gate=True,
+    ),
+    Check(
+        "accumulation",
+        "A mean over the batch, or a comparison of its sequences: return losses and weights; the trainer divides.",
+        model_checks.accumulation,
+    ),
+    Check(
+        "order",
+        "The loss uses a sequence's place in the batch.",
+        model_checks.order,
+    ),
+    Check(
         "gradients",
         "Something between logits and loss is cut from autograd (`.item()`, argmax, torch.tensor), or a custom "
         "backward is another function's. Constants are marked by `.detach()` or torch.no_grad().",
@@ -154,21 +183,6 @@ MODEL = [
         "empty batch",
         "Divide by the number of targets with .clamp(min=1), and keep the loss a function of the logits (times 0).",
         model_checks.empty,
-    ),
-    Check(
-        "order",
-        "The loss uses a sequence's place in the batch.",
-        model_checks.order,
-    ),
-    Check(
-        "accumulation",
-        "A mean over the batch, or a comparison of its sequences: return losses and weights; the trainer divides.",
-        model_checks.accumulation,
-    ),
-    Check(
-        "determinism",
-        "Random numbers: draw them from a generator that is seeded by the step.",
-        model_checks.determinism,
     ),
     Check(
         "precisions",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from emobench.objectives import StatisticsObjective
 from emobench.testing.calls import loss_call, tolerance
 from emobench.testing.modes import HeldConstants
-from emobench.testing.subject import Broken, Skipped, Subject
+from emobench.testing.subject import CUT_OFF, Broken, Explained, Skipped, Subject
 
 STEPS = {torch.float64: (1e-5, 1e-5), torch.float32: (1e-2, 1e-2)}
 """Steps of the central differences and their relative errors, by the precision in which the loss is made."""
+
+CERTAIN = 30.0
+"""Length along the target's own row that makes a random token certain in float64."""
 
 
 def differences(subject: Subject) -> None:
@@ -23,10 +28,13 @@ def differences(subject: Subject) -> None:
     with held:
         loss_M = call.loss_M(call.leaves)
     if not loss_M.requires_grad:
-        raise Broken("its loss depends on nothing that the model computes, so it trains nothing")
+        raise Explained(CUT_OFF)
     size, allowed = STEPS.get(loss_M.dtype, STEPS[torch.float32])
     generator = torch.Generator().manual_seed(subject.seed)
-    for name, slope in call.slopes(loss_M).items():
+    slopes = call.slopes(loss_M)
+    if not _any(slopes) and not _any(_slopes_up_to_certainty(subject)):
+        raise Explained("its gradient is 0 on every token: it trains nothing")
+    for name, slope in slopes.items():
         leaf = call.leaves[name].detach()
         along = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
         expected_M = _over_tokens(slope * along)
@@ -61,6 +69,19 @@ def closed_form(subject: Subject) -> None:
         error = float((found_M - expected_M).norm() / expected_M.norm().clamp_min(1e-6))
         if not error < tolerance(subject):
             raise Broken(f"its slope of {name} and autograd's differ by {error:.1e}")
+
+
+def _slopes_up_to_certainty(subject: Subject) -> dict[str, Tensor]:
+    """Return slopes where targets reach probability 1: a loss may train only on those that are likely enough."""
+    unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
+    targets_ND = unit_VD[subject.labels_N.clamp(min=0)]
+    lengths_N = torch.linspace(0, CERTAIN, subject.tokens, dtype=targets_ND.dtype)
+    call = loss_call(subject, subject.hidden_ND + lengths_N[:, None] * targets_ND)
+    return call.slopes(call.loss_M(call.leaves))
+
+
+def _any(slopes: Mapping[str, Tensor]) -> bool:
+    return any(bool(slope.any()) for slope in slopes.values())
 
 
 def _over_tokens(value: Tensor) -> Tensor:

@@ -6,9 +6,12 @@ import traceback
 import unittest
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from emobench.errors import EmobenchError, PluginError
-from emobench.testing.subject import Broken, Skipped, Subject
+from emobench.testing.subject import Broken, Explained, Skipped, Subject
+
+LIBRARY = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Check:
 
     name: str
     usually: str
-    """What a failure usually means, and the fix."""
+    """What it usually means that the check finds the promise broken, and the fix."""
     function: Callable[[Subject], None]
     """Its docstring is the promise."""
     gate: bool = False
@@ -56,9 +59,8 @@ class BoundCheck:
         except Skipped as reason:
             raise unittest.SkipTest(str(reason)) from None
         except Broken as found:
-            raise PluginError(
-                f"{self.subject.objective.name} does not keep the contract: {found}. {self.check.usually}"
-            ) from None
+            words = f"{self.subject.objective.name} does not keep the contract: {found}. {_usually(self.check, found)}"
+            raise PluginError(words.rstrip()) from None
 
     def __str__(self) -> str:
         return self.check.name
@@ -78,7 +80,12 @@ def outcomes(checks: Iterable[Check], subject: Subject) -> Iterator[Outcome]:
             yield Outcome(check.name, check.promise, "skipped", str(reason))
         except Exception as error:  # a stranger's code
             closed = check.name if check.gate else ""
-            yield Outcome(check.name, check.promise, "failed", _sentence(error), check.usually)
+            yield Outcome(check.name, check.promise, "failed", _sentence(error), _usually(check, error))
+
+
+def _usually(check: Check, error: Exception) -> str:
+    """Return what a check's own finding usually means; an error of another kind speaks for itself."""
+    return check.usually if isinstance(error, Broken) and not isinstance(error, Explained) else ""
 
 
 def _sentence(error: Exception) -> str:
@@ -87,6 +94,8 @@ def _sentence(error: Exception) -> str:
     elif isinstance(error, EmobenchError):
         return str(error)
     else:
-        at = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        strange = [frame for frame in frames if not Path(frame.filename).is_relative_to(LIBRARY)]
+        at = (strange or frames)[-1]
         text = f"it raises {type(error).__name__}: {str(error).rstrip('.')} ({at.filename}:{at.lineno})"
     return text[0].upper() + text[1:] + "."

@@ -18,7 +18,10 @@ from emobench.testing import model_checks
 from emobench.testing.subject import Broken, Skipped, Subject
 
 EQUATION = re.compile(r"[-+*/^=].*\b\w?[a-z]?(log|q|p|z|MLE|loss)|\b(log|exp|sum|max|KL|H)\b ?[(\w]")
-SOURCE = re.compile(r"https?://|arxiv|et al\b|\b(19|20)\d\d\b|\bEq\. ?\d|\b(paper|repository|package|Own)\b|^own$")
+SOURCE = re.compile(
+    r"https?://|arxiv|et al\b|\b(19|20)\d\d\b|\bEq\. ?\d|\b(paper|repository|package)\b"
+    r"|(?i:\bmine\b|(?<!its\s)(?<!their\s)(?<!'s\s)(?<!s'\s)\bown\b)"
+)
 LIBRARY = "emobench.objectives."
 STEPS = 3
 

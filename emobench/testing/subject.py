@@ -18,12 +18,17 @@ from emobench.objectives import IGNORED, LogitsObjective, ModelObjective, Object
 from emobench.testing.context import ExampleContext
 
 SEQUENCES = 2
+CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
 IGNORED_EVERY = 5
 """Every fifth label is no target, as in a prompt or a padded row."""
 
 
 class Broken(Exception):
     """A promise that does not hold: what was found, as the end of a sentence, without a full stop."""
+
+
+class Explained(Broken):
+    """A promise that does not hold, where what was found says what to mend: a check's usual cause is another one."""
 
 
 class Skipped(Exception):
@@ -97,6 +102,12 @@ class Subject:
         """Side data of each token, (N, ...): given, from `side_data`, or random numbers in [0, 1)."""
         return self.side_of(self.ready)
 
+    @property
+    def invented(self) -> list[str]:
+        """The side data for which random numbers stand in: nobody gives it."""
+        missing = self.ready.side_names - set(self.given_side)
+        return sorted(missing - set(self.ready.side_data(self.batch))) if missing else []
+
     def side_of(self, objective: Objective) -> dict[str, Tensor]:
         missing = sorted(objective.side_names - set(self.given_side))
         if not missing:
@@ -109,7 +120,8 @@ class Subject:
         shape = tuple(self.batch["labels"].shape)
         for name, value in made.items():
             if tuple(value.shape[:2]) != shape:
-                raise Broken(f"its side data '{name}' has shape {tuple(value.shape)}; expected {shape} and more behind")
+                words = f"its side data '{name}' has shape {tuple(value.shape)}"
+                raise Explained(f"{words}; expected {shape} and more behind")
         return {name: self._aligned(value, 0) for name, value in made.items()} | dict(self.given_side)
 
     def run(
@@ -141,6 +153,8 @@ class Subject:
             impl=impl,
             chunk_bytes=None if chunk_rows is None else 4 * self.vocabulary * chunk_rows,
         )
+        if not result.total.requires_grad:
+            raise Explained(CUT_OFF)
         result.total.backward()
         assert hidden.grad is not None
         assert weight.grad is not None

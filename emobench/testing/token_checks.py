@@ -6,13 +6,14 @@ Legend: N tokens, V vocabulary, D width.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 
 import torch
 
-from emobench.objectives import IGNORED, StatisticsObjective
+from emobench.objectives import IGNORED, STATISTICS, StatisticsObjective
 from emobench.testing.calls import loss_call, tolerance
 from emobench.testing.modes import MadeTensors
-from emobench.testing.subject import Broken, Found, Skipped, Subject, distance
+from emobench.testing.subject import Broken, Explained, Found, Skipped, Subject, distance
 
 PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.float16: (1e-3, 5e-3)}
 """Relative errors of the losses and of the gradients, against float64 on the same rounded inputs. The losses of half
@@ -21,6 +22,22 @@ FAR = 1000.0
 """Length of hidden states along the target's own row: probabilities of exactly 1, or 0, in float32."""
 RESERVED = {"loss", "tokens", "mle", "grew", "shrank", "alternatives"}
 """What a training logs of every objective."""
+SLIP = 0.85
+"""How like a statistic's name a slip of it is: 'entorpy' is, 'ref_log_prob' is not."""
+
+
+def side_data(subject: Subject) -> None:
+    """Side data in `needs` is made by `side_data`, or shown by `example_side`."""
+    reasons = []
+    for name in subject.invented:
+        what = f"'{name}' is no statistic, and `side_data` does not make it"
+        near = difflib.get_close_matches(name, STATISTICS, n=1, cutoff=SLIP)
+        if near and near[0] not in name:
+            raise Explained(f"{what}; did you mean '{near[0]}'? A column of that name is shown by `example_side`")
+        reasons.append(f"{what}: random numbers stood in; a run needs a column of that name in its corpus")
+    if reasons:
+        raise Skipped("; ".join(reasons))
+    subject.side_of(subject.ready)  # their shapes
 
 
 def finite(subject: Subject) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import itertools
+import pickle
 import unittest
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -83,7 +86,7 @@ class Aware(emobench.StatisticsObjective):
 def test_every_level_passes(objective: emobench.Objective) -> None:
     found = run_checks(objective)
     assert [o for o in found if o.status == "failed"] == []
-    assert {o.name for o in found if o.status == "skipped"} <= {"slopes", "parts", "parameters"}
+    assert {o.name for o in found if o.status == "skipped"} <= {"slopes", "parts", "parameters", "side data"}
     check_objective(objective)
 
 
@@ -165,6 +168,23 @@ def squares(self: Any, logits_NV: Tensor, targets_N: Tensor, side: Any) -> Tenso
     return (logits_NV @ logits_NV.new_ones(words, words)).logsumexp(1)
 
 
+def nothing(self: Any, logits_NV: Tensor, targets_N: Tensor, side: Any) -> Tensor:
+    return 0 * logits_NV.sum(1)
+
+
+def one_hot(s: Any) -> Tensor:
+    return (s.log_prob > -1).to(s.log_prob)
+
+
+EXPLAINED = (
+    "It raises",
+    "expected one number per token",
+    "was not asked for",
+    "did you mean",
+    "gradient: ",
+    "trains no",
+)
+"""Where what was found says what to mend itself."""
 CHUNKS_OF_ONE = "chunks of one row and the reference differ"
 BROKEN: list[tuple[str, Any, str]] = [
     ("documentation", lambda: written("Log-likelihood. Own."), "Its docstring shows no equation."),
@@ -184,10 +204,20 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("loss", lambda: losing(lambda s: -s.entropy), "The statistic 'entropy' was not asked for; write needs"),
     ("loss", lambda: losing(lambda s: -s["entrop"]), "did you mean 'entropy'?"),
     ("loss", lambda: losing(lambda s: s.absent), "It raises AttributeError: 'TokenStatistics' object has no"),
+    ("loss", lambda: losing(lambda s: s.log_prob + "1"), "It raises TypeError: unsupported operand"),
+    (
+        "loss",
+        lambda: losing(lambda s: -s.log_prob.detach()),
+        "Its loss has no gradient: `.detach()`, `.item()`, argmax",
+    ),
+    ("loss", lambda: losing(one_hot), "argmax or a comparison cut it off"),
+    ("side data", lambda: derived(needs={"entrpy"}), "side_data` does not make it; did you mean 'entropy'?"),
     ("engine", lambda: losing(counting()), "The chunked engine and the reference differ in the loss by"),
     ("engine", lambda: losing(backward_counting()), "the reference differ in the gradient of the hidden states by"),
     ("gradients", lambda: losing(lambda s: -s.log_prob * s.log_prob.data), "derivative of its loss by log_prob and"),
     ("gradients", lambda: losing(lambda s: -Doubled.apply(s.log_prob)), "finite differences differ by 1.0e+00"),  # type: ignore[operator]
+    ("gradients", lambda: losing(lambda s: 0 * s.log_prob), "Its gradient is 0 on every token: it trains nothing."),
+    ("gradients", lambda: derived(GoodLogits, loss=nothing), "Its gradient is 0 on every token: it trains nothing."),
     ("slopes", lambda: derived(slopes=lambda self, s: {"log_prob": -s.log_prob}), "Its slope of log_prob and autograd"),
     ("slopes", lambda: derived(slopes=lambda self, s: {"entropy": s.log_prob}), "name 'entropy', which it does not"),
     ("slopes", lambda: derived(slopes=lambda self, s: {"log_prob": -torch.ones(1)}), "has shape (1,); expected (29,)"),
@@ -248,11 +278,11 @@ def test_a_broken_promise_is_found_by_its_check(name: str, make: Callable[[], An
     found = outcome(make(), name)
     assert found.status == "failed"
     assert sentence in found.found
-    assert found.usually
+    assert bool(found.usually) != any(words in found.found for words in EXPLAINED)
 
 
 def test_each_check_can_fail() -> None:
-    for objective, broken in ((Good(), BROKEN), (GoodModel(), BROKEN_MODELS)):
+    for objective, broken in ((Aware(), BROKEN), (GoodModel(), BROKEN_MODELS)):
         names = {str(check) for check in objective_checks(objective)}
         shared = {"documentation", "setup", "parameters", "state"}
         assert names == {name for name, *_ in broken} | shared
@@ -316,7 +346,11 @@ BROKEN_MODELS: list[tuple[str, Any, str]] = [
         "Its loss is a Tensor; expected emoben",
     ),
     ("units", lambda: units(lambda mle, kept: (mle, kept)), "have shapes (2, 18) and (2, 18); expected one vector"),
-    ("units", lambda: units(lambda mle, kept: mean(mle.detach(), kept)), "depends on nothing that the model computes"),
+    (
+        "units",
+        lambda: units(lambda mle, kept: mean(mle.detach(), kept)),
+        "Its loss has no gradient: `.detach()`, `.item()`",
+    ),
     ("units", lambda: units(lambda mle, kept: mean(mle / 0, kept)), "Its loss is not finite on a random gpt2."),
     ("units", lambda: units(mean, total_weight=all_columns), "Its weights add up to 2, its total_weight is 38."),
     ("gradients", lambda: units(cut), "Autograd's gradient and finite differences differ by"),
@@ -350,6 +384,79 @@ def test_the_checks_behind_a_gate_are_skipped() -> None:
     found = run_checks(losing(lambda s: s.absent))
     assert {o.found for o in found if o.status == "skipped"} == {"`loss` failed"}
     assert [o.name for o in found if o.status == "failed"] == ["loss"]
+    for objective in (losing(counting()), losing(lambda s: -s.log_prob * torch.rand(len(s))), units(noisy)):
+        found = run_checks(objective)
+        assert [o.name for o in found if o.status == "failed"] == ["determinism"]
+        assert {o.found for o in found if o.status == "skipped"} == {"`determinism` failed"}
+        assert "or `loss` keeps something between calls" in next(o.usually for o in found if o.status == "failed")
+
+
+def test_causes_come_before_what_they_cause() -> None:
+    names = [o.name for o in run_checks(losing(lambda s: -s.log_prob / len(s)))]
+    assert names[1:7] == ["loss", "determinism", "chunks", "accumulation", "order", "engine"]
+    assert names[7] == "gradients"
+    assert names[-1] == "documentation"
+    hint = outcome(losing(lambda s: -s.log_prob * s.log_prob.mean()), "gradients").usually
+    assert hint.endswith("or a token's loss reads other tokens.")
+    assert [str(check) for check in objective_checks(GoodModel())][-1] == "documentation"
+
+
+@pytest.mark.parametrize("text", ["power(min_prob=0.5)", "power(min_prob=1)", "power(max_prob=0.01)"])
+def test_a_loss_may_train_on_few_tokens(text: str) -> None:
+    assert outcome(load_objective(text).objective, "gradients").status == "ok"
+
+
+def test_side_data_that_nobody_makes_is_said() -> None:
+    def loss(self: Any, s: Any) -> Tensor:
+        return -s.log_prob * s.side["weigth"]
+
+    found = outcome(derived(needs={"weigth"}, loss=loss), "side data")
+    assert (found.status, found.usually) == ("skipped", "")
+    assert found.found == (
+        "'weigth' is no statistic, and `side_data` does not make it: random numbers stood in; "
+        "a run needs a column of that name in its corpus"
+    )
+    check_objective(derived(needs={"weigth"}, loss=loss))
+    for made in ("side_data", "example_side"):
+        names: dict[str, Any] = {made: lambda self, batch: {"weigth": batch["labels"] + 0.5}}
+        shown = derived(needs={"weigth"}, loss=loss, **names)
+        assert outcome(shown, "side data").status == "ok"
+    given = {"weigth": torch.rand(37).double()}
+    assert outcome(derived(needs={"weigth"}, loss=loss), "side data", side=given).status == "ok"
+
+
+@pytest.mark.parametrize("name", ["ref_log_prob", "q_log_prob", "teacher_entropy", "weight", "log_probs"])
+def test_a_column_is_not_taken_for_a_slip(name: str) -> None:
+    found = outcome(derived(needs={name}, loss=lambda self, s: -s.log_prob * s.side[name]), "side data")
+    assert found.status == "skipped"
+
+
+@pytest.mark.parametrize("name", ["entorpy", "logprob", "log_porb", "sum_square", "expected_costs_"])
+def test_a_slip_closes_the_checks_behind_it(name: str) -> None:
+    found = run_checks(derived(needs={name}))
+    failed = name != "expected_costs_"  # it holds the whole name
+    assert [o.name for o in found if o.status == "failed"] == ["side data"] * failed
+
+
+@pytest.mark.parametrize("source", ["mine", "Mine.", "my own", "My own idea.", "own", "Own", "OWN.", "-log q_t, own"])
+def test_an_own_equation_has_a_source(source: str) -> None:
+    assert outcome(written(f"-log q_t\n\n{source}"), "documentation").status == "ok"
+
+
+def test_what_something_owns_is_no_source() -> None:
+    found = outcome(written("-log q_t\n\nAgainst the model's own words and its own entropy."), "documentation")
+    assert found.found == "Its docstring names no source."
+
+
+def test_a_misspelt_statistic_is_named_with_the_line_that_reads_it() -> None:
+    found = outcome(losing(lambda s: s.entrpy), "loss")
+    assert "'entrpy'; did you mean 'entropy'? Side data is s.side['entrpy'] (" in found.found
+    assert f"({inspect.getfile(Good)}:" in found.found
+    s = emobench.TokenStatistics({"log_prob": torch.zeros(2)}, torch.zeros(2, dtype=torch.long), {"x": torch.ones(2)})
+    for other in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s))):
+        assert (other.log_prob.tolist(), other.side["x"].tolist()) == ([0, 0], [1, 1])
+    with pytest.raises(AttributeError, match=r"has no attribute '__absent__'$"):
+        s.__absent__  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_side_data_is_given_or_made_from_an_example_of_the_batch() -> None:
