@@ -278,6 +278,7 @@ def test_a_check_names_the_line_that_raises(command: Callable[..., Any], file: P
     ("name", "sentence"),
     [
         ("tail", "There is no objective 'tail'; did you mean 'tailr'?"),
+        ("nothing", "There is no objective 'nothing'. Known: brier, "),
         ("tailr(gamma=2)", "`gamma` is 2.0; expected a number of at least 0.0 and at most 1.0."),
         ("FILE:Bare", "Bare is none of StatisticsObjective, LogitsObjective and ModelObjective; subclass one."),
         ("./absent.py:Loss", "There is no file absent.py"),
