@@ -5,6 +5,7 @@ Plugins are loaded by name, one at a time, so that a broken one breaks only itse
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import inspect
@@ -122,16 +123,34 @@ def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
 
 
 def source_digest(*classes: type) -> str:
-    """Return the sha256 of the files that define objectives' classes and their bases outside the library.
+    """Return the sha256 of the code in the files that define objectives' classes and their bases outside the library.
 
-    Other modules that they import are not covered: raise `version` when such a helper changes the meaning.
+    Comments, docstrings and layout are no code. Other modules that they import are not covered: raise `version` when
+    such a helper changes the meaning.
     """
     from emobench.objectives import Objective
 
     bases = [base for cls in classes for base in cls.__mro__ if issubclass(base, Objective)]
     own = [base for base in bases if not base.__module__.startswith("emobench.objectives.")]
     files = dict.fromkeys(inspect.getfile(base) for base in own)
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
+    code = [_code(ast.parse(Path(file).read_bytes())) for file in files]
+    return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
+
+
+def _code(node: Any) -> str:
+    """Return a syntax tree as text without positions and bare strings. `ast.dump` differs between Python versions."""
+    if isinstance(node, list):
+        return f"[{', '.join(_code(item) for item in node if not _is_bare_string(item))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [f"{name}={_code(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return f"{type(node).__name__}({', '.join(fields)})"
+
+
+def _is_bare_string(node: Any) -> bool:
+    """Return whether a statement is a string and nothing else, as docstrings are."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def task_names() -> list[str]:
@@ -233,31 +252,32 @@ def _load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType
     if len({point.value for point in points}) > 1:
         owners = " and ".join(sorted(f"{_owner(point)} ({point.value})" for point in points))
         raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
-    return _import(lambda: points[0].load(), f"'{name}' from {_owner(points[0])}")
+    return _import(lambda: points[0].load(), f"The plugin '{name}' from {_owner(points[0])}")
 
 
 def _owner(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "an unknown distribution"
 
 
-def _import(load: Callable[[], T], label: str, does: str = "does not import") -> T:
+def _import(load: Callable[[], T], label: str, does: str = "does not import", file: str | None = None) -> T:
+    """Run a stranger's code; `file` is the user's own one that it is in, if it is."""
     try:
         return load()
     except (Exception, SystemExit) as error:  # whatever a stranger's code raises
         # A class that breaks the contract says so in a sentence; anything else is named with its place.
-        reason = (
-            str(error) if isinstance(error, EmobenchError) else f"{type(error).__name__}: {error} ({_place(error)})"
-        )
-        raise PluginError(
-            f"The plugin {label} {does}: {reason.rstrip('.')}. Mend or uninstall it; others still work."
-        ) from error
+        plain = isinstance(error, EmobenchError)
+        reason = str(error) if plain else f"{type(error).__name__}: {error} ({_place(error, file)})"
+        mend = "Mend it." if file else "Mend or uninstall it; others still work."
+        raise PluginError(f"{label} {does}: {reason.rstrip('.')}. {mend}") from error
 
 
-def _place(error: BaseException) -> str:
+def _place(error: BaseException, file: str | None) -> str:
+    """Return where an error arose: the last place in the user's own file, if it was on the way."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{at.filename}:{at.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    at = [frame for frame in frames if frame.filename == file] or frames
+    return f"{at[-1].filename}:{at[-1].lineno}"
 
 
 def _call(module: ModuleType, hook: str, name: str) -> list[Any]:
@@ -268,7 +288,7 @@ def _call(module: ModuleType, hook: str, name: str) -> list[Any]:
         manager.register(module)
     except pluggy.PluginValidationError as error:
         raise PluginError(f"The plugin '{name}' does not keep the contract: {error}") from None
-    results = _import(getattr(manager.hook, hook), f"'{name}'", f"fails in its hook `{hook}`")
+    results = _import(getattr(manager.hook, hook), f"The plugin '{name}'", f"fails in its hook `{hook}`")
     if not results:
         raise PluginError(f"The plugin '{name}' implements no `{hook}`; mark it with @emobench.hookimpl.")
     return results
@@ -290,7 +310,7 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _import(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+    _import(lambda: spec.loader.exec_module(module), f"The file {path}", file=spec.origin)  # type: ignore[union-attr]
     offered = {
         n: v
         for n, v in vars(module).items()
@@ -302,7 +322,28 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     return offered[attribute]
 
 
-def _check_concrete(cls: type, label: str) -> None:
+def _check_concrete(cls: type[Objective], label: str) -> None:
+    """Raise PluginError unless a class defines what its level asks for, with the arguments that it will get."""
+    from emobench.objectives import LogitsObjective, ModelObjective, StatisticsObjective
+
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{label} does not define {missing}; write `def {missing}(self, ...)`.")
+    bare = object.__new__(cls)  # a method's own signature has `self` only where it is no static method
+    for level in (StatisticsObjective, LogitsObjective, ModelObjective):
+        for name in ("loss", "slopes", "parts") if issubclass(cls, level) else ():
+            if hasattr(level, name):
+                _check_arguments(getattr(bare, name), level, name, label)
+
+
+def _check_arguments(method: Callable[..., Any], level: type, name: str, label: str) -> None:
+    _, *expected = inspect.signature(getattr(level, name)).parameters
+    try:
+        inspect.signature(method).bind(*expected)
+    except ValueError:  # a method in C has no signature
+        return
+    except TypeError:
+        given = ", ".join(argument.partition("_")[0] for argument in expected)  # without the letters of the shape
+        raise PluginError(
+            f"{label}: {level.__name__}.{name} gets ({given}); write `def {name}(self, {', '.join(expected)}):`."
+        ) from None

@@ -61,7 +61,7 @@ class Grid:
     rows: tuple[str, ...]
     columns: tuple[Column, ...]
     cells: tuple[tuple[Cell, ...], ...]
-    legend: str
+    legend: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -121,7 +121,7 @@ def _grid(group: Sequence[Entry], best: Mapping[str, str | None], like: Entry | 
         rows=tuple(_labels(group)),
         columns=tuple(columns),
         cells=tuple(zip(*by_column, strict=True)) if by_column else tuple(() for _ in group),
-        legend=_legend(group, any(best.values())),
+        legend=(_legend(group, any(best.values())), *_other_code(group)),
         notes=tuple(notes.texts),
     )
 
@@ -199,6 +199,18 @@ def _labels(group: Sequence[Entry]) -> list[str]:
         own = {k: v for k, v in entry.objective.params.items() if k not in shared[entry.objective.name]}
         labels.append(clean(replace(entry.objective, params=own).label))
     return [f"{t} [{e.id[:6]}]" if labels.count(t) > 1 else t for t, e in zip(labels, group, strict=True)]
+
+
+def _other_code(group: Sequence[Entry]) -> list[str]:
+    """Return a sentence for each objective whose rows differ in their code alone."""
+    found: dict[str, dict[str, str | None]] = {}
+    for entry in group:
+        found.setdefault(entry.objective.label, {})[entry.id[:6]] = entry.objective.source_sha256
+    return [
+        f"{', '.join(f'[{i}]' for i in codes)}: the same name and parameters, other code."
+        for codes in found.values()
+        if len({code for code in codes.values() if code}) > 1
+    ]
 
 
 def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:

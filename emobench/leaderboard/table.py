@@ -118,7 +118,8 @@ class GridView:
             yield Text()
             yield _rich_table(sheet)
         yield Text()
-        yield Text(self.grid.legend, style="dim")
+        for line in self.grid.legend:
+            yield Text(line, style="dim")
         for number, note in enumerate(self.grid.notes, 1):
             yield Text(f"[{number}] {note}", style="dim")
         yield Text()
@@ -144,7 +145,7 @@ def _markdown_grid(grid: Grid) -> str:
             texts = [f"**{_escape(str(cell))}**" if cell.best else _escape(str(cell)) for cell in row]
             lines.append(f"| {_escape(label)} | {' | '.join(texts)} |")
         lines.append("")
-    lines.append(_escape(grid.legend))
+    lines.append("\n\n".join(map(_escape, grid.legend)))
     lines += [f"\n{_escape(f'[{number}] {note}')}" for number, note in enumerate(grid.notes, 1)]
     return "\n".join(lines) + "\n"
 

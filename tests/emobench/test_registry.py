@@ -6,7 +6,6 @@ process of its own.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -57,14 +56,18 @@ def emobench(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_built_ins_come_in_by_the_door() -> None:
+def test_built_ins_come_in_by_the_door(tmp_path: Path) -> None:
     names = registry.objective_names()
     assert {"emo", "mixce", "mle", "tailr"} <= set(names)
     for name in ("emo", "mixce", "mle", "tailr"):
         loaded = registry.load_objective(name)
         assert loaded.name == name
-        file = Path(sys.modules[type(loaded.objective).__module__].__file__ or "")
-        assert loaded.source_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+        # The same code from another place, and with a comment.
+        file, copy = Path(sys.modules[type(loaded.objective).__module__].__file__ or ""), tmp_path / f"{name}_copy.py"
+        copy.write_text(file.read_text() + "\n# a copy\n")
+        assert (
+            registry.load_objective(f"{copy}:{type(loaded.objective).__name__}").source_sha256 == loaded.source_sha256
+        )
     assert {"lm-quick", "oracle-language"} <= set(registry.suite_names())
     for suite in map(registry.find_suite, registry.suite_names()):
         for run in suite.runs:
@@ -131,7 +134,7 @@ def test_the_digest_of_a_combination_covers_the_file_of_each_term(tmp_path: Path
     digests = [digest(), digest(f"mle+{second}:Second + .5*{first}:First(scale=.5)")]
     assert digests[0] == digests[1]
     for path in (second, first):
-        path.write_text(path.read_text().replace("Minus", "Less"))
+        path.write_text(path.read_text().replace("return -self", "return -1.5 * self"))
         digests.append(digest())
     assert len(set(digests)) == 3
     assert digest(f"0.5*{first}:First") == registry.load_objective(f"{first}:First").source_sha256
@@ -209,7 +212,7 @@ def test_strangers_are_listed_and_broken_ones_are_named_with_their_error(site: P
     done = emobench(site, "objectives", "list", "--json")
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)}
-    assert rows["sound"]["summary"] == "A stranger's objective."
+    assert rows["sound"]["summary"].rstrip(".") == "A stranger's objective"
     assert rows["sound"]["parameters"][0] == {
         "name": "scale",
         "type": "float",
@@ -297,11 +300,71 @@ def test_an_objective_loads_from_a_file(tmp_path: Path) -> None:
     path.write_text(OBJECTIVE.format(name="MyLoss"))
     loaded = registry.load_objective(f"{path}:MyLoss(scale=0.5)")
     assert (loaded.name, loaded.objective.params) == ("my-loss", {"scale": 0.5})
-    assert loaded.source_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     path.write_text(path.read_text().replace("Minus", "Twice"))
     again = registry.load_objective(f"{path}:MyLoss")
     assert (type(again.objective).__doc__ or "").startswith("Twice")
-    assert again.source_sha256 != loaded.source_sha256
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("A stranger's objective.", "Mine.", True),
+        ('"""Minus the log-probability, times `scale`."""', "", True),
+        ("    def loss(self, s):", "    # In nats.\n\n    def loss( self,s ):  # each token", True),
+        ('help="a factor")', "help='a factor'\n    )\n    'How steep it is.'", True),
+        ("return -self", "'What is new.'; return -self", True),
+        ("return -self", "return self", False),
+        ("param(1.0", "param(1", False),
+        ("return -self.scale * s.log_prob", "return None", False),
+        ('help="a factor"', 'help="a # factor"', False),
+        ("def loss(self, s):", "def loss(self, s, *, more=[]):", False),
+        ("class MyLoss(", "x = 1\n\nclass MyLoss(", False),
+    ],
+)
+def test_only_a_change_of_code_makes_another_objective(tmp_path: Path, old: str, new: str, same: bool) -> None:
+    path, text = tmp_path / "my_loss.py", OBJECTIVE.format(name="MyLoss")
+    path.write_text(text)
+    digest = registry.load_objective(f"{path}:MyLoss").source_sha256
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    assert (registry.load_objective(f"{path}:MyLoss").source_sha256 == digest) is same
+
+
+def test_methods_that_do_not_take_what_their_level_passes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "my.py"
+    of_logits = ("gets (logits, targets, side)", "logits_NV, targets_N, side")
+    of_model = ("gets (model, batch)", "model, batch")
+    cases = [
+        ("LogitsObjective", "loss", "self, logits, targets", *of_logits),
+        ("LogitsObjective", "parts", "self, s", *of_logits),
+        ("StatisticsObjective", "loss", "self", "gets (s)", "s"),
+        ("StatisticsObjective", "slopes", "self, s, more", "gets (s)", "s"),
+        ("StatisticsObjective", "parts", "s", "gets (s)", "s"),
+        ("ModelObjective", "loss", "self, batch", *of_model),
+        ("ModelObjective", "loss", "self, model, *, batch", *of_model),
+    ]
+    head = "import emobench\n\nclass Mine(emobench.{}):\n    def loss(self, *given):\n        return given\n\n"
+    for level, method, arguments, gets, takes in cases:
+        path.write_text(f"{head.format(level)}    def {method}({arguments}):\n        return {{}}\n")
+        with pytest.raises(PluginError) as error:
+            registry.objective_class(f"{path}:Mine")
+        said = f"{path}:Mine: {level}.{method} {gets}; write `def {method}(self, {takes}):`."
+        assert str(error.value) == said
+    for written in ("def loss(self, model, batch, scale=1.0)", "@staticmethod\n    def loss(a, b)"):
+        path.write_text(f"{head.format('ModelObjective')}    {written}:\n        return {{}}\n")
+        assert registry.objective_class(f"{path}:Mine").__name__ == "Mine"
+
+
+def test_an_error_in_a_users_file_is_named_with_its_last_line_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad2.py").write_text("import json\n\ndef read():\n    return json.loads('{')\n\nread()\n")
+    with pytest.raises(PluginError) as error:
+        registry.objective_class("bad2.py:Mine")
+    said = str(error.value)
+    assert said.startswith("The file bad2.py does not import: JSONDecodeError: ")
+    assert said.endswith(f"({tmp_path / 'bad2.py'}:4). Mend it.")
 
 
 def test_a_file_with_dashes_and_spaces_in_its_name_loads(tmp_path: Path) -> None:

@@ -194,6 +194,20 @@ def test_two_rows_of_one_objective_are_told_apart_by_id() -> None:
     assert {f"emo [{entry.id[:6]}]" for entry in entries} <= rows(text(entries)).keys()
 
 
+def test_rows_that_differ_in_their_code_alone_are_said_to() -> None:
+    def of(code: str | None, seed: int, **params: Any) -> Entry:
+        objective = {"name": "mine", "version": "1", "params": params, "source_sha256": code and code * 64}
+        return make("mine", {"accuracy": summary("accuracy", [0.5])}, objective=objective, seeds=[seed])
+
+    one, other, third = of("0", 0, nats=4.0), of("1", 0, nats=4.0), of("1", 0, nats=5.0)
+    said = "the same name and parameters, other code."
+    (line,) = [line.rstrip() for line in text([one, other, third]).splitlines() if said in line]
+    assert line in [f"[{a.id[:6]}], [{b.id[:6]}]: {said}" for a, b in ((one, other), (other, one))]
+    assert markdown([one, other, third]).replace("\\", "").count(line) == 1
+    assert said not in text([of("0", 0), of("0", 1)])  # other seeds
+    assert said not in text([of("0", 0), of(None, 1)])  # not known
+
+
 def test_examples_let_two_seeds_decide() -> None:
     """Without per-example results two seeds are undetermined."""
     rng = np.random.default_rng(1)
