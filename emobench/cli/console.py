@@ -8,10 +8,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
@@ -20,6 +23,7 @@ SHOWN = {"loss": "loss {:.3f}", "weight": "weight {:.3f}", "tokens_per_second": 
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
 
 PIPED_WIDTH = 120
+GAP = 2
 SHORT = 1.0
 """Seconds of a piece of work that is not worth a line of its own."""
 
@@ -110,23 +114,34 @@ def print_json(value: Any) -> None:
 
 def print_out(*renderables: Any) -> None:
     """Print results on stdout; text is never read as markup."""
-    from rich.console import Console
-
-    # A file or a pipe has no width of its own: wide enough for a table in one piece.
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    console = Console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
+    console = _stdout()
     for renderable in renderables:
         console.print(renderable)
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table on stdout."""
+def width_left(rows: Sequence[Sequence[str]]) -> int:
+    """Return the width that `print_table` has for one more column beside these rows' cells."""
+    from rich.cells import cell_len
+
+    return _stdout().width - sum(max(map(cell_len, column)) + GAP for column in zip(*rows, strict=True))
+
+
+def _stdout() -> Console:
+    from rich.console import Console
+
+    # A file or a pipe has no width of its own: wide enough for a table in one piece.
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
+
+
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: str = "") -> None:
+    """Print a plain table on stdout; the column `unbroken` is never wrapped."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name in header:
-        table.add_column(Text(name), overflow="fold")
+        table.add_column(Text(name), overflow="fold", no_wrap=name == unbroken)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     print_out(table)

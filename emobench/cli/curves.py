@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_table
+from emobench.cli.console import print_json, print_table, width_left
 from emobench.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH = 40
 """Most characters of a line; more steps are averaged."""
+HEADER = ("part", "over the steps", "first", "middle", "last")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -52,8 +53,12 @@ class Group:
 
 def curves(
     run: Annotated[
-        list[str], typer.Argument(help="A training's folder, a key in --runs, or an entry's id.", show_default=False)
-    ],
+        list[str] | None,
+        typer.Argument(
+            help="An objective's name, an entry's id, a training's folder, or a key in --runs. Default: all trainings.",
+            show_default=False,
+        ),
+    ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every number to this file.")] = None,
@@ -64,7 +69,7 @@ def curves(
     from emobench.leaderboard.store import Leaderboard
     from emobench.pipeline.trainings import find_trainings
 
-    groups = _grouped(find_trainings(run, runs, Leaderboard(leaderboard)))
+    groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
     if csv is not None:
         from emobench.leaderboard.files import write_whole
 
@@ -73,10 +78,13 @@ def curves(
         print_json({"curves": [_plain(group) for group in groups]})
         return
     for group in groups:
-        rows = [(name, sparkline(list(curve.values())), *_ends(curve)) for name, curve in group.curves().items()]
+        found = group.curves()
+        beside = [(HEADER[0], *HEADER[2:]), *((name, *_ends(curve)) for name, curve in found.items())]
+        width = max(len(HEADER[1]), min(WIDTH, width_left(beside)))
+        rows = [(name, sparkline(list(curve.values()), width), *_ends(curve)) for name, curve in found.items()]
         # Not as the table's title, which would be wrapped to its width.
         typer.echo(clean(group.title()))
-        print_table("", ("part", "over the steps", "first", "middle", "last"), rows)
+        print_table("", HEADER, rows, unbroken=HEADER[1])
         typer.echo()
 
 
@@ -125,16 +133,17 @@ def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
     for problem in problems:
         typer.echo(f"skipped: {problem}", err=True)
     labels = _labels([members[0][0] for members in by_setting.values()])
-    return [Group(label, tuple(members)) for label, members in zip(labels, by_setting.values(), strict=True)]
+    by_seed = [sorted(members, key=lambda member: member[0].seed or 0) for members in by_setting.values()]
+    return [Group(label, tuple(members)) for label, members in zip(labels, by_seed, strict=True)]
 
 
 def _labels(firsts: Sequence[FoundTraining]) -> list[str]:
     """Return objectives' names, with the parameters in which those of one name differ, or else a training's key."""
-    named = [training.objective for training in firsts]
+    named = [None if training.pretraining else training.objective for training in firsts]
     labels = []
     for training, objective in zip(firsts, named, strict=True):
         if objective is None:
-            labels.append(f"training {training.key}")
+            labels.append(training.pretraining or f"training {training.key}")
             continue
         alike = [other for other in named if other is not None and other.name == objective.name]
         own = {k: v for k, v in objective.params.items() if any(other.params.get(k) != v for other in alike)}

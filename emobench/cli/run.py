@@ -120,8 +120,10 @@ def _run(given: dict[str, Any]) -> None:
     entries = run_plan(plan, reporter(given["quiet"]))
     if given["json"]:
         print_json({"entries": entries, "leaderboard": str(given["leaderboard"])})
-    else:
-        _print_board(plan, given["runs"], entries)
+        return
+    _print_board(plan, given["runs"], entries)
+    if not given["quiet"]:
+        typer.echo(_where(given["leaderboard"], given["runs"], entries), err=True)
 
 
 def _plan(given: dict[str, Any]) -> Plan:
@@ -192,3 +194,14 @@ def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
     from emobench.cli.leaderboard import print_board
 
     print_board(plan.request.leaderboard, runs, suite=plan.suite.name, around={entry.id for entry in entries})
+
+
+def _where(board: Path, runs: Path, entries: list[Entry]) -> str:
+    """Say where the entries are, and what shows their trainings."""
+    count = len({entry.id for entry in entries})
+    said = f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"
+    names = list(dict.fromkeys(entry.objective.name for entry in entries if not entry.untrained))
+    if not names:
+        return said
+    elsewhere = () if runs == options.DEFAULT_RUNS else ("--runs", str(runs))
+    return f"{said} · {shlex.join(['emobench', 'curves', *names, *elsewhere])} draws the trainings"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from emobench.pipeline.plan import PlannedTraining
 
 CONTEXT, WIDTH, LAYERS, HEADS = 64, 96, 3, 4
-RECIPE = "oracle-pretrain"
+NAME, RECIPE = "tiny-oracle", "oracle-pretrain"
 SEED = 0
 
 
@@ -56,7 +56,7 @@ def pretraining(request: Request) -> PlannedTraining:
     texts = {s: load_texts(recipe.corpus, s, data_dirs=(), offline=True) for s in ("train", "validation")}
     plain = dataclasses.replace(request, dtype="float32", from_scratch=False, settings={}, trackers=())
     facts = {"architecture": "gpt2", "context": CONTEXT, "width": WIDTH, "layers": LAYERS, "heads": HEADS, "seed": SEED}
-    model = BaseModel(ModelSource("tiny-oracle", "tiny-oracle", None, "made"), facts, plain)
+    model = BaseModel(ModelSource(NAME, NAME, None, "made"), facts, plain)
     return PlannedTraining(
         model, objective, recipe, SEED, texts, training_facts(plain, model, objective, recipe, SEED, texts)
     )

@@ -35,7 +35,8 @@ class Trainer:
 
         def work(folder: Path) -> None:
             loaded = planned.model.load(base, from_scratch=scratch, seed=planned.seed)
-            self._train(planned, loaded, folder, pretrained=not scratch)
+            title = f"train {planned.objective.objective} seed {planned.seed}"
+            self._train(planned, loaded, folder, title, pretrained=not scratch)
 
         return self._stages.make(planned.stage, work, continues=True)
 
@@ -50,7 +51,7 @@ class Trainer:
         def work(folder: Path) -> None:
             write_untrained(folder / "untrained")
             loaded = planned.model.load(folder / "untrained")
-            self._train(planned, loaded, folder, pretrained=False)
+            self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
 
         return self._stages.make(planned.stage, work, continues=True) / "model"
 
@@ -81,7 +82,9 @@ class Trainer:
             self._packed[key] = packed if limit is None else packed.first(limit)
         return self._packed[key]
 
-    def _train(self, planned: PlannedTraining, loaded: LoadedModel, folder: Path, *, pretrained: bool) -> None:
+    def _train(
+        self, planned: PlannedTraining, loaded: LoadedModel, folder: Path, title: str, *, pretrained: bool
+    ) -> None:
         from emobench.data.packing import RowCollator
         from emobench.training.train import Training, train
 
@@ -90,35 +93,33 @@ class Trainer:
         if begun:
             self._reporter.note(f"  going on from the checkpoint of step {begun[-1]}")
         rows = {split: self.pack(planned, split) for split in ("train", "validation")}
-        with quiet_libraries():
-            title = f"train {planned.objective.objective} seed {planned.seed}"
-            with self._reporter.work(title, "steps") as progress:
+        with quiet_libraries(), self._reporter.work(title, "steps") as progress:
 
-                def on_step(values: dict[str, float]) -> None:
-                    if "tokens_per_second" in values:
-                        self._reporter.values(values)
-                    progress(int(values["step"]), int(values["steps"]))
+            def on_step(values: dict[str, float]) -> None:
+                if "tokens_per_second" in values:
+                    self._reporter.values(values)
+                progress(int(values["step"]), int(values["steps"]))
 
-                train(
-                    Training(
-                        model=loaded.model,
-                        tokenizer=loaded.tokenizer,
-                        objective=planned.objective.objective,
-                        recipe=planned.recipe,
-                        train=rows["train"],
-                        validation=rows["validation"],
-                        collate=RowCollator(_pad_id(loaded.tokenizer)),
-                        seed=planned.seed,
-                        folder=folder,
-                        pretrained=pretrained,
-                        device=request.device,
-                        trackers=request.trackers,
-                        load_head=lambda name: head_of(name, request),
-                        load_model=lambda name: model_of(name, request),
-                        known_language=known_language(planned.texts.values()),
-                        progress=on_step,
-                    )
+            train(
+                Training(
+                    model=loaded.model,
+                    tokenizer=loaded.tokenizer,
+                    objective=planned.objective.objective,
+                    recipe=planned.recipe,
+                    train=rows["train"],
+                    validation=rows["validation"],
+                    collate=RowCollator(_pad_id(loaded.tokenizer)),
+                    seed=planned.seed,
+                    folder=folder,
+                    pretrained=pretrained,
+                    device=request.device,
+                    trackers=request.trackers,
+                    load_head=lambda name: head_of(name, request),
+                    load_model=lambda name: model_of(name, request),
+                    known_language=known_language(planned.texts.values()),
+                    progress=on_step,
                 )
+            )
 
 
 def head_of(name: str, request: Request) -> Tensor:

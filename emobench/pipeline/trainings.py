@@ -1,4 +1,4 @@
-"""From what a person has at hand (a folder, a key, an entry's id) to the trainings behind it."""
+"""From what a person has at hand (an objective, a folder, a key, an entry's id) to the trainings behind it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.config import content_hash
+from emobench.config import content_hash, parse_call
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, Objective
 from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.stages import FACTS
+from emobench.pipeline.tiny_oracle import NAME
 from emobench.training.curves import LOG
 
 PART = ".part"
@@ -50,6 +51,22 @@ class FoundTraining:
         return Objective(name=found["name"], version=found["version"], params=found["params"])
 
     @property
+    def pretraining(self) -> str:
+        """What it is called where it made the tiny model; empty for any other training."""
+        made = self.facts is not None and "architecture" in self.facts["model"]
+        return f"pre-train {NAME}" if made else ""
+
+    def is_of(self, name: str) -> bool:
+        """Return whether it is of an objective: `tailr`, or `tailr(gamma=0.3)` for one with these parameters."""
+        if self.objective is None or self.pretraining:
+            return False
+        try:
+            base, params = parse_call(name)
+        except ConfigError:  # a combination
+            base, params = name, {}
+        return base == self.objective.name and params.items() <= self.objective.params.items()
+
+    @property
     def setting(self) -> str:
         """A hash of all that determined it but the seed; its own key where that is not known."""
         if self.facts is None:
@@ -60,9 +77,13 @@ class FoundTraining:
 def find_trainings(given: Sequence[str], runs: Path, board: Leaderboard) -> list[FoundTraining]:
     """Return the trainings behind each name, each once, in order.
 
-    A name is a folder (of a training, its model, a stage that was made from it, or of all runs), a stage's key, or an
-    entry's id, whole or as its first letters. Raises a UserError for a name with no training behind it.
+    A name is a folder (of a training, its model, a stage that was made from it, or of all runs), a stage's key, an
+    objective of finished trainings in `runs`, or an entry's id, whole or as its first letters. Without names: all in
+    `runs`. Raises a UserError for a name with no training behind it.
     """
+    if not given and not any(runs.glob(f"train/*/{LOG}")):
+        raise DataError(f"There is no training in {runs} yet; `emobench run` makes some, or give their --runs DIR.")
+    given = given or [str(runs)]
     folders = [folder for name in given for folder in _folders(name, runs, board)]
     return [FoundTraining(folder, _facts(folder)) for folder in dict.fromkeys(folders)]
 
@@ -75,13 +96,17 @@ def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
     staged = [place for place in places if _KEY.fullmatch(name) and place.is_dir()]
     if staged:
         return _of_folder(staged[0], runs)
+    trainings = [FoundTraining(log.parent, _facts(log.parent)) for log in sorted(runs.glob(f"train/*/{LOG}"))]
+    named = [training.folder for training in trainings if training.is_of(name)]
+    if named:
+        return named
     entries = [entry for entry in board.entries(superseded=True) if name and entry.id.startswith(name)]
     if len(entries) > 1:
         raise ConfigError(f"'{name}' begins the ids {', '.join(e.id for e in entries)}; give more of one.")
     if not entries:
         raise ConfigError(
-            f"'{name}' is no folder, no key of a stage in {runs} and no entry's id in {board.root}; expected one of "
-            "them, such as runs/train/KEY (see --runs and --leaderboard)."
+            f"'{name}' is no folder, no key of a stage in {runs}, no objective that was trained there and no entry's "
+            f"id in {board.root}; expected one of them, such as runs/train/KEY (see --runs and --leaderboard)."
         )
     return _of_entry(entries[0], runs)
 

@@ -125,6 +125,65 @@ def test_several_are_labelled_by_what_differs_and_each_is_shown_once(trained: Tr
     assert sorted(group["label"] for group in everything) == sorted(group["label"] for group in groups)
 
 
+def test_trainings_are_found_by_their_objectives(trained: Trained) -> None:
+    def labels(*given: str) -> list[tuple[str, list[int]]]:
+        groups = trained.curves(*given, "--json").json["curves"]
+        return sorted((group["label"], [t["seed"] for t in group["trainings"]]) for group in groups)
+
+    both = [("tailr(gamma=0.1)", [0, 1]), ("tailr(gamma=0.3)", [0, 1])]
+    assert labels("tailr") == both
+    assert labels("tailr(gamma=0.3)") == [("tailr", [0, 1])]
+    assert labels("emo", "tailr") == labels() == [("emo", [0, 1]), *both]
+    unknown = trained.curves("tailr(gamma=0.7)")
+    assert unknown.code == 2
+    assert "'tailr(gamma=0.7)' is no folder, no key of a stage in" in unknown.err
+    assert "no objective that was trained there" in unknown.err
+
+
+def test_an_empty_folder_of_runs_says_what_makes_trainings(trained: Trained, tmp_path: Path) -> None:
+    done = trained.command("curves", "--runs", tmp_path / "none")
+    assert done.code == 2
+    assert f"There is no training in {tmp_path / 'none'} yet; `emobench run` makes some" in done.err
+
+
+def test_seeds_are_in_order_however_they_are_given(trained: Trained) -> None:
+    folders = [trained.training("emo", seed) for seed in (1, 0)]
+    assert trained.curves(*folders).out.startswith("emo · mean of seeds 0, 1 · ")
+
+
+def test_pre_training_is_called_so_and_is_no_training_of_the_objective(trained: Trained, tmp_path: Path) -> None:
+    from emobench.config import canonical_json
+    from emobench.pipeline.request import Request
+    from emobench.pipeline.tiny_oracle import pretraining
+
+    stage = pretraining(Request(suite="oracle-language", offline=True)).stage
+    folder = tmp_path / "train" / stage.key
+    shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
+    (folder / "stage.json").write_text(canonical_json(stage.facts))
+    shown = trained.command("curves", "--runs", tmp_path)
+    assert shown.out.startswith("pre-train tiny-oracle · seed 0 · 15 steps")
+    assert trained.command("curves", "mle", "--runs", tmp_path).code == 2
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_line_of_bars_is_never_wrapped(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    """One row for each part, and 40 characters of bars where the terminal has them."""
+    steps = [{"loss": 1 / step, "a_rather_long_part": step, "step": step, "steps": 99} for step in range(1, 100)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = trained.curves(tmp_path)
+    assert done.code == 0, done.err
+    _, header, *rows = [line.rstrip() for line in done.out.splitlines() if line.strip()]
+    assert header.split()[0] == "part"
+    assert [row.split()[0] for row in rows] == ["loss", "a_rather_long_part"]
+    assert all(len(row) <= width for row in (header, *rows))
+    # The names take 18, the numbers 5 ("first"), 6 and 6 ("0.0101"), and two spaces stand between columns.
+    left = width - 18 - (5 + 6 + 6) - 4 * 2
+    assert [len(row.split()[1]) for row in rows] == [min(40, left)] * 2
+
+
 def test_csv_has_every_number(trained: Trained, tmp_path: Path) -> None:
     file = tmp_path / "out" / "curves.csv"
     folders = [trained.training("tailr", seed, gamma=0.3) for seed in (0, 1)]

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -201,14 +202,18 @@ def test_the_objective_of_the_readme(again: Job, monkeypatch: pytest.MonkeyPatch
     )
     mle, whole, cut = found["entries"]
     assert (whole["objective"]["name"], whole["objective"]["params"]) == ("truncated", {"nats": 1000.0})
-    assert whole["objective"]["source_sha256"] == hashlib.sha256(code.encode()).hexdigest()
+    assert whole["objective"]["source_sha256"] == cut["objective"]["source_sha256"] is not None
     ppl = [entry["metrics"]["lm-quick/ppl_test"]["values"] for entry in (mle, whole, cut)]
     assert ppl[1] == pytest.approx(ppl[0], rel=1e-6)
     assert ppl[2] != pytest.approx(ppl[0], rel=1e-4)
     before = again.files("train")
-    (again.folder / "my_loss.py").write_text(code + "# another source\n")
-    again("train", "--objective", "./my_loss.py:Truncated(nats=1000)", *_train_options(), "--seed", 0)
+    (again.folder / "my_loss.py").write_text(code + "# A comment makes no other objective,\n")
+    assert again(*given, "--objective", "./my_loss.py:Truncated(nats=4)")["entries"] == [mle, cut]
+    assert again.files("train") == before
+    (again.folder / "my_loss.py").write_text(code + "other = 'but code does'\n")
+    again(*given, "--objective", "./my_loss.py:Truncated(nats=4)")
     assert len(again.files("train")) > len(before)
+    assert "the same name and parameters, other code." in again.board().out
 
 
 def _train_options() -> tuple[str, ...]:
@@ -289,3 +294,36 @@ def test_progress_goes_to_stderr_and_results_to_stdout(again: Job) -> None:
     assert "pretrained, seed 0" in done.err
     assert "lm-quick v1" in done.out
     assert "lm-quick v1" not in done.err
+    assert done.err.splitlines()[-1] == f"recorded in {again.folder / 'board'} (1 entry)"
+
+
+def test_a_run_ends_with_where_things_are(again: Job) -> None:
+    places = ("--runs", again.folder / "runs", "--leaderboard", again.folder / "board", "--model", again.model)
+    given = ("run", *places, "--data-dir", again.data, *TRAINED, *TWO)
+    assert "recorded in" not in again.command(*given).err
+    loud = again.command(*(word for word in given if word != "--quiet"))
+    assert loud.code == 0
+    said, _, shown = loud.err.splitlines()[-1].partition(" · ")
+    assert said == f"recorded in {again.folder / 'board'} (2 entries)"
+    assert shown == f"emobench curves mle emo --runs {again.folder / 'runs'} draws the trainings"
+    curves = again.command(*shown.removesuffix(" draws the trainings").split()[1:])
+    assert [line.split()[0] for line in curves.out.splitlines() if "mean of seeds 0, 1" in line] == ["mle", "emo"]
+
+
+def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
+    from emobench.pipeline.reporter import Progress, Silent
+    from emobench.pipeline.request import Request
+    from emobench.pipeline.stages import Stages
+    from emobench.pipeline.train import Trainer
+
+    class Stop(Exception):
+        pass
+
+    class UntilItTrains(Silent):
+        def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
+            if unit == "steps":
+                raise Stop(title)
+            return super().work(title, unit)
+
+    with pytest.raises(Stop, match=r"^pre-train tiny-oracle$"):
+        Trainer(Stages(tmp_path), UntilItTrains()).made_folder(Request(suite="oracle-language", offline=True))
