@@ -23,7 +23,7 @@ from emobench.objectives.logits import accumulator_dtype, compute_dtype, row_buf
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
 from emobench.objectives.targets import Targets, prepare_targets
 
-CHUNK_BYTES = {"cpu": 128 << 20, "cuda": 960 << 20}
+CHUNK_BYTES = {"cpu": 160 << 20, "cuda": 960 << 20}
 """Default bytes of vocabulary-sized rows (logits and cost rows) that a chunk may hold."""
 
 
