@@ -85,20 +85,17 @@ def prepare_for(
     *,
     vocabulary: int,
     dtype: torch.dtype = torch.float32,
-    device: torch.device | None = None,
     impl: str = "chunked",
     chunk_bytes: int | None = None,
 ) -> Targets:
     """Prepare labels of any shape for an objective: to be called before the model runs, which it may wait for.
 
-    `dtype` is that of the matrix products, and `device` where the loss will run, if the labels are elsewhere.
-    Raises UserError for a label that is no row of the head.
+    `dtype` is that of the matrix products. Raises UserError for a label that is no row of the head.
     """
-    device = device or labels.device
     with_cost = "expected_cost" in objective.needs
     cost = getattr(objective, "cost_embedding", None)
     slot_V = cost.slot_V if with_cost and isinstance(cost, CostEmbedding) and len(cost) == vocabulary else None
-    rows = _chunk_rows(_implementation(objective, impl), device, dtype, vocabulary, chunk_bytes)
+    rows = _chunk_rows(_implementation(objective, impl), labels.device, dtype, vocabulary, chunk_bytes)
     if isinstance(objective, LogitsObjective):
         rows = max(1, rows // 4)  # its own autograd holds some more copies of the logits
     targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)
@@ -110,7 +107,7 @@ def prepare_for(
                 f"Label {bad} is no token of the vocabulary, 0 to {vocabulary - 1} (-100 is no target). "
                 "Take the model's own tokenizer."
             )
-    return targets if device == labels.device else targets.to(device)
+    return targets
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ all chunks have about the same size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -56,13 +56,6 @@ class Targets:
     def most_distinct(self) -> int:
         """Cost rows that one chunk makes at most."""
         return max(len(chunk.distinct_U) for chunk in self.chunks)
-
-    def to(self, device: torch.device | str) -> Targets:
-        """Return the same targets on a device: labels may be prepared on the CPU, where nothing has to wait."""
-        chunks = tuple(
-            replace(c, distinct_U=_moved(c.distinct_U, device), index_C=_moved(c.index_C, device)) for c in self.chunks
-        )
-        return replace(self, order_M=_moved(self.order_M, device), ids_M=_moved(self.ids_M, device), chunks=chunks)
 
 
 def prepare_targets(labels: Tensor, *, chunk_rows: int, with_cost: bool, slot_V: Tensor | None = None) -> Targets:
@@ -112,7 +105,3 @@ def _even_cuts(tokens: int, count: int) -> list[tuple[int, int]]:
     """Cut 0..tokens into `count` runs; one, empty, where there is no token: all devices then log the same parts."""
     edges = [tokens * i // count for i in range(count + 1)]
     return list(pairwise(edges))
-
-
-def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    return tensor.to(device, non_blocking=True)

@@ -8,7 +8,7 @@ is left out by arithmetic. With TRITON_INTERPRET=1, set before triton is importe
 slowly: that is how they are tested without a GPU. (WIDTH is a constant, because the interpreter of triton 3.6 cannot
 loop to a number that is not.)
 
-`log1p`, `expm1` and `tanh` are written out, because libdevice's do not exist for every back end.
+`log1p` and `tanh` are written out, because libdevice's do not exist for every back end.
 """
 
 # To a type checker, Triton's language is no Python.
