@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Teacher,
         TokenStatistics,
         UnitLosses,
+        WeightedLikelihood,
         objective_loss,
         param,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "Teacher",
     "TokenStatistics",
     "UnitLosses",
+    "WeightedLikelihood",
     "hookimpl",
     "objective_loss",
     "param",

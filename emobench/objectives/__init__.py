@@ -9,6 +9,7 @@ from emobench.objectives.base import (
     StatisticsObjective,
     Teacher,
     UnitLosses,
+    WeightedLikelihood,
 )
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.dense import DenseTargetObjective
@@ -34,6 +35,7 @@ __all__ = [
     "Teacher",
     "TokenStatistics",
     "UnitLosses",
+    "WeightedLikelihood",
     "objective_loss",
     "param",
     "prepare_for",

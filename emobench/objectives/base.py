@@ -222,6 +222,23 @@ class StatisticsObjective(Objective, ABC):
         return {} if self.cost_embedding is None else {"cost_embedding": self.cost_embedding.rows_VE}
 
 
+class WeightedLikelihood(StatisticsObjective, ABC):
+    """-w log q_t, with a weight of each token that is a constant: a likelihood that counts some tokens for more."""
+
+    @abstractmethod
+    def weight(self, s: TokenStatistics) -> Tensor:
+        """Return the weight of each token, (N,), detached."""
+
+    def loss(self, s: TokenStatistics) -> Tensor:
+        return -self.weight(s) * s.log_prob
+
+    def slopes(self, s: TokenStatistics) -> Mapping[str, Tensor]:
+        return {"log_prob": -self.weight(s)}
+
+    def parts(self, s: TokenStatistics) -> Mapping[str, Tensor]:
+        return {"weight": self.weight(s)}
+
+
 class LogitsObjective(Objective, ABC):
     """An objective that is any differentiable function of the logits of a chunk of tokens."""
 

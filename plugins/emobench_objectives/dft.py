@@ -5,21 +5,12 @@ from torch import Tensor
 import emobench
 
 
-class Dft(emobench.StatisticsObjective):
+class Dft(emobench.WeightedLikelihood):
     """-sg(q_t) log q_t
 
     The weight takes back the 1 / q_t in the gradient of log q_t: the gradient is that of -q_t. It is the loss `dft` of
     TRL's SFTTrainer, Eq. 17 of the EMO paper at g = 1 and Eq. 18 at g = 0.
     """
-
-    def loss(self, s: emobench.TokenStatistics) -> Tensor:
-        return -self.weight(s) * s.log_prob
-
-    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"log_prob": -self.weight(s)}
-
-    def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"weight": self.weight(s)}
 
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
         """Return q_t of each token as a constant, (N,)."""

@@ -5,7 +5,7 @@ from torch import Tensor
 import emobench
 
 
-class MixCE(emobench.StatisticsObjective):
+class MixCE(emobench.WeightedLikelihood):
     """-( g + (1 - g) sg(q_t) ) log q_t
 
     g = 1 is MLE. The weight is a constant, as in the official code (`language_modeling/gpt2.py`).
@@ -13,15 +13,6 @@ class MixCE(emobench.StatisticsObjective):
 
     name = "mixce"
     gamma: float = emobench.param(0.9, low=0.0, high=1.0, help="1 is MLE; 0 weighs a token by its probability")
-
-    def loss(self, s: emobench.TokenStatistics) -> Tensor:
-        return -self.weight(s) * s.log_prob
-
-    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"log_prob": -self.weight(s)}
-
-    def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"weight": self.weight(s)}
 
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
         """Return the constant weight of each token, (N,), in [gamma, 1]."""

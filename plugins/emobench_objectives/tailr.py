@@ -6,7 +6,7 @@ from torch import Tensor
 import emobench
 
 
-class TaiLr(emobench.StatisticsObjective):
+class TaiLr(emobench.WeightedLikelihood):
     """-sg( q_t / (g + (1 - g) q_t) ) log q_t
 
     g -> 0 is MLE and g -> 1 weighs a token by its probability. The sweep {0.9, 0.8, 0.7} of the EMO paper is that of
@@ -18,21 +18,12 @@ class TaiLr(emobench.StatisticsObjective):
     gamma: float = emobench.param(0.1, low=0.0, high=1.0, help="0 is MLE; 1 weighs a token by its probability")
     min_weight: float = emobench.param(0.0, low=0.0, high=1.0, help="lower bound of a token's weight; 0 is Eq. 17")
 
-    def loss(self, s: emobench.TokenStatistics) -> Tensor:
-        return -self.weight(s) * s.log_prob
-
-    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"log_prob": -self.weight(s)}
-
-    def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"weight": self.weight(s)}
-
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
         """Return the constant weight of each token, (N,), in [min_weight, 1]."""
         return total_variation_weight(s.log_prob, self.gamma).clamp(min=self.min_weight)
 
 
-class TaiLrOfficial(emobench.StatisticsObjective):
+class TaiLrOfficial(emobench.WeightedLikelihood):
     """-( g + (1 - g) clamp( sg( q_t / ((1 - g) + g q_t) ), 0.2, 1 ) ) log q_t
 
     The EMO repository's TaiLr (`language_modeling/gpt2.py`, mode `tvd`), with one ratio for both: mixed with MLE, its
@@ -44,15 +35,6 @@ class TaiLrOfficial(emobench.StatisticsObjective):
     gamma: float = emobench.param(
         0.9, low=0.0, high=1.0, help="1 is MLE; 0 weighs a token by its probability, from 0.2"
     )
-
-    def loss(self, s: emobench.TokenStatistics) -> Tensor:
-        return -self.weight(s) * s.log_prob
-
-    def slopes(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"log_prob": -self.weight(s)}
-
-    def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        return {"weight": self.weight(s)}
 
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
         """Return the constant weight of each token, (N,), in [gamma + 0.2 (1 - gamma), 1]."""

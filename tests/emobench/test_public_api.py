@@ -24,6 +24,7 @@ OFFERED = {
     "Teacher",
     "TokenStatistics",
     "UnitLosses",
+    "WeightedLikelihood",
     "hookimpl",
     "objective_loss",
     "param",

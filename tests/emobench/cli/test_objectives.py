@@ -20,6 +20,7 @@ from emobench.cli.new_objective import KINDS
 from emobench.registry import objective_names
 
 OWNERS = (
+    emobench.WeightedLikelihood,
     emobench,
     emobench.testing,
     emobench.SetupContext,
