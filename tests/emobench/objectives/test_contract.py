@@ -131,15 +131,6 @@ def test_inputs_that_do_not_fit(changes: dict[str, Any], sentence: str) -> None:
     assert sentence in str(refused.value)
 
 
-def test_a_cost_embedding_is_a_matrix_of_floats() -> None:
-    with pytest.raises(
-        UserError, match=r"A cost embedding is \(9,\) of torch\.float32; expected floats, \(tokens, width\)"
-    ):
-        CostEmbedding(HEAD[:, 0])
-    with pytest.raises(UserError, match=r"of torch\.int64; expected floats"):
-        CostEmbedding(HEAD.long())
-
-
 @pytest.mark.parametrize(
     ("slopes", "sentence"),
     [

@@ -440,26 +440,6 @@ def prepare(name: str, inputs: Inputs, kept: Tensor) -> Targets:
     return prepare_for(objective, inputs.labels_N, vocabulary=V)
 
 
-def test_a_view_of_the_head_gives_the_costs_of_a_copy() -> None:
-    weight_VE = torch.randn(V, D, generator=torch.Generator().manual_seed(0))
-    weight_VE[5] = 0
-    tokens_U = torch.tensor([0, 5, 99])
-    copied, viewed = CostEmbedding(weight_VE), CostEmbedding(weight_VE, copy=False)
-    assert viewed.rows_VE.data_ptr() == weight_VE.data_ptr()
-    assert torch.allclose(viewed.costs(tokens_U), copied.costs(tokens_U), atol=1e-6)
-    assert copied.zero_rows == viewed.zero_rows == 1
-
-
-def test_expected_costs_are_those_of_the_cost_matrix() -> None:
-    rng = torch.Generator().manual_seed(0)
-    weight_VE = torch.randn(V, D, generator=rng, dtype=torch.float64)
-    weight_VE[5] = 0
-    probs_CV = torch.rand(4, V, generator=rng, dtype=torch.float64)
-    cost = CostEmbedding(weight_VE)
-    cost_VV = cost.costs(torch.arange(V))
-    assert torch.allclose(cost.expected(probs_CV), probs_CV @ cost_VV, rtol=1e-12)
-
-
 @pytest.mark.parametrize("kept", [[], list(range(0, V, 2))], ids=["made", "kept"])
 @pytest.mark.parametrize("name", ["emo", "everything"])
 def test_long_rows_are_taken_one_by_one(name: str, kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
