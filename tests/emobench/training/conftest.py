@@ -6,6 +6,10 @@ A fixture gives them to tests (`kit`); a child process reads this file with runp
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -148,10 +152,34 @@ def log_of(folder: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
+def in_two_processes(*arguments: object, **environment: str) -> None:
+    """Run Python with these arguments in two processes that know of each other (RANK 0 and 1); both must succeed."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    children = [
+        subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            env=os.environ | common | environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        errors = [child.communicate(timeout=240)[1] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0, 0], "\n".join(errors)
+
+
 KIT = SimpleNamespace(
     tiny=tiny, ragged=ragged, tokenizer=tokenizer, recipe=recipe, job=job, train_sgd=train_sgd, weights=weights,
     saved=saved, difference=difference, log_of=log_of, models=tuple(MODELS), objectives={"mle": Mle, "emo": Emo},
-    vocabulary=VOCABULARY, path=Path(__file__),
+    vocabulary=VOCABULARY, in_two_processes=in_two_processes, path=Path(__file__),
 )  # fmt: skip
 
 

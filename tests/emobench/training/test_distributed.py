@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -82,27 +79,7 @@ def endings(kit: Any, folder: Path, rank: str) -> list[str]:
 
 
 def in_two_processes(kit: SimpleNamespace, folder: Path, reports: Path) -> list[dict[str, Any]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", CHILD, str(folder), str(kit.path), __file__, str(reports)]
-    children = [
-        subprocess.Popen(
-            command,
-            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        errors = [child.communicate(timeout=240)[1] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    assert [child.returncode for child in children] == [0, 0], "\n".join(errors)
+    kit.in_two_processes("-c", CHILD, folder, kit.path, __file__, reports)
     return [json.loads((reports / str(rank)).read_text()) for rank in (0, 1)]
 
 

@@ -11,9 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -110,26 +107,7 @@ def compare(kit: Any, cases: list[tuple[str, str, torch.dtype]], folder: Path) -
 
 def in_two_processes(kit: Any, function: str, folder: Path, **environment: str) -> None:
     """Run `function(kit, folder)` of this file in two processes that know of each other."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(kit.path), __file__, function, str(folder)],
-            env=os.environ | common | environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        errors = [child.communicate(timeout=240)[1] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    assert [child.returncode for child in children] == [0, 0], "\n".join(errors)
+    kit.in_two_processes("-c", CHILD, kit.path, __file__, function, folder, **environment)
 
 
 def refuse(name: str) -> Tensor:
