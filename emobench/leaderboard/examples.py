@@ -81,6 +81,22 @@ def entry_examples(entry: Entry, runs: Path) -> list[dict[str, dict[str, tuple[f
     return found
 
 
+class ExamplesReader:
+    """Reads entries' per-example results; an entry whose files are elsewhere is compared without them."""
+
+    def __init__(self, runs: Path) -> None:
+        self.problems: list[str] = []
+        self._runs = runs
+
+    def __call__(self, entry: Entry) -> list[dict[str, dict[str, tuple[float, float]]]] | None:
+        try:
+            return entry_examples(entry, self._runs)
+        except DataError as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+            return None
+
+
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with path.open(encoding="utf-8") as file:

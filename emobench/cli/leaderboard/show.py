@@ -1,4 +1,4 @@
-"""`emobench leaderboard`: the recorded entries."""
+"""`emobench leaderboard show`: tables of what may be compared."""
 
 from __future__ import annotations
 
@@ -13,17 +13,9 @@ from emobench.cli.console import print_json, print_out
 from emobench.errors import UnknownNameError
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.entry import Entry
-
-app = typer.Typer(help="Recorded results: show.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
     pass
 
 
-@app.command()
 def show(
     suite: Annotated[str | None, typer.Option("--suite", help="Only this suite.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None,
@@ -49,6 +41,7 @@ def print_board(
     """Print a board, or of it the tables around some entries' ids; files that are no entries are named on stderr."""
     from emobench.leaderboard import table
     from emobench.leaderboard.comparison import groups
+    from emobench.leaderboard.examples import ExamplesReader
     from emobench.leaderboard.store import Leaderboard
 
     board = Leaderboard(root)
@@ -62,7 +55,7 @@ def print_board(
         entries = [e for group in groups(entries) if any(e.id in around for e in group) for e in group]
     for problem in board.problems:
         typer.echo(f"skipped: {problem}", err=True)
-    examples = _Examples(runs)
+    examples = ExamplesReader(runs)
     if json:
         print_json(table.to_json(entries, examples))
     elif markdown:
@@ -71,22 +64,3 @@ def print_board(
         print_out(table.render(entries, examples))
     for problem in examples.problems:
         typer.echo(f"without per-example results: {problem}", err=True)
-
-
-class _Examples:
-    """Reads entries' per-example results; an entry whose files are elsewhere is compared without them."""
-
-    def __init__(self, runs: Path) -> None:
-        self.problems: list[str] = []
-        self._runs = runs
-
-    def __call__(self, entry: Entry) -> list[dict[str, dict[str, tuple[float, float]]]] | None:
-        from emobench.errors import DataError
-        from emobench.leaderboard.examples import entry_examples
-
-        try:
-            return entry_examples(entry, self._runs)
-        except DataError as error:
-            if str(error) not in self.problems:
-                self.problems.append(str(error))
-            return None
