@@ -1,21 +1,7 @@
-"""How sure a mean and a difference are, when both the seeds and the evaluated items are samples.
+"""What a leaderboard says of its numbers: a mean with its interval, a difference with its p, the best of several rows.
 
-Legend: S seeds, I items. Each seed s gives item i a value y_si with weight w_si; a seed's score is the weighted mean.
-
-**Model.** Two crossed random effects, y_si = mean + seed_s + item_i + residual_si: the same items are seen by every
-seed. With the mean squares MS of seeds, items and residual (two-way analysis of variance without replication),
-E[MS_seeds] = I v_seed + v_residual, E[MS_items] = S v_item + v_residual, E[MS_residual] = v_residual, so that
-
-    variance of the mean = v_seed / S + v_item / I + v_residual / (S I) = (MS_seeds + MS_items - MS_residual) / (S I)
-
-which counts the residual once (Searle, Casella & McCulloch, *Variance Components*, 1992, ch. 4). It is split into
-MS_seeds / (S I), with S - 1 degrees of freedom, and max(MS_items - MS_residual, 0) / (S I), with I - 1.
-
-**Critical value.** The mean of the two parts' Student t quantiles, weighted by the parts (Cochran & Cox, *Experimental
-Designs*, 1950, par. 4.14; PROC TTEST's COCHRAN option). Satterthwaite's degrees of freedom are the usual choice and
-are wrong here: with 2 seeds they reject up to 13 % of true nulls at a nominal 5 %, with 3 seeds up to 8 %, because a
-seed mean square on 1 or 2 degrees of freedom is often near zero by chance. Cochran and Cox's rejects 2 to 6 %.
-A t test over the seeds alone ignores v_item and rejects up to 50 %.
+Legend: S seeds, I items. The seed is the unit of every comparison: what is claimed of an objective must hold for a
+seed that nobody has run. `uncertainty.py` has the model.
 
 **Weighted means and perplexities.** A weighted mean is a ratio of sums; its variance is that of the linearised
 values m_s + (w_si / mean_i w_si) (y_si - m_s), which have the seed's score m_s as their plain mean (Cochran,
@@ -28,52 +14,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from scipy import optimize, special
 
 from emobench.errors import MetricError
+from emobench.leaderboard import uncertainty
 from emobench.leaderboard.entry import MetricSummary
+from emobench.leaderboard.uncertainty import ALPHA, Array, Randomness, Uncertainty
 from emobench.tasks.scores import Score
 
-Array: TypeAlias = np.ndarray
 Examples: TypeAlias = Mapping[str, tuple[float, float]]
-Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
 
-ALPHA = 0.05
-SMALLEST_P = 1e-100  # beyond it the t quantiles of a few degrees of freedom overflow
+MIN_SEEDS = 3
+"""Fewer cannot tell an objective from a lucky seed: with 2, one degree of freedom is left."""
+
 UNRANKED_FLAG = "small_n"
-
-
-@dataclass(frozen=True)
-class Uncertainty:
-    """The variance of a mean, as (variance, degrees of freedom) parts, and the randomness that it covers."""
-
-    parts: tuple[tuple[float, int], ...]
-    of: Randomness
-
-    @property
-    def standard_error(self) -> float:
-        return math.sqrt(sum(variance for variance, _ in self.parts))
-
-    def critical(self, alpha: float = ALPHA) -> float:
-        """Return the two-sided critical value of mean / standard_error (Cochran & Cox)."""
-        total = sum(variance for variance, _ in self.parts)
-        return sum(v * -float(special.stdtrit(df, alpha / 2)) for v, df in self.parts) / total
-
-    def p_value(self, effect: float) -> float:
-        """Return the two-sided p of an effect against 0: the alpha whose critical value it just reaches."""
-        t = abs(effect) / self.standard_error
-        if t == 0:
-            return 1.0
-        low, high = math.log(SMALLEST_P), -1e-12
-        if self.critical(SMALLEST_P) <= t:
-            return SMALLEST_P
-        if self.critical(math.exp(high)) >= t:
-            return 1.0
-        found = optimize.root_scalar(lambda log_p: self.critical(math.exp(log_p)) - t, bracket=(low, high))
-        return math.exp(found.root)
 
 
 def summarise(scores: Sequence[Score]) -> MetricSummary:
@@ -134,7 +90,11 @@ class Series:
 
 @dataclass(frozen=True)
 class Difference:
-    """`effect` is a minus b, or log(a / b) on the log scale (perplexities), with its 95 % interval and two-sided p."""
+    """`effect` is a minus b, or log(a / b) on the log scale (perplexities), with its 95 % interval and two-sided p.
+
+    `test` names the test, `items` counts the items that were paired (None: the seeds' scores alone), and `detectable`
+    is the smallest true effect that it would have found 4 times in 5 (None where no noise was seen).
+    """
 
     effect: float
     ci95: tuple[float, float]
@@ -142,31 +102,38 @@ class Difference:
     of: Randomness
     seeds: int
     log_scale: bool
+    test: str
+    items: int | None
+    detectable: float | None
 
 
 def difference(a: Series, b: Series) -> Difference | None:
-    """Compare two rows, paired by seed and, where both sides have them, by item; None where it is undetermined.
+    """Compare two rows over their seeds; None where it is undetermined (`undetermined` says why).
 
-    With per-example values of the same items on both sides: the random-effects model on the differences, from 2
-    common seeds on. Else the paired t test on the seeds' values, from 3 common seeds on.
+    Paired by seed from 3 common seeds on; rows with fewer common seeds and 3 or more of their own are compared as
+    independent ones (Welch). Paired by item where both sides have per-example values of the same items.
     """
-    seeds = _common_seeds(a, b)
-    log = a.log_scale and b.log_scale
-    if len(seeds) < 2:
+    return difference_of_means([a], [b])
+
+
+def difference_of_means(a: Sequence[Series], b: Sequence[Series]) -> Difference | None:
+    """Compare the means over tasks of two rows, each given as its Series for the same tasks in the same order.
+
+    A mean over several tasks is taken of scores as they are, so perplexities enter it as log perplexities.
+    """
+    try:
+        return _difference(a, b)
+    except _Undetermined:
         return None
-    left, right = (_linearised(s, seeds, log) for s in (a, b))
-    if left is not None and right is not None and left[0] == right[0]:
-        delta_SI = left[1] - right[1]
-        effect, found = float(delta_SI.mean()), crossed(delta_SI)
-    elif len(seeds) >= 3:
-        delta_S = _seed_values(a, seeds, log) - _seed_values(b, seeds, log)
-        effect, found = float(delta_S.mean()), _over_seeds(delta_S)
-    else:
-        return None
-    if found is None:
-        return None
-    half = found.critical() * found.standard_error
-    return Difference(effect, (effect - half, effect + half), found.p_value(effect), found.of, len(seeds), log)
+
+
+def undetermined(a: Sequence[Series], b: Sequence[Series]) -> str | None:
+    """Return why `difference_of_means` cannot tell, or None where it can."""
+    try:
+        _difference(a, b)
+    except _Undetermined as why:
+        return str(why)
+    return None
 
 
 def best(rows: Mapping[str, Series]) -> str | None:
@@ -184,8 +151,17 @@ def best(rows: Mapping[str, Series]) -> str | None:
         if found is None or sign * found.effect <= 0:
             return None
         ps.append(found.p)
-    holm = all(p <= ALPHA / (len(ps) - rank) for rank, p in enumerate(sorted(ps)))
-    return top if holm else None
+    return top if max(holm(ps)) <= ALPHA else None
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return p values adjusted for their number (Holm, Scandinavian Journal of Statistics 6, 1979), in their order."""
+    order = sorted(range(len(ps)), key=lambda index: ps[index])
+    adjusted, highest = [0.0] * len(ps), 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, ps[index] * (len(ps) - rank)))
+        adjusted[index] = highest
+    return adjusted
 
 
 def _check_score(score: Score, first: Score) -> None:
@@ -210,51 +186,23 @@ def _uncertainty(scores: Sequence[Score]) -> tuple[Uncertainty | None, str | Non
     examples = [score.examples for score in scores if score.examples and score.aggregate != "corpus"]
     same_items = len(examples) == len(scores) and all(e.keys() == examples[0].keys() for e in examples)
     if same_items and len(examples[0]) > 1:
-        values_SI = np.stack([_linearise(e, list(examples[0])) for e in examples])
-        found = crossed(values_SI) if len(scores) > 1 else _over_items(values_SI[0])
+        values_SI = np.stack([linearise(e, list(examples[0])) for e in examples])
+        found = uncertainty.crossed(values_SI) if len(scores) > 1 else uncertainty.over_items(values_SI[0])
         return found, None if found else "all values are equal, so that no spread can be estimated"
     if len(scores) < 2:
         return None, "one seed, and no per-example results"
-    found = _over_seeds(np.array([math.log(s.value) if log else s.value for s in scores]))
+    found = uncertainty.over_seeds(np.array([math.log(s.value) if log else s.value for s in scores]))
     return found, None if found else "the seeds' values are equal, so that no spread can be estimated"
 
 
 def _interval(scores: Sequence[Score], found: Uncertainty) -> tuple[float, float]:
     log = scores[0].aggregate == "exp_mean"
     centre = float(np.mean([math.log(s.value) if log else s.value for s in scores]))
-    half = found.critical() * found.standard_error
-    low, high = centre - half, centre + half
+    low, high = found.interval(centre)
     if log:
         # Two wild seeds may put the upper bound beyond the range of floats: the largest number stands for it.
         return math.exp(low), math.exp(min(high, 709.0))
     return (max(low, 0.0), min(high, 1.0)) if scores[0].unit == "fraction" else (low, high)
-
-
-def crossed(values_SI: Array) -> Uncertainty | None:
-    """Return the uncertainty of the mean of S >= 2 seeds by I >= 2 items, or None where there is no spread at all."""
-    seeds, items = values_SI.shape
-    seed_mean_S, item_mean_I, mean = values_SI.mean(1), values_SI.mean(0), values_SI.mean()
-    residual_SI = values_SI - seed_mean_S[:, None] - item_mean_I + mean
-    ms_seeds = items * float(np.square(seed_mean_S - mean).sum()) / (seeds - 1)
-    ms_items = seeds * float(np.square(item_mean_I - mean).sum()) / (items - 1)
-    ms_residual = float(np.square(residual_SI).sum()) / ((seeds - 1) * (items - 1))
-    cells = seeds * items
-    parts = ((ms_seeds / cells, seeds - 1), (max(ms_items - ms_residual, 0.0) / cells, items - 1))
-    return _uncertain(parts, "seeds and items", values_SI)
-
-
-def _over_items(values_I: Array) -> Uncertainty | None:
-    return _uncertain(((float(values_I.var(ddof=1)) / len(values_I), len(values_I) - 1),), "items", values_I)
-
-
-def _over_seeds(values_S: Array) -> Uncertainty | None:
-    return _uncertain(((float(values_S.var(ddof=1)) / len(values_S), len(values_S) - 1),), "seeds", values_S)
-
-
-def _uncertain(parts: tuple[tuple[float, int], ...], of: Randomness, values: Array) -> Uncertainty | None:
-    """Return None where the spread is nothing but rounding: an interval of no width would claim certainty."""
-    rounding = (1e-12 * float(np.abs(values).max())) ** 2
-    return Uncertainty(parts, of) if sum(variance for variance, _ in parts) > rounding else None
 
 
 def _weighted_mean(examples: Examples) -> float:
@@ -264,17 +212,11 @@ def _weighted_mean(examples: Examples) -> float:
     return math.fsum(value * weight for value, weight in examples.values()) / total
 
 
-def _linearise(examples: Examples, ids: Sequence[str]) -> Array:
+def linearise(examples: Examples, ids: Sequence[str]) -> Array:
     """Return (I,) values with the examples' weighted mean as plain mean, and the ratio estimator's variance."""
     value_I, weight_I = np.array([examples[i] for i in ids], dtype=float).T
     mean = _weighted_mean(examples)
     return mean + weight_I / weight_I.mean() * (value_I - mean)
-
-
-def _common_seeds(a: Series, b: Series) -> list[int | None]:
-    if None in a.values:
-        return list(b.values)
-    return [seed for seed in a.values if seed in b.values or None in b.values]
 
 
 def _is_log(examples: Examples, value: float) -> bool:
@@ -282,17 +224,84 @@ def _is_log(examples: Examples, value: float) -> bool:
     return math.isclose(math.exp(min(_weighted_mean(examples), 709.0)), value, rel_tol=1e-3)
 
 
+class _Undetermined(Exception):
+    """Why two rows cannot be told apart."""
+
+
+def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
+    seeds_a, seeds_b = _seeds(a, b)
+    seeds = min(len(seeds_a), len(seeds_b))
+    if seeds < MIN_SEEDS:
+        counted = {0: "no common seed", 1: "1 common seed"}.get(seeds, f"{seeds} common seeds")
+        raise _Undetermined(f"{counted}; {MIN_SEEDS} are needed")
+    log = all(row.log_scale for row in (*a, *b))
+    left_S, right_S = _task_mean(a, seeds_a, log), _task_mean(b, seeds_b, log)
+    effect = float(left_S.mean() - right_S.mean())
+    items = _items(a, b, seeds_a, seeds_b, log)
+    test, found = _tested(left_S, right_S, items, paired=seeds_a == seeds_b)
+    count = sum(left.shape[1] for left, _ in items) or None
+    if found is None and effect:
+        raise _Undetermined("every seed differs by the same amount, so that no noise can be estimated")
+    if found is None:
+        return Difference(0.0, (0.0, 0.0), 1.0, "seeds", seeds, log, "equal values", count, None)
+    interval, p = found.interval(effect), found.p_value(effect)
+    return Difference(effect, interval, p, found.of, seeds, log, test, count, found.detectable)
+
+
+def _tested(
+    left_S: Array, right_S: Array, items: Sequence[tuple[Array, Array]], *, paired: bool
+) -> tuple[str, Uncertainty | None]:
+    """Return the test's name and what it knows of the noise."""
+    if items and paired:
+        return "random effects of seeds and items", uncertainty.crossed(*(left - right for left, right in items))
+    if items:
+        return "random effects of seeds and items, unpaired seeds", uncertainty.unpaired(*items)
+    if paired:
+        return "paired t over seeds", uncertainty.over_seeds(left_S - right_S)
+    return "Welch's t over seeds", uncertainty.unpaired_seeds(left_S, right_S)
+
+
+def _seeds(a: Sequence[Series], b: Sequence[Series]) -> tuple[list[int | None], list[int | None]]:
+    """Return the seeds that both sides are compared over: common ones, or each side's own where too few are common.
+
+    Every task of a side must have a seed; a row without seeds stands beside each of its rival's.
+    """
+    left, right = ([s for s in rows[0].values if all(s in row.values for row in rows)] for rows in (a, b))
+    if None in left or None in right:
+        seeds = right if None in left else left
+        return seeds, seeds
+    common = [seed for seed in left if seed in right]
+    enough = len(common) >= MIN_SEEDS or min(len(left), len(right)) < MIN_SEEDS
+    return (common, common) if enough else (left, right)
+
+
+def _task_mean(rows: Sequence[Series], seeds: Sequence[int | None], log: bool) -> Array:
+    """Return (S,) means over tasks."""
+    return np.mean([_seed_values(row, seeds, log) for row in rows], axis=0)
+
+
 def _seed_values(row: Series, seeds: Sequence[int | None], log: bool) -> Array:
     values_S = np.array([row.values[None if None in row.values else seed] for seed in seeds])
     return np.log(values_S) if log else values_S
 
 
-def _linearised(row: Series, seeds: Sequence[int | None], log: bool) -> tuple[set[str], Array] | None:
-    """Return the item ids and (S, I) linearised values in the order of the sorted ids, or None without such values."""
+def _items(
+    a: Sequence[Series], b: Sequence[Series], seeds_a: Sequence[int | None], seeds_b: Sequence[int | None], log: bool
+) -> list[tuple[Array, Array]]:
+    """Return both sides' (S, I) linearised values for each task; nothing where a task lacks them for the same items."""
+    found = []
+    for row_a, row_b in zip(a, b, strict=True):
+        left, right = _examples(row_a, seeds_a), _examples(row_b, seeds_b)
+        same = left and right and all(e.keys() == left[0].keys() for e in (*left, *right)) and len(left[0]) > 1
+        if not same or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
+            return []
+        ids = sorted(left[0])
+        stacked = [np.stack([linearise(examples, ids) for examples in side]) for side in (left, right)]
+        found.append((stacked[0], stacked[1]))
+    return found
+
+
+def _examples(row: Series, seeds: Sequence[int | None]) -> list[Examples]:
     if row.examples is None:
-        return None
-    examples = [row.examples[None if None in row.examples else seed] for seed in seeds]
-    ids = sorted(examples[0])
-    if len(ids) < 2 or any(e.keys() != examples[0].keys() for e in examples):
-        return None
-    return set(ids), np.stack([_linearise(e, ids) for e in examples])
+        return []
+    return [row.examples[None if None in row.examples else seed] for seed in seeds]
