@@ -34,8 +34,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def shipped() -> set[str]:
-    """Return what belongs into the wheel: every file of the three packages that is no cache."""
-    found = set()
+    """Return what belongs into the wheel: the three packages' files that are no cache, and the papers' numbers."""
+    papers = ROOT / "leaderboards" / "published"
+    found = {f"emobench/leaderboard/data/published/{p.relative_to(papers)}" for p in papers.rglob("*") if p.is_file()}
     for name, place in PLACES.items():
         for path in (place / name).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -132,6 +133,14 @@ def test_the_installed_wheel_works_from_another_folder(installed: Path, tmp_path
     assert rows.keys() == set(entry_points["emobench.objectives"])
     assert not [row for row in rows.values() if row["summary"].startswith("unusable")]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_installed_wheel_shows_the_papers_numbers(installed: Path, tmp_path: Path) -> None:
+    board = installed / "emobench" / "leaderboard" / "data" / "published"
+    code = f"import sys; sys.path.insert(0, {str(installed)!r})\nfrom emobench.leaderboard import published as p\n"
+    code += "print(p.published_root(), p.publish(p.published_root()))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(board), "0"]
 
 
 def test_the_installed_wheel_plans_a_run(installed: Path, tmp_path: Path) -> None:
