@@ -97,7 +97,7 @@ def test_seeds_and_items_by_hand() -> None:
     ms_residual = (2 * 0.5**2 + 2 * 0.5**2 + 0.0) / 2  # residuals +-.5, -+.5, 0
     seed_part, item_part = ms_seeds / 6, (ms_items - ms_residual) / 6
     t_seeds, t_items = stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 2)
-    critical = t_items + (t_seeds - t_items) * (seed_part / (seed_part + item_part)) ** 1.15
+    critical = t_items + (t_seeds - t_items) * (seed_part / (seed_part + item_part)) ** 1.25
     half = critical * math.sqrt(seed_part + item_part)
     summary = summarise(scores(values_SI))
     assert summary.ci95 == pytest.approx((4 - half, 4 + half), rel=1e-12)
