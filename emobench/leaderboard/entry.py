@@ -1,29 +1,35 @@
-"""The leaderboard entry, schema 1: one row, a run group over its seeds, with all that is needed to trace and repeat it.
+"""The leaderboard entry, schema 2: one row, a run group over its seeds, with all that is needed to trace and repeat it.
 
 `entry.schema.json` beside this file says the same for other tools. Fractions are stored in [0, 1]; percent is shown.
 A score that could not be computed is in `missing` with a reason; it is never 0.0 and never NaN.
+Files of older schemas are migrated when they are read (`migrations.py`), and keep the id of what is written in them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from emobench.config import PRETRAINED, build, content_hash, to_plain
+from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
+from emobench.leaderboard.migrations import migrate
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
-"""The reserved objective name of a model as it is: without training, so that it has no recipe and no seeds."""
+DEEPEST = 16
+"""Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
 _ID = re.compile(r"[0-9a-f]{12}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +53,8 @@ class MetricSummary:
     ci95_missing: str | None = None
 
     def __post_init__(self) -> None:
-        for place, number in _numbers(to_plain(self)):
+        measured = {"mean": self.mean, "std": self.std, "values": self.values, "ci95": self.ci95}
+        for place, number in _numbers(measured):
             _require(math.isfinite(number), f"`{place}` is {number}; a score that could not be computed is missing.")
         low, high = self.ci95 if self.ci95 and len(self.ci95) == 2 else (0.0, 0.0)
         _require(self.ci95 is None or len(self.ci95) == 2, f"`ci95` is {self.ci95}; expected [low, high].")
@@ -61,7 +68,7 @@ class MetricSummary:
         _require(self.n is None or self.n >= 1, f"`n` is {self.n}; expected 1 or more.")
         _require(bool(self.unit), "`unit` is empty; give one, such as fraction, nats, perplexity or tokens.")
         if self.values:
-            mean = math.fsum(self.values) / len(self.values)
+            mean = math.fsum(value / len(self.values) for value in self.values)  # a sum could overflow
             _require(
                 math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9),
                 f"`mean` is {self.mean}, of its values {mean}.",
@@ -109,18 +116,36 @@ class Objective:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
-    """Where a run's per-example results are (relative to the runs folder, or absolute), and their sha256 in hex."""
+class File:
+    """A file of a run: its path within the runs folder, with slashes, and its sha256 in hex."""
 
     path: str
     sha256: str
 
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.path)
+        inside = path.name and not path.is_absolute() and ".." not in path.parts and "\\" not in self.path
+        _require(bool(inside) and "\0" not in self.path, f"`path` is {self.path!r}; expected one in the runs folder.")
+        _require(bool(_SHA256.fullmatch(self.sha256)), f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
+    """One seed: its key, and the files that stay beside the entry.
+
+    `examples` are the per-example results (`examples.py`); `curves` the step logs of its trainings, one for each
+    recipe of the suite; `samples` what its tasks generated, as the generation wrote it.
+    """
+
     seed: int | None
     key: str
-    examples: Examples | None = None
+    examples: File | None = None
+    curves: tuple[File, ...] = ()
+    samples: tuple[File, ...] = ()
+
+    def files(self) -> tuple[File, ...]:
+        """Return all files of the run."""
+        return (*((self.examples,) if self.examples else ()), *self.curves, *self.samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +186,7 @@ class Provenance:
 class Entry:
     """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
 
-    schema: Literal[1]
+    schema: Literal[2]
     kind: Literal["measured", "published", "imported"]
     id: str
     supersedes: str | None
@@ -219,8 +244,14 @@ class Entry:
 
 
 def entry_id(plain: Mapping[str, Any]) -> str:
-    """Return the first 12 hex digits of the sha256 of the canonical JSON of a plain entry without its `id`."""
-    return content_hash({key: value for key, value in plain.items() if key != "id"})[:12]
+    """Return the first 12 hex digits of the sha256 of the canonical JSON of a plain entry without its `id`.
+
+    Plain: made of dicts, lists and scalars, as JSON or `to_plain` gives it. Raises ValueError for NaN and infinity.
+    """
+    content = {key: value for key, value in plain.items() if key != "id"}
+    # `config.canonical_json` without its walk through the value, which takes as long as all of this.
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
@@ -233,14 +264,15 @@ def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
 
 
 def read_entry(plain: Any, where: str) -> Entry:
-    """Build an entry from what a file holds; raises ConfigError (UnknownNameError for a
-    key that is none), also where the content does not match the id."""
-    if isinstance(plain, Mapping) and plain.get("schema", SCHEMA_VERSION) != SCHEMA_VERSION:
-        given = plain["schema"]
-        raise ConfigError(
-            f"{where}: `schema` is {given!r}; this emobench reads schema {SCHEMA_VERSION}. Install a newer one."
-        )
-    entry = build(Entry, plain, where)
+    """Build an entry from what a file of this schema or an older one holds, and verify its id.
+
+    The id is the hash of the content as it is written, before any migration. Raises ConfigError (UnknownNameError for
+    a key that is none) for what is no entry, is of a newer schema, or does not match its id.
+    """
+    if not isinstance(plain, Mapping):
+        raise ConfigError(f"{where}: holds no mapping, and so no entry. Restore or remove it.")
+    entry = build(Entry, migrate(plain, SCHEMA_VERSION, where), where)
+    _refuse_text(plain, where)
     actual = entry_id(plain)
     if actual != entry.id:
         raise ConfigError(
@@ -249,15 +281,25 @@ def read_entry(plain: Any, where: str) -> Entry:
     return entry
 
 
-def _numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _numbers(item, f"{place}.{key}" if place else str(key))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _numbers(item, f"{place}[{index}]")
-    elif isinstance(value, float):
+def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
+    """Refuse numbers in quotes, which settings may have and an entry has not."""
+    given = [plain["cost"].get("train_seconds"), plain["cost"].get("evaluate_seconds")]
+    for metric in plain["metrics"].values():
+        given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
+    _require(str not in map(type, given), f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+
+
+def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float):
         yield place, value
+    elif isinstance(value, (Mapping, list, tuple)):
+        _require(depth <= DEEPEST, f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
+        if isinstance(value, Mapping):
+            items = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
+        else:
+            items = ((f"{place}[{index}]", item) for index, item in enumerate(value))
+        for inner, item in items:
+            yield from _numbers(item, inner, depth + 1)
 
 
 def _require(holds: bool, text: str) -> None:

@@ -41,7 +41,7 @@ def fields(**changes: Any) -> dict[str, Any]:
         "metrics": {"sst2/accuracy": ACCURACY},
         "missing": {"mmlu/accuracy": "hendrycks_test is not at hand"},
         "runs": [
-            {"seed": 0, "key": "k0", "examples": {"path": "k0/examples.jsonl", "sha256": "ff"}},
+            {"seed": 0, "key": "k0", "examples": {"path": "k0/examples.jsonl", "sha256": "ff" * 32}},
             {"seed": 1, "key": "k1"},
             {"seed": 2, "key": "k2", "examples": None},
         ],
@@ -129,9 +129,9 @@ def test_altered_content_and_other_schemas_are_refused() -> None:
     plain["metrics"]["sst2/accuracy"]["n"] = 1822
     with pytest.raises(ConfigError, match=r"board.json: `id` is .* the file was altered"):
         read_entry(plain, "board.json")
-    with pytest.raises(ConfigError, match="`schema` is 2; this emobench reads schema 1"):
-        read_entry({**plain, "schema": 2}, "board.json")
-    with pytest.raises(ConfigError, match="expected a mapping"):
+    with pytest.raises(ConfigError, match="`schema` is 3; this emobench reads 2 at most"):
+        read_entry({**plain, "schema": 3}, "board.json")
+    with pytest.raises(ConfigError, match="holds no mapping"):
         read_entry([1], "board.json")
 
 

@@ -112,7 +112,7 @@ def test_rows_of_one_objective_show_the_parameters_in_which_they_differ() -> Non
 def test_no_entries_say_which_command_makes_one() -> None:
     for shown in (text([]), markdown([])):
         assert "`emobench run`" in shown
-    assert to_json([]) == {"schema": 1, "groups": []}
+    assert to_json([]) == {"schema": 2, "groups": []}
 
 
 def four_objectives(metrics: int) -> list[Entry]:
