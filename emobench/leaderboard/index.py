@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import emobench
 from emobench.config import PRETRAINED
 from emobench.errors import StorageError
 from emobench.leaderboard.comparison import comparison_key
@@ -21,8 +20,8 @@ from emobench.leaderboard.entry import SCHEMA_VERSION, Entry
 from emobench.leaderboard.files import write_whole
 
 INDEX = ".index.json"
-VERSION = [1, SCHEMA_VERSION, emobench.__version__]
-"""Another emobench may find other problems in the same files: it makes its own index."""
+VERSION = [1, SCHEMA_VERSION]
+"""The first number grows with any change of this file, and of what is refused as an entry."""
 WORTH = 100
 """Files that were read anew before the index is written: fewer are read faster than it is synced."""
 SETTLED_NS = 2_000_000_000
