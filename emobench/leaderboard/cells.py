@@ -1,55 +1,67 @@
 """The text of a leaderboard table, one grid for each comparable group; `table.py` draws it.
 
-A grid has a row for each entry and a column for each metric. Fractions are shown as percent, and no control
-character of a name, a task or a reason reaches a terminal.
+A grid has a row for each entry and a column for each metric. No control character of a name, a task or a reason
+reaches a terminal.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Literal
 
-from emobench.config import content_hash
-from emobench.leaderboard.comparison import differences, groups
+from emobench.leaderboard import captions, figures
+from emobench.leaderboard.deltas import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
-
-RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Metric -> example -> (value, weight), of one run."""
-
-ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
-"""An entry -> the per-example results of its runs, or None where they are not at hand: then the seeds alone decide."""
+from emobench.leaderboard.labels import clean, labels
+from emobench.leaderboard.standings import Standings
+from emobench.leaderboard.view import View
 
 ABSENT = "–"
 NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedded default, offline, in a few minutes."
-_UNITS = {"fraction": "%", "nats": "nats", "perplexity": "", "tokens": "tokens"}
+OWN = "› "
+
+Style = Literal["", "own", "older", "better", "worse"]
 
 
 @dataclass(frozen=True)
 class Cell:
+    """`marked`: a star, for the best of a column or a difference beyond noise."""
+
     text: str
-    best: bool = False
+    marked: bool = False
     notes: tuple[int, ...] = ()
+    style: Style = ""
 
     def __str__(self) -> str:
-        return self.text + ("*" if self.best else "") + marks(self.notes)
+        return self.text + ("*" if self.marked else "") + marks(self.notes)
 
 
 @dataclass(frozen=True)
 class Column:
-    """`unit` ends in the arrow that points to the better side."""
+    """`unit` ends in the arrow that points to the better side; `task` is empty where all columns are of one."""
 
-    name: str
-    unit: str
+    task: str
+    metric: str
+    unit: str = ""
     notes: tuple[int, ...] = ()
 
     def lines(self) -> str:
-        """Return the header on two lines, for a narrow column."""
-        return f"{self.name}\n{(self.unit + marks(self.notes)).strip()}"
+        """Return the header on several lines, for a narrow column."""
+        return "\n".join(filter(None, [self.task, self.metric, (self.unit + marks(self.notes)).strip()]))
 
     def __str__(self) -> str:
-        return " ".join(filter(None, [self.name, self.unit])) + marks(self.notes)
+        name = "/".join(filter(None, [self.task, self.metric]))
+        return " ".join(filter(None, [name, self.unit])) + marks(self.notes)
+
+
+@dataclass(frozen=True)
+class Label:
+    text: str
+    style: Style = ""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -58,209 +70,169 @@ class Grid:
 
     title: str
     subtitle: tuple[str, ...]
-    rows: tuple[str, ...]
+    rows: tuple[Label, ...]
     columns: tuple[Column, ...]
     cells: tuple[tuple[Cell, ...], ...]
     legend: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def grids(entries: Sequence[Entry], examples_of: ExamplesOf | None = None) -> list[Grid]:
-    """Return one grid for each group of comparable entries."""
+def grids(found: Sequence[Standings], view: View) -> list[Grid]:
+    """Return one grid for each group."""
     made: list[Grid] = []
-    shown: dict[str, list[Entry]] = {}
-    for group in groups(entries):
-        group = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
-        like = shown.setdefault(f"{group[0].suite} {group[0].model.name}", [])
-        made.append(_grid(group, best_rows(group, examples_of), like[0] if like else None))
-        like.append(group[-1])
+    shown: dict[str, Entry] = {}
+    for group in found:
+        like = f"{group.rows[0].suite} {group.rows[0].model.name}"
+        made.append(_Maker(group, view).grid(shown.get(like)))
+        shown.setdefault(like, next((e for e in group.rows if not e.untrained), group.rows[0]))
     return made
-
-
-def best_rows(group: Sequence[Entry], examples_of: ExamplesOf | None = None) -> dict[str, str | None]:
-    """Return metric -> id of the entry that is better than all others of its group beyond noise, or None."""
-    from emobench.leaderboard.statistics import Series, best
-
-    examples = {entry.id: (examples_of(entry) if examples_of else None) or () for entry in group}
-    found: dict[str, str | None] = {}
-    for metric in _metrics(group):
-        rows = {}
-        for entry in group:
-            summary = entry.metrics.get(metric)
-            seeds = () if entry.untrained and summary and len(summary.values) == 1 else entry.seeds
-            if summary and len(summary.values) == max(len(seeds), 1):
-                runs = [run[metric] for run in examples[entry.id] if metric in run]
-                rows[entry.id] = Series.of(summary, seeds, runs if len(runs) == len(summary.values) else None)
-        # A row that lacks the metric cannot be beaten on it.
-        found[metric] = best(rows) if len(rows) == len(group) else None
-    return found
 
 
 def marks(notes: Sequence[int]) -> str:
     return "".join(f" [{note}]" for note in notes)
 
 
-def clean(text: str) -> str:
-    """Return text in one line, with anything that a terminal would act on replaced."""
-    return "".join(c if c.isprintable() else "�" for c in text.replace("\n", " "))
+class _Maker:
+    """Makes the grid of one group, and collects its footnotes."""
+
+    def __init__(self, shown: Standings, view: View) -> None:
+        self.shown, self.view = shown, view
+        self.notes: list[str] = []
+        self.labels = dict(zip((e.id for e in shown.rows), labels(shown.rows, shown.older), strict=True))
+
+    def grid(self, like: Entry | None) -> Grid:
+        rows, metrics = self.shown.rows, self.shown.metrics
+        columns = [self._rank(), self._mean(), *map(self._column, metrics)]
+        heads, cells = zip(*[column for column in columns if column], strict=True) if any(columns) else ((), ())
+        first = next((entry for entry in rows if not entry.untrained), rows[0])
+        tasks = list(dict.fromkeys(metric.split("/", 1)[0] for metric in metrics))
+        heads, common = _shorter(heads, len(tasks))
+        subtitle = [captions.conditions(first, tasks), *captions.shared_parameters(rows), *common]
+        own = any(entry.id not in self.view.own for entry in rows) and any(e.id in self.view.own for e in rows)
+        return Grid(
+            title=clean(f"{first.suite} · {first.model.name}"),
+            subtitle=(*subtitle, *([captions.apart(first, like)] if like else [])),
+            rows=tuple(self._label(entry, own) for entry in rows),
+            columns=heads,
+            cells=tuple(zip(*cells, strict=True)) if cells else tuple(() for _ in rows),
+            legend=tuple(captions.legend(self.shown, self.labels, intervals=self.view.intervals, own=own)),
+            notes=tuple(self.notes),
+        )
+
+    def _label(self, entry: Entry, own: bool) -> Label:
+        text = self.labels[entry.id]
+        if entry.id in self.shown.older:
+            return Label(f"{'  ' if own else ''}{text} older code", "older")
+        mine = own and entry.id in self.view.own
+        return Label((OWN if mine else "  " if own else "") + text, "own" if mine else "")
+
+    def _column(self, metric: str) -> tuple[Column, tuple[Cell, ...]]:
+        """Return a metric's header, with the footnotes that all of its cells share, and its cells."""
+        rows = self.shown.rows
+        remarks = [self._remarks(entry, metric) for entry in rows]
+        shared = [r for r in remarks[0] if len(rows) > 1 and all(r in other for other in remarks)]
+        summaries = [entry.metrics[metric] for entry in rows if metric in entry.metrics]
+        cells = []
+        for entry, own in zip(rows, remarks, strict=True):
+            notes = self._number([text for text in own if text not in shared])
+            cells.append(replace(self._cell(entry, metric, summaries), notes=notes))
+        task, name = (clean(part) for part in metric.split("/", 1))
+        counts = {summary.n for summary in summaries}
+        size = f" n={counts.pop()}" if self.view.intervals and len(counts) == 1 and None not in counts else ""
+        return Column(task, name, figures.unit_label(summaries) + size, self._number(shared)), tuple(cells)
+
+    def _cell(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
+        older: Style = "older" if entry.id in self.shown.older else ""
+        if metric not in entry.metrics:
+            return Cell(ABSENT, style=older)
+        if isinstance(self.shown.baseline, Entry) and entry.id != self.shown.baseline.id:
+            return self._difference(entry, metric, summaries)
+        best = self.shown.best.get(metric) == entry.id and self.shown.baseline is None
+        text = figures.number(entry.metrics[metric], figures.decimals(summaries), interval=self.view.intervals)
+        return Cell(text, best, style=older)
+
+    def _difference(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
+        delta = self.shown.differences[entry.id].get(metric)
+        if delta is None:
+            return Cell(ABSENT)
+        rule = figures.relative_decimals if delta.log_scale else figures.decimals
+        text = figures.difference(delta, summaries[0].unit, rule(summaries), interval=self.view.intervals)
+        style: Style = "older" if entry.id in self.shown.older else ""
+        if delta.beyond_noise and delta.better is not None and not style:
+            style = "better" if delta.better else "worse"
+        return Cell(text, bool(delta.beyond_noise), style=style)
+
+    def _rank(self) -> tuple[Column, tuple[Cell, ...]] | None:
+        places = self.shown.ranking
+        if places is None or not places.places:
+            return None
+        cells = []
+        for entry in self.shown.rows:
+            why = places.unranked.get(entry.id)
+            place = places.places.get(entry.id)
+            older: Style = "older" if entry.id in self.shown.older else ""
+            cells.append(
+                Cell(ABSENT if place is None else str(place), notes=self._number([why] if why else []), style=older)
+            )
+        return Column("", "rank"), tuple(cells)
+
+    def _mean(self) -> tuple[Column, tuple[Cell, ...]] | None:
+        places = self.shown.ranking
+        if places is None or not places.means:
+            return None
+        summaries = {
+            entry.id: _mean_summary(entry, places.columns, places.means.get(entry.id)) for entry in self.shown.rows
+        }
+        known = [summary for summary in summaries.values() if summary]
+        cells = []
+        for entry in self.shown.rows:
+            summary = summaries[entry.id]
+            delta = isinstance(self.shown.baseline, Entry) and entry.id != self.shown.baseline.id
+            if summary is None:
+                cells.append(Cell(ABSENT))
+            elif delta:
+                cells.append(self._difference(entry, MEAN, known))
+            else:
+                cells.append(Cell(figures.number(summary, figures.decimals(known))))
+        return Column("mean", places.name, figures.unit_label(known)), tuple(cells)
+
+    def _remarks(self, entry: Entry, metric: str) -> list[str]:
+        if metric not in entry.metrics:
+            return [f"{metric}: {entry.missing.get(metric, 'not measured')}"]
+        summary = entry.metrics[metric]
+        texts = {"small_n": f"small n ({summary.n}): shown, not ranked"}
+        found = [f"{metric}: {texts.get(flag, flag.replace('_', ' '))}" for flag in summary.flags]
+        if self.view.intervals and summary.ci95 is None and self.shown.baseline is None:
+            found.append(f"{metric}: no interval: {summary.ci95_missing or 'none was recorded'}")
+        return found
+
+    def _number(self, texts: Sequence[str]) -> tuple[int, ...]:
+        """Return the numbers of footnotes; equal ones share a number."""
+        self.notes += [text for text in dict.fromkeys(map(clean, texts)) if text not in self.notes]
+        return tuple(self.notes.index(clean(text)) + 1 for text in texts)
 
 
-def _grid(group: Sequence[Entry], best: Mapping[str, str | None], like: Entry | None) -> Grid:
-    metrics, notes = _metrics(group), _Notes()
-    tasks = list(dict.fromkeys(m.split("/", 1)[0] for m in metrics))
-    columns, by_column = [], []
-    for metric in metrics:
-        heads, cells = _column(group, metric, best.get(metric), notes)
-        name = metric if len(tasks) > 1 else metric.split("/", 1)[1]
-        columns.append(Column(clean(name), _unit(group, metric), heads))
-        by_column.append(cells)
-    first = next((entry for entry in group if not entry.untrained), group[0])
-    return Grid(
-        title=clean(f"{first.suite} · {first.model.name}"),
-        subtitle=tuple(clean(line) for line in (*_conditions(first, tasks, like), *_parameters(group))),
-        rows=tuple(_labels(group)),
-        columns=tuple(columns),
-        cells=tuple(zip(*by_column, strict=True)) if by_column else tuple(() for _ in group),
-        legend=(_legend(group, any(best.values())), *_other_code(group)),
-        notes=tuple(notes.texts),
+def _mean_summary(entry: Entry, columns: Sequence[str], values: Sequence[float] | None) -> MetricSummary | None:
+    from statistics import fmean, stdev
+
+    if not values:
+        return None
+    like = entry.metrics[columns[0]]
+    spread = stdev(values) if len(values) > 1 else None
+    return replace(
+        like, mean=fmean(values), std=spread, values=tuple(values), n=None, ci95=None, ci95_of=None, flags=()
     )
 
 
-class _Notes:
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def number(self, text: str) -> int:
-        text = clean(text)
-        if text not in self.texts:
-            self.texts.append(text)
-        return self.texts.index(text) + 1
-
-
-def _column(
-    group: Sequence[Entry], metric: str, best: str | None, notes: _Notes
-) -> tuple[tuple[int, ...], tuple[Cell, ...]]:
-    """Return the header's footnotes (those that all cells share) and the cells of a metric."""
-    decimals = _decimals([e.metrics[metric] for e in group if metric in e.metrics])
-    remarks = [_remarks(entry, metric) for entry in group]
-    shared = [r for r in remarks[0] if len(group) > 1 and all(r in other for other in remarks)]
-    heads = tuple(notes.number(text) for text in shared)
-    cells = []
-    for entry, own in zip(group, remarks, strict=True):
-        numbers = tuple(notes.number(text) for text in own if text not in shared)
-        text = _number(entry.metrics[metric], decimals) if metric in entry.metrics else ABSENT
-        cells.append(Cell(text, entry.id == best, numbers))
-    return heads, tuple(cells)
-
-
-def _remarks(entry: Entry, metric: str) -> list[str]:
-    if metric not in entry.metrics:
-        return [f"{metric}: {entry.missing.get(metric, 'not measured')}"]
-    summary = entry.metrics[metric]
-    texts = {"small_n": f"small n ({summary.n}): shown, not ranked"}
-    return [f"{metric}: {texts.get(flag, flag.replace('_', ' '))}" for flag in summary.flags]
-
-
-def _number(metric: MetricSummary, decimals: int) -> str:
-    scale = 100 if metric.unit == "fraction" else 1
-    spread = "" if metric.std is None else f" ± {metric.std * scale:.{decimals}f}"
-    return f"{metric.mean * scale:.{decimals}f}{spread}"
-
-
-def _decimals(metrics: Sequence[MetricSummary]) -> int:
-    """Return 1 decimal (3 for nats), and up to 3 where the smallest spread would otherwise show as zero."""
-    scale = 100 if metrics and metrics[0].unit == "fraction" else 1
-    base = 3 if metrics and metrics[0].unit == "nats" else 1
-    spreads = [m.std * scale for m in metrics if m.std]
-    needed = math.ceil(-math.log10(min(spreads))) if spreads else base
-    return min(max(base, needed), 3)
-
-
-def _unit(group: Sequence[Entry], metric: str) -> str:
-    found = [entry.metrics[metric] for entry in group if metric in entry.metrics]
-    if not found:
-        return ""
-    unit = _UNITS.get(found[0].unit, clean(found[0].unit))
-    arrow = {True: "↑", False: "↓", None: ""}[found[0].higher_is_better]
-    return " ".join(filter(None, [f"({unit})" if unit else "", arrow]))
-
-
-def _metrics(group: Sequence[Entry]) -> list[str]:
-    """Return the metrics of the trained rows, in the fullest row's order; a `pretrained` row may have more."""
-    rows = sorted([e for e in group if not e.untrained] or group, key=lambda e: -len(e.metrics))
-    return list(dict.fromkeys(m for entry in rows for m in (*entry.metrics, *entry.missing)))
-
-
-def _labels(group: Sequence[Entry]) -> list[str]:
-    """Return the objectives, with the parameters in which rows of one objective differ, or else the entry's id."""
-    shared = _shared_params(group)
-    labels = []
-    for entry in group:
-        own = {k: v for k, v in entry.objective.params.items() if k not in shared[entry.objective.name]}
-        labels.append(clean(replace(entry.objective, params=own).label))
-    return [f"{t} [{e.id[:6]}]" if labels.count(t) > 1 else t for t, e in zip(labels, group, strict=True)]
-
-
-def _other_code(group: Sequence[Entry]) -> list[str]:
-    """Return a sentence for each objective whose rows differ in their code alone."""
-    found: dict[str, dict[str, str | None]] = {}
-    for entry in group:
-        found.setdefault(entry.objective.label, {})[entry.id[:6]] = entry.objective.source_sha256
-    return [
-        f"{', '.join(f'[{i}]' for i in codes)}: the same name and parameters, other code."
-        for codes in found.values()
-        if len({code for code in codes.values() if code}) > 1
+def _shorter(heads: tuple[Column, ...], tasks: int) -> tuple[tuple[Column, ...], list[str]]:
+    """Return the headers without what all of them say, and a line that says it."""
+    if tasks < 2:
+        return tuple(replace(head, task="") for head in heads), []
+    of_tasks = [head for head in heads if head.task]
+    said = {(head.metric, head.unit) for head in of_tasks}
+    if len(said) > 1 or not of_tasks[0].metric:
+        return heads, []
+    ((metric, unit),) = said
+    return tuple(replace(head, metric="", unit="") if head.task else head for head in heads), [
+        f"{metric} {unit}".strip()
     ]
-
-
-def _shared_params(group: Sequence[Entry]) -> dict[str, dict[str, Any]]:
-    """Return objective name -> the parameters that all of its rows have alike."""
-    shared: dict[str, dict[str, Any]] = {}
-    for entry in group:
-        params = entry.objective.params
-        kept = shared.setdefault(entry.objective.name, dict(params))
-        shared[entry.objective.name] = {k: v for k, v in kept.items() if k in params and params[k] == v}
-    return shared
-
-
-def _parameters(group: Sequence[Entry]) -> list[str]:
-    named = [
-        f"{name} with {', '.join(f'{k}={v}' for k, v in p.items())}" for name, p in _shared_params(group).items() if p
-    ]
-    return ["; ".join(named)] if named else []
-
-
-def _conditions(entry: Entry, tasks: Sequence[str], like: Entry | None) -> list[str]:
-    protocols = {task: entry.protocols.get(task, "none") for task in tasks or entry.protocols}
-    same = len(set(protocols.values())) == 1
-    shown = next(iter(protocols.values())) if same else ", ".join(f"{t} {p}" for t, p in protocols.items())
-    local = any("(local" in digest for digest in entry.provenance.data.values())
-    fingerprints = {name: digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
-    data = content_hash(fingerprints)[:6] + (" (local)" if local else "")
-    corpus = entry.recipe.get("corpus")
-    recipe = clean(str(entry.recipe.get("name", "")) + (f" on {corpus}" if corpus else ""))
-    first = " · ".join(filter(None, [f"protocol {shown}", f"recipe {recipe}" if recipe else "", f"data {data}"]))
-    if like is None:
-        return [first]
-    # What a person chose says more than the hashes that follow from it.
-    apart = sorted(differences(like, entry), key=lambda text: text.startswith("data of "))
-    more = f", and {len(apart) - 3} more" if len(apart) > 3 else ""
-    return [first, f"Not ranked with the table above: {'; '.join(apart[:3])}{more}."]
-
-
-def _legend(group: Sequence[Entry], marked: bool) -> str:
-    counts = sorted({len(entry.seeds) for entry in group if not entry.untrained})
-    if not counts or counts[-1] < 2:
-        said = "Values of one seed" if counts == [1] else "Single values"
-        return f"{said}, which cannot tell objectives apart: nothing is marked as best (--seed 0 --seed 1 --seed 2)."
-    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    spread = f"Mean ± standard deviation over {many} seeds."
-    if len(group) < 2:
-        return spread
-    noise = "the noise of seeds and test examples"
-    mark = (
-        f"* better than every other row beyond {noise}"
-        if marked
-        else f"No row is better than every other beyond {noise}"
-    )
-    return f"{spread} {mark} (two-sided 5 %, Holm over the rows, paired by seed)."

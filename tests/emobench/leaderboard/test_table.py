@@ -78,7 +78,7 @@ def test_a_group_reads_as_the_paper_would_print_it() -> None:
         make("pretrained", {"accuracy": summary("accuracy", [0.5]), "ppl": summary("ppl", [300.0])}),
     ]
     lines = [line.rstrip() for line in text(entries, 80).splitlines()]
-    conditions = ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm · data 44136f", "tailr with gamma=0.2", ""]
+    conditions = ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm", "tailr with gamma=0.2", ""]
     assert lines[:4] == conditions
     assert lines[4:10] == [
         "                accuracy          ppl",
@@ -117,9 +117,15 @@ def test_no_entries_say_which_command_makes_one() -> None:
 
 def four_objectives(metrics: int) -> list[Entry]:
     rng = np.random.default_rng(0)
-    names = [f"task{i}/{'ppl' if i % 2 else 'accuracy'}" for i in range(metrics)]
+    names = [f"task{i}/{'ppl' if i % 2 else 'kl'}{i}" for i in range(metrics)]
     return [
-        make(name, {m: summary(m.split("/")[1], [0.5 + 0.01 * float(rng.random()) for _ in range(3)]) for m in names})
+        make(
+            name,
+            {
+                m: summary(m.split("/")[1].rstrip("0123456789"), [0.5 + 0.01 * float(rng.random()) for _ in range(3)])
+                for m in names
+            },
+        )
         for name in ("emo", "mle", "mixce", "a-rather-long-objective")
     ]
 
@@ -139,7 +145,7 @@ def test_every_number_is_shown_at_every_width(width: int, metrics: int) -> None:
 def test_a_table_that_fits_better_turned_is_turned() -> None:
     shown = rows(text(four_objectives(9), 100))
     assert shown["metric"] == ["a-rather-long-objective", "emo", "mixce", "mle"]
-    assert len(shown["task0/accuracy (%) ↑"]) == 4
+    assert len(shown["task0/kl0 (nats) ↓"]) == 4
 
 
 def test_missing_scores_and_small_n_have_footnotes() -> None:
@@ -161,7 +167,7 @@ def test_a_spread_never_rounds_to_zero_and_one_seed_has_none() -> None:
     assert shown["emo"] == ["50.002 ± 0.001"]
     single = text([make("emo", {"kl": summary("kl", [0.12345])})])
     assert rows(single)["emo"] == ["0.123"]
-    assert "one seed, which cannot tell objectives apart" in single
+    assert "Values of one seed." in single
 
 
 def test_a_row_that_ties_is_not_marked() -> None:
@@ -200,38 +206,45 @@ def test_rows_that_differ_in_their_code_alone_are_said_to() -> None:
         return make("mine", {"accuracy": summary("accuracy", [0.5])}, objective=objective, seeds=[seed])
 
     one, other, third = of("0", 0, nats=4.0), of("1", 0, nats=4.0), of("1", 0, nats=5.0)
-    said = "the same name and parameters, other code."
-    (line,) = [line.rstrip() for line in text([one, other, third]).splitlines() if said in line]
-    assert line in [f"[{a.id[:6]}], [{b.id[:6]}]: {said}" for a, b in ((one, other), (other, one))]
-    assert markdown([one, other, third]).replace("\\", "").count(line) == 1
-    assert said not in text([of("0", 0), of("0", 1)])  # other seeds
-    assert said not in text([of("0", 0), of(None, 1)])  # not known
+    older = next(e for e in (one, other) if e.id in to_json([one, other, third])["groups"][0]["older_code"])
+    assert f"mine(nats=4.0) [{older.id[:6]}] older code" in rows(text([one, other, third]))
+    said = f"mine(nats=4.0) [{older.id[:6]}]: the same name and parameters, other code. Older code is neither"
+    assert said in text([one, other, third], 120)
+    assert markdown([one, other, third]).replace("\\", "").count(said) == 1
+    assert "other code" not in text([of("0", 0), of("0", 1)])  # other seeds
+    assert "other code" not in text([of("0", 0), of(None, 1)])  # not known
 
 
-def test_examples_let_two_seeds_decide() -> None:
-    """Without per-example results two seeds are undetermined."""
-    rng = np.random.default_rng(1)
-    items, examples, entries = rng.normal(0, 1, 50), {}, []
-    for name, level in (("emo", 9.0), ("mle", 1.0)):
-        runs = [{str(i): (float(v), 1.0) for i, v in enumerate(items + level + rng.normal(0, 0.1, 50))} for _ in "ab"]
+def test_examples_bring_in_the_noise_of_items() -> None:
+    """Three seeds agree on a difference of 0.5 nats, which is +3 on half of 50 items and -2 on the other half.
+
+    Over the seeds alone it is beyond noise; its items' standard error is 2.5 / 7, so that it could be 0.
+    """
+    entries, examples = [], {}
+    for name, ups in (("emo", (0.0, 0.0)), ("mle", (3.0, -2.0))):
+        shifts = (0.001, -0.001, 0.0) if name == "mle" else (0.0, 0.0, 0.0)
+        runs = [{str(i): (4.0 + s + ups[i % 2] + i / 50, 1.0) for i in range(50)} for s in shifts]
         given = [
             Score(
-                value=float(np.mean([v for v, _ in run.values()])),
-                n=50,
-                higher_is_better=True,
-                unit="nats",
-                examples=run,
+                value=float(np.mean([v for v, _ in r.values()])), n=50, higher_is_better=False, unit="nats", examples=r
             )
-            for run in runs
+            for r in runs
         ]
         entries.append(make(name, {"kl": to_plain(summarise(given))}))
         examples[entries[-1].id] = [{"toy/kl": run} for run in runs]
+    assert to_json(entries)["groups"][0]["best"] == {"toy/kl": entries[0].id}
+    assert to_json(entries, lambda entry: examples[entry.id])["groups"][0]["best"] == {"toy/kl": None}
+    assert "*" in text(entries, examples_of=lambda entry: None)
+    assert "*" not in text(entries, examples_of=lambda entry: examples[entry.id])
 
-    best = {"toy/kl": entries[0].id}
-    assert to_json(entries, lambda entry: examples[entry.id])["groups"][0]["best"] == best
-    assert "*" in text(entries, examples_of=lambda entry: examples[entry.id])
-    assert "*" not in text(entries, examples_of=lambda entry: None)
-    assert "*" not in text(entries)
+
+def test_below_three_seeds_no_examples_are_read_and_nothing_is_marked() -> None:
+    entries = [make(n, {"kl": summary("kl", v)}) for n, v in (("emo", [1.0, 1.001]), ("mle", [9.0, 9.001]))]
+    read: list[str] = []
+    shown = text(entries, 200, examples_of=lambda entry: read.append(entry.id))
+    assert read == []
+    assert "*" not in shown
+    assert "Fewer than 3 seeds cannot tell objectives apart: nothing is marked as best or ranked (--seed 0" in shown
 
 
 def test_json_holds_the_entries_whole() -> None:

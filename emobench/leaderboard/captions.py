@@ -1,0 +1,125 @@
+"""What stands above and below a leaderboard table: the conditions that its rows share, and what its marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emobench.config import content_hash
+from emobench.leaderboard.comparison import differences
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import clean, parameters
+from emobench.leaderboard.standings import Standings
+
+NOISE = "the noise of seeds and test examples"
+
+
+def conditions(entry: Entry, tasks: Sequence[str]) -> str:
+    """Return the protocol, recipe and data that all rows of an entry's group share, in one line."""
+    recipe = str(entry.recipe.get("name", ""))
+    if entry.recipe.get("corpus"):
+        recipe += f" on {entry.recipe['corpus']}"
+    parts = [f"protocol {_protocols(entry, tasks)}", f"recipe {recipe}" if recipe else "", _data(entry)]
+    return clean(" · ".join(filter(None, parts)))
+
+
+def apart(entry: Entry, like: Entry) -> str:
+    """Return what keeps a table from being ranked with the one above it, in a sentence."""
+    # What a person chose says more than the hashes that follow from it.
+    found = sorted(differences(like, entry), key=lambda text: text.startswith("data of "))
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return clean(f"Not ranked with the table above: {'; '.join(found[:3])}{more}.")
+
+
+def shared_parameters(group: Sequence[Entry]) -> list[str]:
+    return [clean(found)] if (found := parameters(group)) else []
+
+
+def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bool) -> list[str]:
+    """Return what the table's numbers and marks mean, and why a mark is not there."""
+    current = [entry for entry in shown.rows if entry.id not in shown.older]
+    lines = [" ".join(filter(None, [_spread(current, intervals), _stars(shown, current)])), *_ranks(shown)]
+    if shown.baseline is not None:
+        lines.append(_baseline(shown, labels))
+    if own:
+        lines.append("› recorded by this run.")
+    return [*filter(None, lines), *_older(shown, labels)]
+
+
+def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
+    by_protocol: dict[str, list[str]] = {}
+    for task in tasks or entry.protocols:
+        by_protocol.setdefault(entry.protocols.get(task, "none"), []).append(task)
+    if len(by_protocol) == 1:
+        return next(iter(by_protocol))
+    return "; ".join(f"{protocol} ({', '.join(of)})" for protocol, of in by_protocol.items())
+
+
+def _data(entry: Entry) -> str:
+    if not entry.provenance.data:
+        return ""
+    local = any("(local" in digest for digest in entry.provenance.data.values())
+    fingerprints = {name: digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
+    return f"data {content_hash(fingerprints)[:6]}" + (" (local)" if local else "")
+
+
+def _seeds(group: Sequence[Entry]) -> list[int]:
+    """Return the numbers of seeds of the trained rows, ascending; of a row that names none, 0."""
+    return sorted({len(entry.seeds) for entry in group if not entry.untrained})
+
+
+def _spread(current: Sequence[Entry], intervals: bool) -> str:
+    counts = _seeds(current)
+    if not counts or counts[-1] < 2:
+        return "Values of one seed." if counts == [1] else "Single values."
+    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"Mean {'[95 % interval]' if intervals else '± standard deviation'} over {many} seeds."
+
+
+def _stars(shown: Standings, current: Sequence[Entry]) -> str:
+    """Say what * means, or why there is none; differences from a baseline have a * of their own."""
+    from emobench.leaderboard.statistics import MIN_SEEDS
+
+    counts = _seeds(current)
+    if len(current) < 2 or not counts:
+        return ""
+    if counts[0] < MIN_SEEDS:
+        few = f"Fewer than {MIN_SEEDS} seeds cannot tell objectives apart: nothing is marked as best or ranked"
+        which = few if counts[-1] < MIN_SEEDS else f"Nothing is marked as best: a row has fewer than {MIN_SEEDS} seeds"
+        return which + (" (--seed 0 --seed 1 --seed 2)." if counts[0] else ".")
+    if shown.baseline is not None:
+        return ""
+    said = "* better than every other row" if any(shown.best.values()) else "No row is better than every other"
+    return f"{said} beyond {NOISE} (two-sided 5 %, Holm over the rows, paired by seed)."
+
+
+def _ranks(shown: Standings) -> list[str]:
+    places = shown.ranking
+    if places is None or len(shown.rows) - len(shown.older) < 2:
+        return []
+    over = f"mean {places.name} over {len(places.columns)} tasks" if len(places.columns) > 1 else places.name
+    if places.places:
+        pairs = f"{places.tests} {'pair' if places.tests == 1 else 'pairs'}"
+        return [
+            f"Rank by {over}: 1 + the rows that are better beyond noise (two-sided 5 %, Holm over {pairs}).",
+        ]
+    return [f"Not ranked by {over}: {places.remark}."]
+
+
+def _baseline(shown: Standings, labels: dict[str, str]) -> str:
+    if not isinstance(shown.baseline, Entry):
+        return f"No differences: {shown.baseline}."
+    name = labels[shown.baseline.id]
+    text = f"Differences from {name}: in points where the unit is %, in percent for perplexities, else in the unit."
+    found = [delta for row in shown.differences.values() for delta in row.values()]
+    if any(delta.beyond_noise for delta in found):
+        return f"{text} * beyond {NOISE} (two-sided 5 %, Holm over the row)."
+    if any(delta.beyond_noise is False for delta in found):
+        return f"{text} None is beyond {NOISE} (two-sided 5 %, Holm over the row)."
+    return f"{text} None could be tested: 3 seeds on both sides are needed."
+
+
+def _older(shown: Standings, labels: dict[str, str]) -> list[str]:
+    if not shown.older:
+        return []
+    found = ", ".join(labels[entry.id] for entry in shown.rows if entry.id in shown.older)
+    return [f"{found}: the same name and parameters, other code. Older code is neither marked nor ranked."]

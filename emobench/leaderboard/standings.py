@@ -1,0 +1,150 @@
+"""What is known of each comparable group of a board: its rows in order, the best of each metric, places, differences.
+
+Terminal, Markdown and JSON all show this, and nothing computes it again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from emobench.errors import UnknownNameError
+from emobench.leaderboard.comparison import groups
+from emobench.leaderboard.deltas import Delta, baseline_of, deltas
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import is_meant
+from emobench.leaderboard.ranks import Ranking, SeriesOf, ranking
+from emobench.leaderboard.twins import older_code
+from emobench.leaderboard.view import ORDERS, View, named, wanted
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.statistics import Series
+
+RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Metric -> example -> (value, weight), of one run."""
+
+ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
+"""An entry -> the per-example results of its runs, or None where they are not at hand: then the seeds alone decide."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standings:
+    """One comparable group. `older` holds the ids of rows of older code, and `baseline` a row, or why there is none."""
+
+    rows: tuple[Entry, ...]
+    older: frozenset[str]
+    metrics: tuple[str, ...]
+    best: Mapping[str, str | None]
+    ranking: Ranking | None
+    baseline: Entry | str | None
+    differences: Mapping[str, Mapping[str, Delta]]
+
+
+def standings(
+    entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None
+) -> list[Standings]:
+    """Return the standings of each group of comparable entries, in the order given.
+
+    Per-example results are read only where they can decide something: for rows with rivals and enough seeds.
+    Raises UnknownNameError for a `--sort` metric or a `--baseline` that no group has.
+    """
+    view = view or View()
+    split = groups(entries)
+    _check(view, split)
+    return [_standings(group, examples_of, view) for group in split]
+
+
+def group_metrics(group: Sequence[Entry]) -> list[str]:
+    """Return the metrics of the trained rows, in the fullest row's order; a `pretrained` row may have more."""
+    rows = sorted([e for e in group if not e.untrained] or group, key=lambda e: -len(e.metrics))
+    return list(dict.fromkeys(m for entry in rows for m in (*entry.metrics, *entry.missing)))
+
+
+def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: View) -> Standings:
+    older = older_code(group, view.own)
+    current = [entry for entry in group if entry.id not in older]
+    metrics = group_metrics(current)
+    shown = [metric for metric in metrics if wanted(metric, view.metrics)]
+    series = _series(group if view.baseline else current, metrics, examples_of)
+    places = ranking(current, metrics, series, view)
+    baseline = baseline_of(current, view.baseline) if view.baseline else None
+    differences = {
+        entry.id: deltas(entry, baseline, shown, series, places)
+        for entry in group
+        if isinstance(baseline, Entry) and entry.id != baseline.id
+    }
+    return Standings(
+        rows=tuple(_ordered(group, older, places.columns if places and places.places else (), metrics, view)),
+        older=older,
+        metrics=tuple(shown),
+        best={metric: _best(current, series[metric]) for metric in shown},
+        ranking=places,
+        baseline=baseline,
+        differences=differences,
+    )
+
+
+def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: ExamplesOf | None) -> SeriesOf:
+    from emobench.leaderboard.statistics import MIN_SEEDS, Series
+
+    # Fewer seeds are undetermined with examples too, and one row has nothing to be compared with.
+    read = [e for e in group if e.untrained or len(e.seeds) >= MIN_SEEDS] if examples_of else []
+    examples = {e.id: examples_of(e) or () for e in read} if examples_of and len(read) > 1 else {}
+    found: dict[str, dict[str, Series]] = {metric: {} for metric in metrics}
+    for metric in metrics:
+        for entry in group:
+            summary = entry.metrics.get(metric)
+            seeds = () if entry.untrained and summary and len(summary.values) == 1 else entry.seeds
+            if summary and len(summary.values) == max(len(seeds), 1):
+                runs = [run[metric] for run in examples.get(entry.id, ()) if metric in run]
+                found[metric][entry.id] = Series.of(summary, seeds, runs if len(runs) == len(summary.values) else None)
+    return found
+
+
+def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> str | None:
+    from emobench.leaderboard.statistics import best
+
+    rows = {entry.id: series[entry.id] for entry in current if entry.id in series}
+    # A row that lacks the metric cannot be beaten on it.
+    return best(rows) if len(rows) == len(current) else None
+
+
+def _ordered(
+    group: Sequence[Entry], older: frozenset[str], ranked: Sequence[str], metrics: Sequence[str], view: View
+) -> list[Entry]:
+    """Return older code last, the reader's own rows first, then as asked for: else by what they are ranked by, else
+    `pretrained` and the oldest first."""
+    rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
+    if view.sort == "created":
+        rows.sort(key=lambda e: e.provenance.created, reverse=True)
+    elif view.sort == "name":
+        rows.sort(key=lambda e: e.objective.label)
+    elif columns := named(view.sort, metrics) if view.sort else ranked:
+        rows.sort(key=lambda e: _badness(e, columns))
+    return sorted(rows, key=lambda e: (e.id in older, e.id not in view.own))
+
+
+def _badness(entry: Entry, columns: Sequence[str]) -> float:
+    """Return a number that is lower for better rows (for lower ones, if neither side is), and highest without a value.
+
+    The mean over tasks is that of `Ranking`: of logarithms for perplexities.
+    """
+    found = [entry.metrics[c] for c in columns if c in entry.metrics]
+    if not found or len(found) < len(columns):
+        return math.inf
+    mean = fmean(math.log(m.mean) if m.unit == "perplexity" else m.mean for m in found)
+    return -mean if found[0].higher_is_better else mean
+
+
+def _check(view: View, split: Sequence[Sequence[Entry]]) -> None:
+    if view.sort and view.sort not in ORDERS:
+        metrics = {metric for group in split for metric in group_metrics(group)}
+        if split and not named(view.sort, metrics):
+            raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *metrics})
+    if view.baseline and split:
+        rows = {(e.objective.name, e.objective.label) for group in split for e in group}
+        if not any(is_meant(view.baseline, name, label) for name, label in rows):
+            raise UnknownNameError("row to be the baseline", view.baseline, {label for _, label in rows})
