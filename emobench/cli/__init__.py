@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import typer
 
+from emobench.cli.compare import compare
 from emobench.cli.console import INTERRUPTED, fail, interrupted, stdout_for_json_alone
 from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, train, evaluate, curves, doctor):
+for command in (run, train, evaluate, compare, curves, doctor):
     app.command()(command)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(objectives, name="objectives")

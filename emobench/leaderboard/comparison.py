@@ -77,9 +77,12 @@ def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _model(entry: Entry) -> str:
-    return f"{entry.model.name} ({entry.model.revision or entry.model.source})"
+    return f"{entry.model.name} ({_short(entry.model.revision or entry.model.source)})"
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:
-    text = str(facts[name]) if name in facts else "none"
+    return _short(str(facts[name])) if name in facts else "none"
+
+
+def _short(text: str) -> str:
     return text[:13] if text.startswith("sha256:") else text

@@ -20,7 +20,7 @@ import numpy as np
 
 from emobench.errors import MetricError
 from emobench.leaderboard import uncertainty
-from emobench.leaderboard.entry import MetricSummary
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.uncertainty import ALPHA, Array, Randomness, Uncertainty
 from emobench.tasks.scores import Score
 
@@ -86,6 +86,22 @@ class Series:
             log_scale=summary.unit == "perplexity" and (not examples or _is_log(examples[0], summary.values[0])),
             flags=summary.flags,
         )
+
+    @classmethod
+    def of_entry(cls, entry: Entry, metric: str, runs: Sequence[Mapping[str, Examples]] | None) -> Series | None:
+        """Take a metric of an entry, with its runs' per-example results (by metric) if they are at hand.
+
+        None where the entry lacks the metric, or holds a mean without its seeds' values.
+        """
+        summary = entry.metrics.get(metric)
+        if summary is None:
+            return None
+        # What was not measured here has one value, whatever it is the mean of.
+        seeds = () if len(summary.values) == 1 and (entry.untrained or entry.kind != "measured") else entry.seeds
+        if len(summary.values) != max(len(seeds), 1):
+            return None
+        examples = [run[metric] for run in runs or () if metric in run]
+        return cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""`emobench compare`: is one entry better than another, by how much, and are we sure?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out
+from emobench.errors import ConfigError, StorageError, UnknownNameError
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.compare import Comparison
+    from emobench.leaderboard.entry import Entry
+
+
+def compare(
+    entries: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="A B [C ...]",
+            help="Each an objective (emo), an id or its first digits, a query (model=gpt2,objective=emo), or a paper's "
+            "row (published:emo-table3/llama-7b/emo).",
+            show_default=False,
+        ),
+    ],
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="What the others are compared with. Default: the last one.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="accuracy, sst2/accuracy, or a pattern. Repeatable.")
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Show entries that are not comparable side by side, without a verdict.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="As LaTeX tabulars (booktabs).")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="As CSV, numbers as stored.")] = False,
+    json: options.Json = False,
+    png: Annotated[Path | None, typer.Option("--png", help="Also draw the differences into this file.")] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+) -> None:
+    """Compare entries: difference, 95 % interval, p, and the smallest difference that could have been seen.
+
+    Seeds are paired, and test examples where both sides kept them; p values are adjusted for the number of tests
+    (Holm). Below 3 seeds a difference of objectives is undetermined. Entries of other data, protocols, models or
+    recipes are refused, with what differs.
+    """
+    if sum((markdown, latex, csv, json)) > 1:
+        raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")
+    from emobench.leaderboard.compare import comparisons
+    from emobench.leaderboard.examples import ExamplesReader
+    from emobench.leaderboard.select import select
+
+    chosen = [select(text, leaderboard) for text in entries]
+    base = None if baseline is None else select(baseline, leaderboard)
+    examples = ExamplesReader(runs)
+    found = comparisons(chosen, base, examples, metrics=_metrics(metric, chosen), anyway=anyway)
+    if json:
+        from emobench.leaderboard.compare_table import to_json
+
+        print_json({"comparisons": [to_json(comparison) for comparison in found]})
+    else:
+        _print(found, markdown=markdown, latex=latex, csv=csv)
+    for problem in examples.problems:
+        typer.echo(f"without per-example results: {problem}", err=True)
+    if png is not None:
+        _draw(found, png)
+
+
+def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) -> list[str] | None:
+    """Return the metrics that `--metric` means."""
+    from emobench.leaderboard.view import wanted
+
+    if not patterns:
+        return None
+    known = dict.fromkeys(metric for entries in chosen for entry in entries for metric in entry.metrics)
+    for pattern in patterns:
+        if not any(wanted(metric, [pattern]) for metric in known):
+            raise UnknownNameError("metric", pattern, known)
+    return [metric for metric in known if wanted(metric, patterns)]
+
+
+def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: bool) -> None:
+    from emobench.leaderboard import compare_table as table
+
+    if csv:
+        typer.echo(table.to_csv(found), nl=False)
+    elif markdown or latex:
+        typer.echo((table.markdown if markdown else table.latex)(found))
+    else:
+        print_out(table.ComparisonView(found))
+
+
+def _draw(found: Sequence[Comparison], path: Path) -> None:
+    from emobench.leaderboard.compare_chart import png
+
+    try:
+        path.write_bytes(png(found))
+    except OSError as error:
+        raise StorageError(f"{path} could not be written: {error.strerror}. Name another file with --png.") from error
+    typer.echo(f"drawn into {path}", err=True)

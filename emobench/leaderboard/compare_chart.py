@@ -1,0 +1,93 @@
+"""A comparison as a picture: every difference with its 95 % interval, beside zero (a forest plot), as PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from emobench.leaderboard.compare import Comparison, Contrast
+from emobench.leaderboard.compare_table import sheets, shown_effect
+from emobench.leaderboard.labels import clean
+
+COLOURS = {"better": "#1a7f5a", "worse": "#c2410c", "differs": "#4338ca", "tied": "#6b7280", "undetermined": "#c4c8cf"}
+"""Distinct for colour-blind readers too; the verdict also stands beside each row."""
+
+SCALE = 2  # pixels for each point
+
+
+def png(comparisons: Sequence[Comparison]) -> bytes:
+    """Return the picture of comparisons."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_png(specification(comparisons), scale=SCALE)
+
+
+def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """Return a Vega-Lite specification: a panel for each candidate and unit, a row for each metric."""
+    panels = []
+    for sheet in sheets(comparisons)[0]:
+        pairs = list(zip(sheet.lines, sheet.contrasts, strict=True))
+        for unit in dict.fromkeys(_unit(contrast) for contrast in sheet.contrasts):
+            rows = [
+                {
+                    "metric": line.metric,
+                    "effect": shown_effect(contrast, contrast.effect),
+                    "low": shown_effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
+                    "high": shown_effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
+                    "verdict": contrast.verdict or "none",
+                    "said": line.verdict if contrast.p_holm is None else f"{line.verdict}, p {line.p}",
+                }
+                for line, contrast in pairs
+                if _unit(contrast) == unit
+            ]
+            panels.append(_panel(rows, sheet.heading, unit))
+    return {
+        "background": "white",
+        "padding": 12,
+        "data": {"values": []},
+        "vconcat": panels,
+        "spacing": 24,
+        "config": {"font": "DejaVu Sans, Arial, sans-serif", "view": {"stroke": None}, "title": {"anchor": "start"}},
+    }
+
+
+def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any]:
+    y = {"field": "metric", "type": "nominal", "sort": None, "axis": {"title": None, "ticks": False, "labelLimit": 320}}
+    colour = {
+        "field": "verdict",
+        "type": "nominal",
+        "scale": {"domain": list(COLOURS), "range": list(COLOURS.values())},
+        "legend": None,
+    }
+
+    def x(field: str) -> dict[str, Any]:
+        return {"field": field, "type": "quantitative", "axis": {"title": f"difference ({unit})", "tickCount": 7}}
+
+    return {
+        "title": {"text": clean(heading), "fontSize": 12},
+        "width": 420,
+        "height": {"step": 24},
+        "data": {"values": rows},
+        "layer": [
+            {"mark": {"type": "rule", "color": "#374151"}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
+            {
+                "transform": [{"filter": "isValid(datum.low)"}],
+                "mark": {"type": "rule", "strokeWidth": 2},
+                "encoding": {"y": y, "x": x("low"), "x2": {"field": "high"}, "color": colour},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "encoding": {"y": y, "x": x("effect"), "color": colour},
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 4, "color": "#374151"},
+                "encoding": {"y": y, "x": {"value": 424}, "text": {"field": "said", "type": "nominal"}},
+            },
+        ],
+    }
+
+
+def _unit(contrast: Contrast) -> str:
+    if contrast.log_scale:
+        return "% of the baseline"
+    return {"fraction": "percentage points"}.get(contrast.unit, clean(contrast.unit))
