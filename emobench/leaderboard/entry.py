@@ -11,10 +11,10 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 from emobench.config import PRETRAINED, build, to_plain
@@ -29,6 +29,7 @@ DEEPEST = 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
 _ID = re.compile(r"[0-9a-f]{12}")
+_INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\0\n]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -53,29 +54,39 @@ class MetricSummary:
     ci95_missing: str | None = None
 
     def __post_init__(self) -> None:
-        measured = {"mean": self.mean, "std": self.std, "values": self.values, "ci95": self.ci95}
-        for place, number in _numbers(measured):
-            _require(math.isfinite(number), f"`{place}` is {number}; a score that could not be computed is missing.")
-        low, high = self.ci95 if self.ci95 and len(self.ci95) == 2 else (0.0, 0.0)
-        _require(self.ci95 is None or len(self.ci95) == 2, f"`ci95` is {self.ci95}; expected [low, high].")
-        _require(low <= high, f"`ci95` is [{low}, {high}]; expected the lower bound first.")
-        _require((self.ci95 is None) == (self.ci95_of is None), "`ci95` and `ci95_of` come together; give both.")
-        _require(
-            (self.std is None) == (len(self.values) < 2),
-            "`std` is a number from two values on, else null.",
-        )
-        _require(self.std is None or self.std >= 0, f"`std` is {self.std}; expected 0 or more.")
-        _require(self.n is None or self.n >= 1, f"`n` is {self.n}; expected 1 or more.")
-        _require(bool(self.unit), "`unit` is empty; give one, such as fraction, nats, perplexity or tokens.")
+        _refuse(self._wrong())
+
+    def _wrong(self) -> Iterator[str]:
+        for place, number in self._numbers():
+            if not math.isfinite(number):
+                yield f"`{place}` is {number}; a score that could not be computed is missing."
+        if self.ci95 is not None and len(self.ci95) != 2:
+            yield f"`ci95` is {self.ci95}; expected [low, high]."
+        if self.ci95 is not None and self.ci95[0] > self.ci95[1]:
+            yield f"`ci95` is {list(self.ci95)}; expected the lower bound first."
+        if (self.ci95 is None) != (self.ci95_of is None):
+            yield "`ci95` and `ci95_of` come together; give both."
+        if (self.std is None) != (len(self.values) < 2):
+            yield "`std` is a number from two values on, else null."
+        if self.std is not None and self.std < 0:
+            yield f"`std` is {self.std}; expected 0 or more."
+        if self.n is not None and self.n < 1:
+            yield f"`n` is {self.n}; expected 1 or more."
+        if not self.unit:
+            yield "`unit` is empty; give one, such as fraction, nats, perplexity or tokens."
         if self.values:
-            mean = math.fsum(value / len(self.values) for value in self.values)  # a sum could overflow
-            _require(
-                math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9),
-                f"`mean` is {self.mean}, of its values {mean}.",
-            )
+            mean = math.fsum(value / len(self.values) for value in self.values)  # their sum could overflow
+            if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
+                yield f"`mean` is {self.mean}, of its values {mean}."
         if self.unit == "fraction":
-            bad = [x for x in (self.mean, *self.values, *(self.ci95 or ())) if not 0 <= x <= 1]
-            _require(not bad, f"{bad[:1]} is no fraction; expected numbers in [0, 1] (percent is only shown).")
+            for place, number in self._numbers():
+                if not (0 <= number <= 1 or place == "std"):
+                    yield f"`{place}` is {number}, no fraction; expected numbers in [0, 1] (percent is only shown)."
+
+    def _numbers(self) -> list[tuple[str, float]]:
+        found = [("mean", self.mean), *((f"values[{i}]", value) for i, value in enumerate(self.values))]
+        found += [("std", self.std)] if self.std is not None else []
+        return found + [(f"ci95[{i}]", bound) for i, bound in enumerate(self.ci95 or ())]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +95,10 @@ class Suite:
     version: int
 
     def __post_init__(self) -> None:
-        _require(bool(_NAME.fullmatch(self.name)), f"`name` is {self.name!r}; expected letters, digits, dots, - and _.")
-        _require(self.version >= 1, f"`version` is {self.version}; expected 1 or more.")
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(f"`name` is {self.name!r}; expected at most 100 letters, digits, dots, - and _.")
+        if self.version < 1:
+            raise ConfigError(f"`version` is {self.version}; expected 1 or more.")
 
     def __str__(self) -> str:
         return f"{self.name} v{self.version}"
@@ -123,10 +136,10 @@ class File:
     sha256: str
 
     def __post_init__(self) -> None:
-        path = PurePosixPath(self.path)
-        inside = path.name and not path.is_absolute() and ".." not in path.parts and "\\" not in self.path
-        _require(bool(inside) and "\0" not in self.path, f"`path` is {self.path!r}; expected one in the runs folder.")
-        _require(bool(_SHA256.fullmatch(self.sha256)), f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
+        if not _INSIDE.fullmatch(self.path):
+            raise ConfigError(f"`path` is {self.path!r}; expected one within the runs folder, with slashes.")
+        if not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,39 +217,45 @@ class Entry:
     provenance: Provenance
 
     def __post_init__(self) -> None:
-        _require(bool(_ID.fullmatch(self.id)), f"`id` is {self.id!r}; expected 12 hex digits.")
-        superseded = self.supersedes is None or bool(_ID.fullmatch(self.supersedes))
-        _require(superseded, f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id.")
-        for place, number in _numbers(
-            {"recipe": self.recipe, "params": self.objective.params, "cost": to_plain(self.cost)}
-        ):
-            _require(math.isfinite(number), f"`{place}` is {number}; expected a finite number.")
-        for key in (*self.metrics, *self.missing):
-            _require(bool(_METRIC.fullmatch(key)), f"`metrics` or `missing` has {key!r}; expected <task>/<metric>.")
-            _require(
-                not (key in self.metrics and key in self.missing), f"{key!r} is both measured and missing; keep one."
-            )
-        for key, reason in self.missing.items():
-            _require(bool(reason.strip()), f"`missing` has {key!r} without a reason; say why it is absent.")
-        _require(len(set(self.seeds)) == len(self.seeds), f"`seeds` is {list(self.seeds)}; expected each seed once.")
-        if self.kind == "measured":
-            self._check_measured()
-        else:
-            _require(
-                bool(self.source.cite), f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
-            )
+        _refuse(self._wrong())
+        _refuse(self._wrong_as_measured() if self.kind == "measured" else self._wrong_as_foreign())
 
-    def _check_measured(self) -> None:
-        _require(bool(self.seeds) or self.untrained, "`seeds` is empty; a trained model has at least one.")
+    def _wrong(self) -> Iterator[str]:
+        if not _ID.fullmatch(self.id):
+            yield f"`id` is {self.id!r}; expected 12 hex digits."
+        if self.supersedes is not None and not _ID.fullmatch(self.supersedes):
+            yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
+        settings = {"recipe": self.recipe, "params": self.objective.params}
+        for place, number in _numbers({**settings, "cost": to_plain(self.cost)}):
+            if not math.isfinite(number):
+                yield f"`{place}` is {number}; expected a finite number."
+        for key in (*self.metrics, *self.missing):
+            if not _METRIC.fullmatch(key):
+                yield f"`metrics` or `missing` has {key!r}; expected <task>/<metric>."
+            if key in self.metrics and key in self.missing:
+                yield f"{key!r} is both measured and missing; keep one."
+        for key, reason in self.missing.items():
+            if not reason.strip():
+                yield f"`missing` has {key!r} without a reason; say why it is absent."
+        if len(set(self.seeds)) != len(self.seeds):
+            yield f"`seeds` is {list(self.seeds)}; expected each seed once."
+
+    def _wrong_as_foreign(self) -> Iterator[str]:
+        if not self.source.cite:
+            yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
+
+    def _wrong_as_measured(self) -> Iterator[str]:
+        if not self.seeds and not self.untrained:
+            yield "`seeds` is empty; a trained model has at least one."
         trained = [run.seed for run in self.runs if run.seed is not None]
-        _require(trained in ([], list(self.seeds)), f"`runs` has the seeds {trained}; expected {list(self.seeds)}.")
+        if trained not in ([], list(self.seeds)):
+            yield f"`runs` has the seeds {trained}; expected {list(self.seeds)}."
         for key, metric in self.metrics.items():
             task, want = key.split("/", 1)[0], max(len(self.seeds), 1)
-            _require(task in self.protocols, f"`metrics` has {key!r}, but `protocols` has no {task!r}.")
-            _require(
-                len(metric.values) == want,
-                f"{key!r} has {len(metric.values)} values; expected one for each seed ({want}).",
-            )
+            if task not in self.protocols:
+                yield f"`metrics` has {key!r}, but `protocols` has no {task!r}."
+            if len(metric.values) != want:
+                yield f"{key!r} has {len(metric.values)} values; expected one for each seed ({want})."
 
     @property
     def untrained(self) -> bool:
@@ -286,14 +305,16 @@ def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
     given = [plain["cost"].get("train_seconds"), plain["cost"].get("evaluate_seconds")]
     for metric in plain["metrics"].values():
         given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
-    _require(str not in map(type, given), f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+    if str in map(type, given):
+        raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
 
 
 def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
     if isinstance(value, float):
         yield place, value
     elif isinstance(value, (Mapping, list, tuple)):
-        _require(depth <= DEEPEST, f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
+        if depth > DEEPEST:
+            raise ConfigError(f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
         if isinstance(value, Mapping):
             items = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
         else:
@@ -302,6 +323,6 @@ def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str,
             yield from _numbers(item, inner, depth + 1)
 
 
-def _require(holds: bool, text: str) -> None:
-    if not holds:
+def _refuse(wrong: Iterable[str]) -> None:
+    for text in wrong:
         raise ConfigError(text)
