@@ -1,0 +1,64 @@
+"""`emobench leaderboard site`: boards as web pages that need no server and no network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+
+Boards = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--leaderboard",
+        help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}, and the papers' own numbers.",
+        show_default=False,
+    ),
+]
+
+
+def site(
+    out: Annotated[Path, typer.Argument(help="The folder to write the pages to.")],
+    leaderboard: Boards = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="The objective that differences are shown against at first."),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
+) -> None:
+    """Write each board as one page that holds everything: table, charts, entries and comparisons."""
+    from emobench.leaderboard.examples import ExamplesReader
+    from emobench.leaderboard.published import published_root
+    from emobench.leaderboard.site.build import Board, write_site
+    from emobench.leaderboard.site.runs import RunFiles
+    from emobench.leaderboard.store import Leaderboard
+    from emobench.training.curves import mean_curve
+
+    boards = []
+    for root in leaderboard or [options.DEFAULT_BOARD, published_root()]:
+        found = Leaderboard(root)
+        if leaderboard:
+            found.require_folder()
+        boards.append(Board(name=root.resolve().name, entries=found.entries(), problems=tuple(found.problems)))
+        for problem in found.problems:
+            typer.echo(f"skipped: {problem}", err=True)
+    examples = ExamplesReader(runs)
+    written = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve), baseline)
+    for problem in examples.problems:
+        typer.echo(f"without per-example results: {problem}", err=True)
+    for board in boards:
+        if not board.entries:
+            typer.echo(f"{board.name} has no entry yet. `emobench run` makes the first.", err=True)
+    typer.echo(f"{written[0]}")
+    if open_:
+        typer.launch(written[0].resolve().as_uri())
+
+
+def _read_curves(path: Path) -> Mapping[str, Mapping[int, float]]:
+    from emobench.training.curves import read_curves
+
+    return read_curves(path.parent).curves

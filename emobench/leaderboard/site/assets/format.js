@@ -1,0 +1,49 @@
+// Numbers as text. Fractions are stored and percent is shown; a minus is a minus, not a hyphen.
+
+const ABSENT = "–";
+const scale = (metric) => (metric.unit === "fraction" ? 100 : 1);
+const plain = (value, decimals) => value.toFixed(decimals).replace("-", "−");
+
+function signed(value, decimals) {
+  const text = plain(value, decimals);
+  const zero = Number(text.replace("−", "-")) === 0;
+  return zero ? plain(0, decimals) : value > 0 ? `+${text}` : text;
+}
+
+function cell(value, metric, decimals) {
+  if (!value) return ABSENT;
+  const [mean, std] = value;
+  const spread = std === null ? "" : ` ± ${plain(std * scale(metric), decimals)}`;
+  return plain(mean * scale(metric), decimals) + spread;
+}
+
+function interval(low, high, metric, decimals) {
+  if (low === null || high === null) return ABSENT;
+  return `${plain(low * scale(metric), decimals)} to ${plain(high * scale(metric), decimals)}`;
+}
+
+/** An effect of a test: a difference in the metric's unit, or, of logarithms, the relative change. */
+function effect(value, test, metric, decimals) {
+  if (value === null) return ABSENT;
+  if (test.log_scale) return `${signed(100 * Math.expm1(value), 1)} %`;
+  return signed(value * scale(metric), decimals);
+}
+
+const pValue = (p) => (p === null ? ABSENT : p < 0.001 ? "< 0.001" : p.toFixed(3));
+const whole = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 });
+
+function large(value) {
+  if (value === null || value === undefined) return ABSENT;
+  const steps = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
+  const step = steps.find(([size]) => value >= size);
+  return step ? `${Number((value / step[0]).toPrecision(3))}${step[1]}` : String(value);
+}
+
+const WORDS = {
+  better: "better",
+  worse: "worse",
+  tied: "tied",
+  differs: "differs",
+  undetermined: "undetermined",
+};
+const word = (test) => (test ? WORDS[test.verdict] || "no verdict" : "not tested");

@@ -1,0 +1,153 @@
+// Vega-Lite specifications. They are given numbers that are ready to be shown; none aggregates anything.
+
+function ink() {
+  const style = getComputedStyle(document.documentElement);
+  const get = (name) => style.getPropertyValue(`--${name}`).trim();
+  return {
+    text: get("text"),
+    muted: get("muted"),
+    line: get("line"),
+    surface: get("surface"),
+    worse: get("worse"),
+    even: get("even"),
+    better: get("better"),
+    series: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => get(`series-${number}`)),
+  };
+}
+
+function themed(spec) {
+  const colours = ink();
+  const font = "system-ui, sans-serif";
+  const labels = { labelColor: colours.muted, labelFont: font, labelFontSize: 12, labelLimit: 220 };
+  const titles = { titleColor: colours.muted, titleFont: font, titleFontSize: 12, titleFontWeight: "normal" };
+  return {
+    $schema: "https://vega.github.io/schema/vega-lite/v6.json",
+    background: "transparent",
+    ...spec,
+    config: {
+      font,
+      view: { stroke: null },
+      axis: { ...labels, ...titles, gridColor: colours.line, domainColor: colours.line, tickColor: colours.line },
+      legend: { ...labels, ...titles, orient: "top", symbolStrokeWidth: 3 },
+      title: { color: colours.text, font, fontSize: 13, fontWeight: 600, anchor: "start", offset: 8, subtitleColor: colours.muted },
+      text: { color: colours.text, font },
+    },
+  };
+}
+
+const series = (names) => ({ domain: names, range: names.map((_, i) => ink().series[i % 8]) });
+const tips = (...pairs) => pairs.map(([field, title]) => ({ field, title, type: "nominal" }));
+
+/** Cells {row, column, colour, text, word, ...}; `colour` runs from -limit (worse) over 0 to limit (better). */
+function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
+  const colours = ink();
+  const step = Math.max(84, Math.min(150, (width - 200) / columns.length));
+  const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
+  const scale = { domain: [-limit, 0, limit], range: [colours.worse, colours.even, colours.better] };
+  const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'no difference'`;
+  const legend = { title: null, values: [-limit, 0, limit], labelExpr: expression, orient: "bottom", gradientLength: 240, offset: 14 };
+  const text = (dy, field, more) => ({ mark: { type: "text", dy, ...more }, encoding: { text: { field, type: "nominal" } } });
+  return {
+    description: "Heat map of differences from the baseline",
+    data: { values: cells },
+    width: { step },
+    height: { step: 50 },
+    encoding: {
+      x: { field: "column", type: "nominal", sort: columns, scale: { domain: columns }, axis: { ...axis, orient: "top", labelAngle: 0, labelLimit: step - 8 } },
+      y: { field: "row", type: "nominal", sort: rows, scale: { domain: rows }, axis: { ...axis, labelLimit: 190 } },
+    },
+    layer: [
+      {
+        mark: { type: "rect", stroke: colours.surface, strokeWidth: 3, cornerRadius: 5 },
+        encoding: { color: { field: "colour", type: "quantitative", scale, legend }, tooltip },
+      },
+      text(-8, "text", { fontSize: 14, fontWeight: 600 }),
+      text(11, "word", { fontSize: 11 }),
+    ],
+  };
+}
+
+/** Panels {title, rows: [{name, mean, low, high, text, tip}]}, one for each metric; bars begin at 0. */
+function barsSpec({ panels, names, width }) {
+  const longest = Math.max(...names.map((name) => name.length));
+  const axis = Math.min(170, 26 + longest * 6.6);
+  const count = Math.max(1, Math.min(3, panels.length, Math.floor(width / 320)));
+  const each = Math.max(110, width / count - axis - 36);
+  return {
+    description: "Bars of each metric with 95 % intervals",
+    columns: count,
+    spacing: { row: 26, column: 24 },
+    concat: panels.map((panel) => barPanel(panel, names, each)),
+    resolve: { scale: { x: "independent", y: "independent" } },
+  };
+}
+
+function barPanel({ title, rows }, names, width) {
+  const colours = ink();
+  const ends = rows.flatMap((row) => [row.mean, row.low ?? row.mean, row.high ?? row.mean]);
+  const domain = [Math.min(0, ...ends), (Math.max(0, ...ends) || 1) * 1.3];
+  const x = { field: "mean", type: "quantitative", scale: { domain, nice: false }, axis: { title: null, tickCount: 4, grid: false } };
+  const y = { field: "name", type: "nominal", sort: names, axis: { title: null, domain: false, ticks: false, labelColor: colours.text, labelLimit: 160 } };
+  const tooltip = tips(["name", "objective"], ["text", title], ["interval", "95 % interval"], ["of", "it covers"]);
+  const known = rows.filter((row) => row.low !== null);
+  const ends95 = { x: { field: "low", type: "quantitative" }, x2: { field: "high" } };
+  return {
+    title,
+    width,
+    height: { step: 26 },
+    data: { values: rows },
+    encoding: { y },
+    layer: [
+      { mark: { type: "bar", height: 15, opacity: 0.85, cornerRadiusEnd: 2 }, encoding: { x, color: { field: "name", type: "nominal", scale: series(names), legend: null }, tooltip } },
+      { data: { values: known }, mark: { type: "rule", strokeWidth: 1.6, color: colours.text }, encoding: ends95 },
+      ...["low", "high"].map((field) => ({
+        data: { values: known },
+        mark: { type: "tick", thickness: 1.6, size: 9, color: colours.text },
+        encoding: { x: { field, type: "quantitative" } },
+      })),
+      { mark: { type: "text", align: "left", dx: 6, fontSize: 12 }, encoding: { x: { field: "end", type: "quantitative" }, text: { field: "text" } } },
+    ],
+  };
+}
+
+/** Points {name, seed, step, value}; the means over seeds are drawn over the seeds' own lines. */
+function curvesSpec({ points, names, title, width }) {
+  const lines = (mean, mark) => ({
+    transform: [{ filter: mean ? "datum.seed === 'mean'" : "datum.seed !== 'mean'" }],
+    mark: { type: "line", interpolate: "linear", ...mark },
+    encoding: { detail: { field: "seed" } },
+  });
+  return {
+    description: `Training curves of ${title}`,
+    width: width - 70,
+    height: 280,
+    data: { values: points },
+    encoding: {
+      x: { field: "step", type: "quantitative", title: "optimizer step", axis: { grid: false, tickCount: 8 } },
+      y: { field: "value", type: "quantitative", title, scale: { zero: false } },
+      color: { field: "name", type: "nominal", scale: series(names), title: null },
+      tooltip: tips(["name", "objective"], ["seed", "seed"], ["step", "step"], ["value", title]),
+    },
+    layer: [lines(false, { strokeWidth: 1, opacity: 0.3 }), lines(true, { strokeWidth: 2.2 })],
+  };
+}
+
+/** Points {name, x, mean, low, high, text, ...} of several models; `x` is on a logarithmic scale. */
+function scalingSpec({ points, names, x, y, width }) {
+  const colour = { field: "name", type: "nominal", scale: series(names), title: null };
+  const tooltip = tips(["name", "objective"], ["model", "model"], ["shown", x], ["text", y], ["interval", "95 % interval"]);
+  const position = { x: { field: "x", type: "quantitative", scale: { type: "log" }, title: x, axis: { format: "~s", grid: false, tickCount: 6 } } };
+  const mean = { field: "mean", type: "quantitative", scale: { zero: false }, title: y };
+  return {
+    description: `${y} against ${x}`,
+    width: width - 70,
+    height: 280,
+    data: { values: points },
+    encoding: { ...position, color: colour },
+    layer: [
+      { transform: [{ filter: "datum.low !== null" }], mark: { type: "rule", strokeWidth: 1.4, opacity: 0.7 }, encoding: { y: { field: "low", type: "quantitative", scale: { zero: false }, title: y }, y2: { field: "high" } } },
+      { mark: { type: "line", strokeWidth: 2 }, encoding: { y: mean } },
+      { mark: { type: "point", filled: true, size: 70, opacity: 1 }, encoding: { y: mean, shape: { field: "name", type: "nominal", scale: { domain: names }, title: null }, tooltip } },
+    ],
+  };
+}

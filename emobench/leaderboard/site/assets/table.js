@@ -1,0 +1,144 @@
+// The table: DataTables over an array of rows. Rows are sorted within their group of what may be compared.
+
+let grid = null;
+const chosen = [];
+
+/** Sort numbers with what is absent last, whichever way. */
+function orderable() {
+  const order = DataTable.ext.type.order;
+  const side = (a, b, sign) => (a === null ? (b === null ? 0 : 1) : b === null ? -1 : sign * (a - b));
+  order["measure-asc"] = (a, b) => side(a, b, 1);
+  order["measure-desc"] = (a, b) => side(a, b, -1);
+}
+
+function columnsOf(suite) {
+  const by = (read) => (data, type, row) => read(row, type);
+  const text = (head, read, show) => ({ head, type: "string", className: "text", render: by((row, type) => (type === "display" ? show(row) : read(row))) });
+  const hidden = (read) => ({ head: "", visible: false, type: "num", render: by(read) });
+  const metrics = suite.metrics.map((metric, number) => ({
+    head: [metric.name, metric.head],
+    type: "measure",
+    className: "number",
+    orderSequence: metric.better === false ? ["asc", "desc"] : ["desc", "asc"],
+    render: by((row, type) => (type === "display" ? metricCell(row, metric, number) : row.entry.values[number]?.[0] ?? null)),
+  }));
+  return [
+    hidden((row) => row.group.number),
+    hidden((row) => row.place),
+    { head: "Compare", orderable: false, className: "pick", render: by((row, type) => (type === "display" ? pick(row) : "")) },
+    text("Objective", (row) => label(row.group, row.place), objectiveCell),
+    ...metrics,
+    { head: "Seeds", type: "num", className: "number", render: by((row) => row.entry.seeds) },
+    text("Recorded", (row) => row.entry.created, (row) => h("span", { class: "date" }, row.entry.created)),
+  ];
+}
+
+function metricCell({ group, place, entry }, metric, number) {
+  const value = entry.values[number];
+  if (!value) {
+    const reason = entry.missing[number] || "not measured";
+    return h("span", { class: "absent", title: reason }, ABSENT, h("span", { class: "unseen" }, ` ${reason}`));
+  }
+  const decimals = group.decimals[number];
+  const [mean, std, low, high] = value;
+  const flags = entry.flags[number] || [];
+  const title = [low === null ? null : `95 % interval ${interval(low, high, metric, decimals)}`, ...flags.map((flag) => flag.replaceAll("_", " "))];
+  const best = group.best[number] === place;
+  return h(
+    "span",
+    { class: best ? "best" : null, title: title.filter(Boolean).join("; ") || null },
+    best && [h("span", { class: "star", "aria-hidden": "true" }, "★"), h("span", { class: "unseen" }, "best beyond noise: ")],
+    plain(mean * scale(metric), decimals),
+    flags.length > 0 && h("sup", { "aria-label": flags.join(", ") }, "†"),
+    std !== null && h("span", { class: "spread" }, ` ± ${plain(std * scale(metric), decimals)}`),
+  );
+}
+
+function objectiveCell({ group, place, entry }) {
+  const name = label(group, place);
+  const link = h("a", { href: `#/entry/${entry.id}`, title: entry.objective === name ? null : entry.objective }, name);
+  return h("span", { class: "name" }, link, entry.kind !== "measured" && h("span", { class: "chip" }, entry.kind));
+}
+
+function pick({ group, place, entry }) {
+  const box = h("input", { type: "checkbox", "data-entry": entry.id, "aria-label": `Compare ${label(group, place)} of ${entry.model}` });
+  box.checked = chosen.includes(entry.id);
+  box.addEventListener("change", () => choose(entry.id, box.checked));
+  return box;
+}
+
+function choose(id, on) {
+  const place = chosen.indexOf(id);
+  if (place >= 0) chosen.splice(place, 1);
+  if (on) chosen.push(id);
+  if (chosen.length > 2) chosen.shift();
+  for (const box of document.querySelectorAll("[data-entry]")) box.checked = chosen.includes(box.dataset.entry);
+  drawSelection();
+}
+
+function drawSelection() {
+  const bar = byId("selection");
+  bar.hidden = chosen.length === 0 || byId("view-board").hidden;
+  const names = chosen.map((id) => entryOf(id)).map((entry) => h("b", {}, `${entry.objective} · ${entry.model}`));
+  const ready = chosen.length === 2;
+  bar.replaceChildren(
+    h("span", { class: "chosen" }, names[0] || "", ready ? " and " : "", names[1] || ""),
+    ready ? h("a", { class: "button", href: `#/compare/${chosen.join("/")}` }, "Compare") : h("span", {}, "Choose one more."),
+    h("button", { type: "button", class: "quiet", on: { click: () => [...chosen].forEach((id) => choose(id, false)) } }, "Clear"),
+  );
+}
+
+function groupHead(rows, number) {
+  const group = board.groups[number];
+  return h("span", { class: "group" }, h("strong", {}, group.title), group.parameters ? h("span", {}, `${large(group.parameters)} parameters`) : null, group.lines.map((line) => h("span", {}, line)));
+}
+
+function drawTable(rows) {
+  const suite = board.suites[state.suite];
+  const host = byId("table");
+  if (grid?.suite === state.suite) {
+    grid.table.clear().rows.add(rows).draw();
+  } else {
+    grid?.table.destroy();
+    const columns = columnsOf(suite);
+    const heads = columns.map(({ head, className }) =>
+      h("th", { scope: "col", class: className }, [head].flat().map((part, i) => (i ? h("span", { class: "unit" }, part) : part))),
+    );
+    const node = h("table", { class: "grid" }, h("caption", { class: "unseen" }, `Entries of ${suite.label}`), h("thead", {}, h("tr", {}, heads)));
+    const scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": `Entries of ${suite.label}` }, node);
+    host.replaceChildren(scroller, h("p", { class: "legend" }, legend(suite)));
+    const table = new DataTable(node, {
+      data: rows,
+      columns: columns.map(({ head, ...column }) => ({ data: null, ...column })),
+      deferRender: true,
+      autoWidth: false,
+      searching: false,
+      pageLength: 50,
+      orderFixed: { pre: [[0, "asc"]] },
+      order: [[1, "asc"]],
+      rowGroup: { dataSrc: (row) => row.group.number, startRender: groupHead },
+      layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: rows.length > 50 ? ["info", "paging"] : null },
+      language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", emptyTable: "No entry matches. Clear a filter to see more.", zeroRecords: "No entry matches. Clear a filter to see more." },
+    });
+    grid = { suite: state.suite, table };
+  }
+  host.removeAttribute("aria-busy");
+  say(`${rows.length} rows`);
+}
+
+function legend(suite) {
+  const groups = suiteGroups();
+  const stars = groups.some((group) => group.best.some((place) => place !== null));
+  const daggers = groups.some((group) => group.entries.some((number) => Object.keys(board.entries[number].flags).length));
+  const spread = groups.some((group) => group.entries.some((number) => board.entries[number].seeds > 1));
+  const absent = groups.some((group) => group.entries.some((number) => Object.keys(board.entries[number].values).length < suite.metrics.length));
+  return [
+    spread && "Mean ± standard deviation over seeds.",
+    stars && "★ better than every other row of its group beyond noise (two-sided 5 %, Holm over the rows).",
+    daggers && "† with a remark: point at it, or open the entry.",
+    absent && `${ABSENT} not measured: the entry says why.`,
+    groups.length > 1 && "Rows are sorted within their group: only these may be ranked together.",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}

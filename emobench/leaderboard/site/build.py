@@ -1,0 +1,114 @@
+"""Boards become files: one page each, and an index. A file is written whole or not at all; a foreign one is kept."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ConfigError
+from emobench.leaderboard.standings import ExamplesOf
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.files import write_whole
+from emobench.leaderboard.site.comparisons import ALL_PAIRS
+from emobench.leaderboard.site.data import board_data, details
+from emobench.leaderboard.site.page import MARK, render_index, render_page
+from emobench.leaderboard.site.runs import RunFiles
+
+CHUNK = 64
+"""Entries of which a page decompresses the details together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """What a page shows. `problems` are sentences about files that were skipped."""
+
+    name: str
+    entries: Sequence[Entry]
+    problems: Sequence[str] = ()
+
+
+def write_site(
+    boards: Sequence[Board], out: Path, examples_of: ExamplesOf, runs: RunFiles, baseline: str | None = None
+) -> list[Path]:
+    """Write a page for each board and `index.html`, which comes first in the paths that are returned.
+
+    `baseline` is the objective that differences are shown against at first. Raises ConfigError where a file of
+    another origin is in the way, StorageError where one cannot be written.
+    """
+    paths = _paths(boards, out)
+    links = [_summary(board, path) for board, path in zip(boards, paths, strict=True)]
+    for path in (out / "index.html", *paths):
+        _check_ours(path)
+    for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
+        index = board_data(board.entries, _remembered(examples_of), baseline)
+        by_id = {entry.id: entry for entry in board.entries}
+        ordered = [by_id[entry["id"]] for entry in index["entries"]]
+        chunks = [
+            [details(entry) | runs.of(entry) for entry in ordered[start : start + CHUNK]]
+            for start in range(0, len(ordered), CHUNK)
+        ]
+        facts = links[place] | {"links": links, "place": place, "problems": board.problems}
+        _write(path, render_page(facts, index | {"chunk": CHUNK}, chunks))
+    _write(out / "index.html", render_index(links))
+    return [out / "index.html", *paths]
+
+
+def _remembered(examples_of: ExamplesOf) -> ExamplesOf:
+    """Return the same with the last entries' results kept: every pair of a group asks for them."""
+    kept: OrderedDict[str, Any] = OrderedDict()
+
+    def of(entry: Entry) -> Any:
+        if entry.id not in kept:
+            kept[entry.id] = examples_of(entry)
+            while len(kept) > ALL_PAIRS:
+                kept.popitem(last=False)
+        return kept[entry.id]
+
+    return of
+
+
+def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
+    """Return a file for each board, named after it."""
+    found: list[Path] = []
+    for board in boards:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", board.name).strip(".-") or "board"
+        stem = "board" if stem == "index" else stem
+        number = sum(re.fullmatch(rf"{re.escape(stem)}(-\d+)?", path.stem) is not None for path in found)
+        found.append(out / f"{stem}{f'-{number + 1}' if number else ''}.html")
+    return found
+
+
+def _summary(board: Board, path: Path) -> dict[str, Any]:
+    entries = board.entries
+    counts = {
+        "entry": len(entries),
+        "suite": len({str(entry.suite) for entry in entries}),
+        "model": len({entry.model.name for entry in entries}),
+        "objective": len({entry.objective.name for entry in entries}),
+    }
+    plural = {"entry": "entries"}
+    return {
+        "name": board.name,
+        "title": f"{board.name[:1].upper()}{board.name[1:]} results",
+        "href": path.name,
+        "empty": not entries,
+        "counts": [f"{n:,} {word if n == 1 else plural.get(word, word + 's')}" for word, n in counts.items()],
+        "newest": max((entry.provenance.created[:10] for entry in entries), default=""),
+    }
+
+
+def _check_ours(path: Path) -> None:
+    try:
+        ours = not path.exists() or MARK in path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Choose another folder.") from None
+    if not ours:
+        raise ConfigError(f"{path} was not written by `emobench leaderboard site`. Move it, or choose another folder.")
+
+
+def _write(path: Path, text: str) -> None:
+    write_whole(path, text, f"The page {path.name}", "Free space or choose another folder.")

@@ -1,0 +1,153 @@
+"""Entries as a page wants them: a light index for its table and charts, and the details of each entry.
+
+The index holds, by number: `suites` with their metrics, `groups` of comparable entries, and `entries`. A value is
+[mean, std, low, high], rounded to more digits than are shown; the details hold each entry whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emobench.config import to_plain
+from emobench.leaderboard import captions, figures
+from emobench.leaderboard.compare import ExamplesOf
+from emobench.leaderboard.comparison import conditions
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.labels import labels
+from emobench.leaderboard.site.comparisons import Comparisons
+from emobench.leaderboard.standings import Standings, standings
+
+_TEST = ("baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "detectable",
+         "verdict", "test", "why", "seeds", "items")  # fmt: skip
+"""What the index keeps of a contrast, in this order (`assets/data.js` reads it)."""
+
+
+def board_data(entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> dict[str, Any]:
+    """Return the index of a board, its suites in the order given; `baseline` is an objective's name."""
+    by_suite: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_suite.setdefault(str(entry.suite), []).append(entry)
+    places: dict[str, int] = {}
+    comparisons = Comparisons(examples_of)
+    index: dict[str, list[Any]] = {"suites": [], "groups": [], "entries": []}
+    for label, members in by_suite.items():
+        suite = _Suite(standings(members, examples_of), baseline)
+        index["suites"].append({"label": label, "metrics": suite.metrics, "baseline": suite.baseline})
+        for group in suite.groups:
+            for entry in group.rows:
+                if entry.id not in places:
+                    places[entry.id] = len(places)
+                    index["entries"].append(_entry(entry, suite.keys))
+            plain = {"suite": len(index["suites"]) - 1, "entries": [places[entry.id] for entry in group.rows]}
+            index["groups"].append(plain | suite.group(group, comparisons))
+    return index
+
+
+def details(entry: Entry) -> dict[str, Any]:
+    """Return all that an entry holds, and the conditions that a comparable one shares, under names for people."""
+    return {"entry": to_plain(entry), "conditions": to_plain(conditions(entry))}
+
+
+class _Suite:
+    """One suite version: its comparable groups, the largest model last, and the metrics of all of them as columns."""
+
+    def __init__(self, found: Sequence[Standings], baseline: str | None) -> None:
+        self.groups = sorted(found, key=_place)
+        self.baseline = baseline or _default_baseline(self.groups)
+        self.keys = list(dict.fromkeys(key for group in self.groups for key in group.metrics))
+        tasks = {key.split("/", 1)[0] for key in self.keys}
+        self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
+        self._titles: dict[str, int] = {}
+
+    def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
+        summaries = [entry.metrics[key] for group in self.groups for entry in group.rows if key in entry.metrics][:1]
+        return {
+            "key": key,
+            "name": key.split("/", 1)[1] if one_task else key,
+            "head": figures.unit_label(summaries),
+            "unit": summaries[0].unit if summaries else "",
+            "better": summaries[0].higher_is_better if summaries else None,
+        }
+
+    def group(self, found: Standings, comparisons: Comparisons) -> dict[str, Any]:
+        rows = found.rows
+        first = _first(found)
+        ids = [entry.id for entry in rows]
+        named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
+        summaries = [[entry.metrics[key] for entry in rows if key in entry.metrics] for key in self.keys]
+        tests = comparisons.of(rows, named[0] if named else 0)
+        ranks = found.ranking.places if found.ranking else {}
+        best = [found.best.get(key) for key in self.keys]
+        return {
+            "title": self._title(first.model.name),
+            "parameters": first.model.parameters,
+            "protocols": dict(first.protocols),
+            "lines": [captions.conditions(first, list(dict.fromkeys(key.split("/", 1)[0] for key in found.metrics))),
+                      *captions.shared_parameters(rows)],
+            "labels": labels(rows, found.older),
+            "older": [i for i, entry in enumerate(rows) if entry.id in found.older],
+            "ranks": [ranks.get(entry.id) for entry in rows] if ranks else None,
+            "baseline": named[0] if named else None,
+            "decimals": [figures.decimals(of) for of in summaries],
+            "relative": [figures.relative_decimals(of) for of in summaries],
+            "best": [ids.index(winner) if winner else None for winner in best],
+            "tests": [_test(test, self.keys) for test in tests if test["metric"] in self.keys],
+        }  # fmt: skip
+
+    def _title(self, model: str) -> str:
+        """Return the model's name, numbered where several groups are of one model."""
+        self._titles[model] = self._titles.get(model, 0) + 1
+        return model if self._titles[model] == 1 else f"{model} · {self._titles[model]}"
+
+
+def _first(found: Standings) -> Entry:
+    return next((entry for entry in found.rows if not entry.untrained), found.rows[0])
+
+
+def _place(found: Standings) -> tuple[Any, ...]:
+    first = _first(found)
+    return first.model.parameters or 0, first.model.name, first.provenance.created, first.id
+
+
+def _default_baseline(found: Sequence[Standings]) -> str | None:
+    """Return the objective that stands in most groups; of several such, the one that was recorded first."""
+    groups: dict[str, int] = {}
+    recorded: dict[str, tuple[str, str]] = {}
+    for group in found:
+        for entry in group.rows:
+            when = (entry.provenance.created, entry.id)
+            if not entry.untrained:
+                recorded[entry.objective.name] = min(recorded.get(entry.objective.name, when), when)
+        for name in {entry.objective.name for entry in group.rows if not entry.untrained}:
+            groups[name] = groups.get(name, 0) + 1
+    return min(groups, key=lambda name: (-groups[name], recorded[name]), default=None)
+
+
+def _entry(entry: Entry, keys: Sequence[str]) -> dict[str, Any]:
+    known = [(number, entry.metrics[key]) for number, key in enumerate(keys) if key in entry.metrics]
+    return {
+        "id": entry.id,
+        "kind": entry.kind,
+        "objective": entry.objective.label,
+        "name": entry.objective.name,
+        "untrained": entry.untrained,
+        "model": entry.model.name,
+        "parameters": entry.model.parameters,
+        "tokens": entry.cost.tokens and entry.cost.tokens / max(len(entry.seeds), 1),
+        "seeds": len(entry.seeds),
+        "created": entry.provenance.created[:10],
+        "values": {n: [_round(x) for x in (m.mean, m.std, *(m.ci95 or (None, None)))] for n, m in known},
+        "flags": {n: list(m.flags) for n, m in known if m.flags},
+        "missing": {number: entry.missing[key] for number, key in enumerate(keys) if key in entry.missing},
+    }
+
+
+def _test(test: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
+    low, high = test["ci95"] or (None, None)
+    plain = {**test, "metric": keys.index(test["metric"]), "low": low, "high": high}
+    return [_round(plain[name]) if isinstance(plain[name], float) else plain[name] for name in _TEST]
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")

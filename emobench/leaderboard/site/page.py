@@ -1,0 +1,100 @@
+"""One board as one HTML page: the libraries, our script and style, and the data, all inside.
+
+The libraries come from installed packages: DataTables from itables, Vega-Lite from vl-convert-python. Their licence
+notices stay in them. The data are JSON, gzip-compressed in base64, so that no text of an entry is ever markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ConfigError
+
+_HERE = Path(__file__).parent
+SCRIPTS = ("dom", "format", "data", "specs", "charts", "filters", "table", "board", "entry", "compare", "main")
+"""Our script's parts in `assets/`, in order; they share one scope."""
+MARK = '<meta name="generator" content="emobench leaderboard site">'
+"""Stands in every file that we write, and tells it from a foreign one."""
+
+
+def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> str:
+    """Return the page of a board: `facts` for its template, the index, and the chunks of entries' details."""
+    scripts = [*_libraries(), _assets(tuple(f"{name}.js" for name in SCRIPTS))]
+    style = _table_style() + _assets(("page.css",))
+    return _template("page.html.j2").render(
+        **facts,
+        mark=MARK,
+        style=style,
+        scripts=scripts,
+        policy=_policy(scripts, style),
+        index=_packed(index),
+        chunks=[_packed(chunk) for chunk in chunks],
+    )
+
+
+def render_index(boards: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page that links the boards."""
+    style = _assets(("page.css",))
+    return _template("index.html.j2").render(boards=boards, mark=MARK, style=style, policy=_policy((), style))
+
+
+def _template(name: str) -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(_HERE / "templates")
+    return Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    ).get_template(name)
+
+
+def _policy(scripts: Sequence[str], style: str) -> str:
+    """Return a Content-Security-Policy: these scripts alone run, and nothing is loaded from anywhere."""
+    hashes = " ".join(_hash(text) for text in scripts) or "'none'"
+    rest = "img-src data:; connect-src 'none'; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; {rest}"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(value: Any) -> str:
+    """Return JSON, compressed, in base64. The same value gives the same text: no time is in it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A name may hold half of a surrogate pair, which UTF-8 cannot say.
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode()
+
+
+def _assets(names: Sequence[str]) -> str:
+    return "\n".join((_HERE / "assets" / name).read_text(encoding="utf-8") for name in names)
+
+
+@functools.cache
+def _libraries() -> tuple[str, str]:
+    """Return DataTables and Vega-Lite as scripts that set `DataTable` and `vegaEmbed` of the window."""
+    import vl_convert
+
+    # An HTML parser makes one newline of a carriage return, and the policy's hash is of what it made.
+    table = (files("itables") / "html" / "dt_bundle.js").read_text(encoding="utf-8").replace("\r", "\n")
+    exported = re.search(r"export\{[^}]*?([\w$]+) as default[^}]*\}", table)
+    if exported is None:
+        raise ConfigError("The installed itables exports no DataTable. Install another: pip install 'itables>=2.8'.")
+    vega = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r", "\n")
+    found = (f"{table}\nwindow.DataTable = {exported[1]};\n", f"{vega}\n")
+    if any("</script" in text.lower() for text in found):
+        raise ConfigError("An installed itables or vl-convert-python has </script in its code; install another.")
+    return found
+
+
+@functools.cache
+def _table_style() -> str:
+    return (files("itables") / "html" / "dt_bundle.css").read_text(encoding="utf-8").replace("\r", "\n")
