@@ -23,6 +23,7 @@ from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.plan import Plan, PlannedRow
 from emobench.pipeline.stages import Stage, Stages
 from emobench.tasks.scores import Score
+from emobench.training.curves import LOG
 
 PACKAGES = ("torch", "transformers", "accelerate", "datasets", "peft", "mauve-text", "rouge-score", "lm-eval", "numpy")
 
@@ -86,18 +87,27 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
 
 
 def _run(row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
-    """Return a run's key and the one file that holds the per-example results of all its tasks."""
+    """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
     stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
 
     def work(folder: Path) -> None:
         write_examples(folder / "examples.jsonl", _merged(found))
 
-    path = stages.make(stage, work) / "examples.jsonl"
+    run = row.runs[index]
+    logs = [stages.folder(training.stage) / LOG for training, _ in run.parts if training is not None]
+    generated = [stages.folder(planned.generation) for _, tasks in run.parts for planned in tasks]
     return {
-        "seed": None if row.objective is None else row.runs[index].seed,
+        "seed": None if row.objective is None else run.seed,
         "key": stage.key,
-        "examples": {"path": str(path.relative_to(stages.root)), "sha256": digest(path)},
+        "examples": _file(stages.make(stage, work) / "examples.jsonl", stages),
+        "curves": [_file(path, stages) for path in logs if path.is_file()],
+        # Generations may have been removed by hand once they were scored.
+        "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
     }
+
+
+def _file(path: Path, stages: Stages) -> dict[str, str]:
+    return {"path": path.relative_to(stages.root).as_posix(), "sha256": digest(path)}
 
 
 def _merged(found: Sequence[Evaluation]) -> dict[str, Score]:
