@@ -193,7 +193,7 @@ def _show_plan(plan: Plan, json: bool) -> None:
 def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
     from emobench.cli.leaderboard.show import print_board
 
-    print_board(plan.request.leaderboard, runs, suite=plan.suite.name, around={entry.id for entry in entries})
+    print_board(plan.request.leaderboard, runs, around={entry.id for entry in entries})
 
 
 def _where(board: Path, runs: Path, entries: list[Entry]) -> str:

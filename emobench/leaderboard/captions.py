@@ -40,9 +40,11 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
     lines = [" ".join(filter(None, [_spread(current, intervals), _stars(shown, current)])), *_ranks(shown)]
     if shown.baseline is not None:
         lines.append(_baseline(shown, labels))
+    if shown.absent:
+        lines.append(f"In no row: {'; '.join(f'{metric} ({why})' for metric, why in shown.absent.items())}.")
     if own:
         lines.append("› recorded by this run.")
-    return [*filter(None, lines), *_older(shown, labels)]
+    return [clean(line) for line in (*lines, *_older(shown, labels)) if line]
 
 
 def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
@@ -51,7 +53,11 @@ def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
         by_protocol.setdefault(entry.protocols.get(task, "none"), []).append(task)
     if len(by_protocol) == 1:
         return next(iter(by_protocol))
-    return "; ".join(f"{protocol} ({', '.join(of)})" for protocol, of in by_protocol.items())
+    named: dict[str, list[str]] = {}
+    for protocol, of in by_protocol.items():
+        name, _, digest = protocol.partition("@")
+        named.setdefault(name, []).append(" ".join(filter(None, [", ".join(of), digest])))
+    return "; ".join(f"{name} ({', '.join(of)})" for name, of in named.items())
 
 
 def _data(entry: Entry) -> str:
@@ -96,7 +102,8 @@ def _ranks(shown: Standings) -> list[str]:
     places = shown.ranking
     if places is None or len(shown.rows) - len(shown.older) < 2:
         return []
-    over = f"mean {places.name} over {len(places.columns)} tasks" if len(places.columns) > 1 else places.name
+    tasks = len(places.columns)
+    over = f"mean {places.name} over {tasks} tasks" if tasks > 1 else places.name.rpartition("/")[2]
     if places.places:
         pairs = f"{places.tests} {'pair' if places.tests == 1 else 'pairs'}"
         return [

@@ -54,8 +54,7 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, vi
     remark = _remark(group, columns, ranked)
     if remark:
         return Ranking(name=name, columns=columns, means=means, remark=remark)
-    places, remark = _places(ranked, {e.id: e.objective.label for e in group})
-    tests = math.comb(len(ranked), 2)
+    places, tests, remark = _places(ranked, {e.id: e.objective.label for e in group})
     return Ranking(
         name=name, columns=columns, means=means, places=places, unranked=unranked, tests=tests, remark=remark
     )
@@ -111,17 +110,23 @@ def _means(rows: Sequence[Series]) -> tuple[float, ...]:
     return tuple(math.exp(fmean(map(math.log, values))) if log else fmean(values) for values in by_seed)
 
 
-def _places(ranked: Mapping[str, Sequence[Series]], labels: Mapping[str, str]) -> tuple[dict[str, int], str | None]:
+def _places(
+    ranked: Mapping[str, Sequence[Series]], labels: Mapping[str, str]
+) -> tuple[dict[str, int], int, str | None]:
+    """Return the places, the number of tests behind them, and why there are none where a pair is undetermined."""
     from emobench.leaderboard.statistics import ALPHA, difference_of_means, holm, undetermined
 
-    pairs = list(itertools.combinations(ranked, 2))
+    # Models as they are have no seeds, so that two of them cannot be told apart.
+    pairs = [
+        (a, b) for a, b in itertools.combinations(ranked, 2) if not all(None in ranked[x][0].values for x in (a, b))
+    ]
     found = [difference_of_means(ranked[a], ranked[b]) for a, b in pairs]
     for (a, b), test in zip(pairs, found, strict=True):
         if test is None:
-            return {}, f"{labels[a]} and {labels[b]}: {undetermined(ranked[a], ranked[b])}"
+            return {}, 0, f"{labels[a]} and {labels[b]}: {undetermined(ranked[a], ranked[b])}"
     tests = [test for test in found if test is not None]
     places = dict.fromkeys(ranked, 1)
     for (a, b), test, p in zip(pairs, tests, holm([test.p for test in tests]), strict=True):
         if p <= ALPHA:
             places[b if (test.effect > 0) == bool(ranked[a][0].higher_is_better) else a] += 1
-    return places, None
+    return places, len(tests), None

@@ -32,11 +32,15 @@ ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Standings:
-    """One comparable group. `older` holds the ids of rows of older code, and `baseline` a row, or why there is none."""
+    """One comparable group. `older` holds the ids of rows of older code, and `baseline` a row, or why there is none.
+
+    `metrics` are those to show; `absent` maps those that no row has to a reason.
+    """
 
     rows: tuple[Entry, ...]
     older: frozenset[str]
     metrics: tuple[str, ...]
+    absent: Mapping[str, str]
     best: Mapping[str, str | None]
     ranking: Ranking | None
     baseline: Entry | str | None
@@ -67,7 +71,8 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
-    shown = [metric for metric in metrics if wanted(metric, view.metrics)]
+    asked = [metric for metric in metrics if wanted(metric, view.metrics)]
+    shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
     series = _series(group if view.baseline else current, metrics, examples_of)
     places = ranking(current, metrics, series, view)
     baseline = baseline_of(current, view.baseline) if view.baseline else None
@@ -80,6 +85,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         rows=tuple(_ordered(group, older, places.columns if places and places.places else (), metrics, view)),
         older=older,
         metrics=tuple(shown),
+        absent={metric: _reason(group, metric) for metric in asked if metric not in shown},
         best={metric: _best(current, series[metric]) for metric in shown},
         ranking=places,
         baseline=baseline,
@@ -102,6 +108,10 @@ def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: Example
                 runs = [run[metric] for run in examples.get(entry.id, ()) if metric in run]
                 found[metric][entry.id] = Series.of(summary, seeds, runs if len(runs) == len(summary.values) else None)
     return found
+
+
+def _reason(group: Sequence[Entry], metric: str) -> str:
+    return next((entry.missing[metric] for entry in group if metric in entry.missing), "not measured")
 
 
 def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> str | None:
@@ -143,7 +153,8 @@ def _check(view: View, split: Sequence[Sequence[Entry]]) -> None:
     if view.sort and view.sort not in ORDERS:
         metrics = {metric for group in split for metric in group_metrics(group)}
         if split and not named(view.sort, metrics):
-            raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *metrics})
+            known = metrics if "/" in view.sort else {metric.split("/", 1)[1] for metric in metrics}
+            raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *known})
     if view.baseline and split:
         rows = {(e.objective.name, e.objective.label) for group in split for e in group}
         if not any(is_meant(view.baseline, name, label) for name, label in rows):

@@ -10,57 +10,115 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out
-from emobench.errors import UnknownNameError
+from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
-    pass
+    from emobench.leaderboard.filters import Filters
+    from emobench.leaderboard.view import View
+
+ROWS = 40
 
 
 def show(
-    suite: Annotated[str | None, typer.Option("--suite", help="Only this suite.")] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", help='Only this one: tailr, or "tailr(gamma=0.2)". Repeatable.'),
+    ] = None,
+    suite: Annotated[str | None, typer.Option("--suite", help="Only this suite: nlu, or nlu@1.")] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help='Only this one: sst2/accuracy, accuracy of all tasks, or "sst2/*". Repeatable.'),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only entries since a date (2026-01-31), or an age (7d, 12h).")
+    ] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only measured, published or imported ones.")] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="Show differences from this objective's row, tested.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option("--sort", help="A metric (best first, and ranks by it), created, or name.")
+    ] = None,
+    intervals: Annotated[bool, typer.Option("--intervals", help="95 % intervals and n in place of ±.")] = False,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows at most; the newest tables come first.")] = ROWS,
+    published: Annotated[
+        bool, typer.Option("--published", help="The papers' own numbers in place of --leaderboard.")
+    ] = False,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Show the entries, grouped into tables of what may be compared."""
-    print_board(leaderboard, runs, suite=suite, model=model, markdown=markdown, json=json)
+    """Show the entries, grouped into tables of what may be compared.
+
+    A table is ranked by the mean over its tasks, or by --sort; rows that noise cannot tell apart share a place.
+    """
+    from emobench.leaderboard.filters import Filters
+    from emobench.leaderboard.view import View
+
+    objectives, metrics = tuple(objective or ()), tuple(metric or ())
+    if objectives and baseline:
+        objectives = (*objectives, baseline)
+    print_board(
+        _root(leaderboard, published),
+        runs,
+        filters=Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since),
+        view=View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals),
+        rows=rows,
+        markdown=markdown,
+        json=json,
+    )
 
 
 def print_board(
     root: Path,
     runs: Path,
     *,
-    suite: str | None = None,
-    model: str | None = None,
+    filters: Filters | None = None,
+    view: View | None = None,
+    rows: int = ROWS,
     around: Collection[str] = (),
     markdown: bool = False,
     json: bool = False,
 ) -> None:
-    """Print a board, or of it the tables around some entries' ids; files that are no entries are named on stderr."""
+    """Print a board, or of it the tables around some entries' ids, which stand out; name on stderr what is skipped."""
     from emobench.leaderboard import table
-    from emobench.leaderboard.comparison import groups
     from emobench.leaderboard.examples import ExamplesReader
+    from emobench.leaderboard.filters import Filters
+    from emobench.leaderboard.page import read_page
     from emobench.leaderboard.store import Leaderboard
+    from emobench.leaderboard.view import View
 
-    board = Leaderboard(root)
-    everything = board.entries()
-    entries = [e for e in everything if suite in (None, e.suite.name) and model in (None, e.model.name)]
-    if everything and not entries:
-        if suite not in (None, *(e.suite.name for e in everything)):
-            raise UnknownNameError("entry of the suite", str(suite), {e.suite.name for e in everything})
-        raise UnknownNameError("entry of the model", str(model), {e.model.name for e in everything})
-    if around:
-        entries = [e for group in groups(entries) if any(e.id in around for e in group) for e in group]
-    for problem in board.problems:
-        typer.echo(f"skipped: {problem}", err=True)
-    examples = ExamplesReader(runs)
+    view = view or View(own=frozenset(around))
+    board, examples = Leaderboard(root), ExamplesReader(runs)
+    everything = board.rows()
+    page = read_page(board, (filters or Filters()).of(everything), rows, around)
     if json:
-        print_json(table.to_json(entries, examples))
+        print_json({**table.to_json(page.entries, examples, view), "left_out": page.left_out})
     elif markdown:
-        typer.echo(table.markdown(entries, examples), nl=False)
+        typer.echo(table.markdown(page.entries, examples, view) + (f"\n{page.more}\n" if page.more else ""), nl=False)
     else:
-        print_out(table.render(entries, examples))
-    for problem in examples.problems:
-        typer.echo(f"without per-example results: {problem}", err=True)
+        print_out(table.render(page.entries, examples, view))
+        if page.more:
+            typer.echo(page.more)
+    for problem in (*board.problems, *page.problems):
+        typer.echo(f"skipped: {problem}", err=True)
+    if examples.problems:
+        others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
+        typer.echo(f"without per-example results: {examples.problems[0]}{others}", err=True)
+
+
+def _root(leaderboard: Path, published: bool) -> Path:
+    """Return the board's folder; one that was asked for by name has to be there."""
+    if published:
+        from emobench.leaderboard.published import published_root
+
+        if leaderboard != options.DEFAULT_BOARD:
+            raise ConfigError("--published and --leaderboard name two boards; give one of them.")
+        return published_root()
+    if leaderboard != options.DEFAULT_BOARD:
+        from emobench.leaderboard.store import Leaderboard
+
+        Leaderboard(leaderboard).require_folder()
+    return leaderboard
