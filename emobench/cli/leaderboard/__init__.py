@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from emobench.cli.leaderboard.export import export
+from emobench.cli.leaderboard.import_ import import_
 from emobench.cli.leaderboard.show import show
 
-app = typer.Typer(help="Recorded results: show.", no_args_is_help=True)
-for command in (show,):
+app = typer.Typer(help="Recorded results: show, export, import.", no_args_is_help=True)
+for command in (show, export):
     app.command()(command)
+app.command("import")(import_)
 
 
 @app.callback()

@@ -1,0 +1,88 @@
+"""`emobench leaderboard export`: entries in the formats of other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from emobench.cli import options
+from emobench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.entry import Entry
+
+Format = Literal["json", "csv", "lm-eval", "model-card"]
+
+
+def export(
+    entries: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ENTRY ...]",
+            help="Each an id or its first digits, an objective, a query (model=gpt2,objective=emo), or a paper's row "
+            "(published:emo-table3/llama-7b/emo). Default: the whole board.",
+        ),
+    ] = None,
+    to: Annotated[
+        Format,
+        typer.Option(
+            "--to",
+            help="json: JSON Lines, a line for each entry and metric; csv: the same as a table; lm-eval: its "
+            "results_*.json; model-card: a Hugging Face model card with model-index.",
+        ),
+    ] = "json",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="A file for json and csv, a folder for the others. Default: stdout.")
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+) -> None:
+    """Write entries for lm-evaluation-harness, for the Hugging Face Hub, or as a plain table."""
+    found = _entries(entries or [], leaderboard)
+    texts = _texts(found, to)
+    if out is None:
+        if len(texts) > 1:
+            raise ConfigError(
+                f"--to {to} writes a file for each of {len(texts)} entries; name a folder with --out DIR."
+            )
+        typer.echo(next(iter(texts.values())), nl=False)
+        return
+    from emobench.leaderboard.files import write_whole
+
+    for name, text in texts.items():
+        path = out if to in ("json", "csv") else out / name
+        write_whole(path, text, "The export", "Choose another place with --out.")
+        typer.echo(f"written: {path}", err=True)
+
+
+def _entries(wanted: list[str], root: Path) -> list[Entry]:
+    from emobench.leaderboard.select import select
+    from emobench.leaderboard.store import Leaderboard
+
+    if wanted:
+        return list({entry.id: entry for text in wanted for entry in select(text, root)}.values())
+    board = Leaderboard(root)
+    board.require_folder()
+    found = board.entries()
+    for problem in board.problems:
+        typer.echo(f"skipped: {problem}", err=True)
+    if not found:
+        raise ConfigError(f"{root} holds no entry to export; `emobench run` makes the first.")
+    return found
+
+
+def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
+    """Return the documents by the names that they have in a folder; for a table it is one without a name."""
+    from emobench.leaderboard.exchange import lm_eval_export, model_card, rows
+
+    if to == "json":
+        return {"": rows.to_json_lines(entries)}
+    if to == "csv":
+        return {"": rows.to_csv(entries)}
+    if to == "model-card":
+        return {f"{lm_eval_export.lm_eval_name(e)}.md": model_card.model_card(e) for e in entries}
+    return {
+        f"{lm_eval_export.lm_eval_name(e)}/{lm_eval_export.lm_eval_file_name(e)}": lm_eval_export.to_json(e)
+        for e in entries
+    }

@@ -1,0 +1,84 @@
+"""An entry as the evaluation section of a Hugging Face model card: `model-index` metadata, and a table to read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from emobench.leaderboard.cells import clean
+from emobench.leaderboard.entry import Entry, MetricSummary
+
+TASK_TYPE = "text-generation"
+"""What the Hub calls the task of a causal language model; every result of one stands under it."""
+
+
+def model_card(entry: Entry) -> str:
+    """Return a model card: YAML front matter with the entry's metrics as stored (fractions), then a Markdown table.
+
+    A missing metric is in the table alone, with its reason: metadata has no place for a reason.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = []
+    for name, metric in entry.metrics.items():
+        task, kind = name.split("/", 1)
+        results.append(
+            EvalResult(
+                task_type=TASK_TYPE,
+                dataset_type=clean(task),
+                dataset_name=clean(f"{task} ({entry.protocols.get(task, 'no protocol')})"),
+                metric_type=clean(kind),
+                metric_name=clean(name),
+                metric_value=metric.mean,
+                metric_args=_arguments(metric, len(entry.seeds)),
+            )
+        )
+    title = clean(entry.model.name if entry.untrained else f"{entry.model.name}-{entry.objective.label}")
+    data = ModelCardData(model_name=title, tags=["emobench"], eval_results=results)
+    return "\n".join(["---", data.to_yaml(), "---", "", _body(entry, title)])
+
+
+def _arguments(metric: MetricSummary, seeds: int) -> dict[str, Any]:
+    """Return what a value needs to be read: its unit, its spread over seeds and its interval, where there are any."""
+    given = {
+        "unit": metric.unit,
+        "seeds": seeds or None,
+        "n": metric.n,
+        "std": metric.std,
+        "ci95": list(metric.ci95) if metric.ci95 else None,
+        "ci95_of": metric.ci95_of,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _body(entry: Entry, title: str) -> str:
+    seeds = {0: "", 1: ", 1 seed"}.get(len(entry.seeds), f", {len(entry.seeds)} seeds")
+    lines = [
+        f"# {_text(title)}",
+        "",
+        f"Suite {_text(str(entry.suite))}{seeds}, entry `{entry.id}` of an emobench leaderboard.",
+        "",
+        "| metric | value | 95 % interval | protocol |",
+        "|---|---|---|---|",
+    ]
+    for name, metric in entry.metrics.items():
+        protocol = entry.protocols.get(name.split("/", 1)[0], "")
+        interval = (
+            "" if metric.ci95 is None else f"{_number(metric, metric.ci95[0])} to {_number(metric, metric.ci95[1])}"
+        )
+        spread = "" if metric.std is None else f" ± {_number(metric, metric.std)}"
+        cells = (_text(name), _number(metric, metric.mean) + spread, interval, _text(protocol))
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += [f"| {_text(name)} | missing: {_text(why)} | | |" for name, why in entry.missing.items()]
+    if entry.source.cite:
+        lines += ["", f"Source: {_text(entry.source.cite)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _number(metric: MetricSummary, value: float) -> str:
+    return f"{value:.4g}" if metric.unit in ("fraction", "score", "perplexity") else f"{value:.4g} {_text(metric.unit)}"
+
+
+def _text(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+!|~])", r"\\\1", clean(text))

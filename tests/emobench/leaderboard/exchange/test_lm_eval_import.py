@@ -1,0 +1,317 @@
+"""Files that lm-evaluation-harness wrote become entries; files that it did not write become sentences."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emobench.errors import DataError, UserError
+from emobench.leaderboard.comparison import differences
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import entry_examples
+from emobench.leaderboard.exchange.lm_eval_file import LARGEST
+from emobench.leaderboard.exchange.lm_eval_import import Subject, find_results, import_results
+from emobench.leaderboard.store import Leaderboard
+
+EMO = Subject(model="base", objective="emo(temperature=2)", seed=7)
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Leaderboard:
+    return Leaderboard(tmp_path / "board")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def tiny(**changes: Any) -> dict[str, Any]:
+    """Return the smallest results file."""
+    given = {"results": {"t": {"alias": "t", "acc,none": 0.5, "acc_stderr,none": 0.1}}, "date": 1.8e9}
+    return {**given, **changes}
+
+
+def write(folder: Path, content: Any) -> Path:
+    path = folder / "results_2026-01-01T00-00-00.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.slow
+def test_every_number_of_a_real_file_is_there(results_files: list[Path], board: Leaderboard, runs: Path) -> None:
+    for path in results_files:
+        data = json.loads(path.read_text())
+        entry = import_results(path, board, runs, Subject()).entry
+        expected = {
+            f"{task}/{key.removesuffix(',none')}": value
+            for task, values in data["results"].items()
+            for key, value in values.items()
+            if "," in key and "_stderr" not in key
+        }
+        assert {key: metric.mean for key, metric in entry.metrics.items()} == expected
+        assert len(expected) == 9
+        assert entry.missing == {}
+        for key, metric in entry.metrics.items():
+            task, name = key.split("/")
+            values = data["results"][task]
+            error = values[f"{name.partition(',')[0]}_stderr,{name.partition(',')[2] or 'none'}"]
+            if error in ("N/A", 0):
+                assert metric.ci95 is None
+            else:
+                assert metric.ci95 is not None
+                low, high = metric.mean - 1.959964 * error, metric.mean + 1.959964 * error
+                assert metric.ci95 == pytest.approx((max(low, 0), min(high, 1)), abs=1e-6)
+                assert metric.ci95_of == "items"
+            assert metric.n == (40 if task == "tiny_group" else 20)
+            assert metric.higher_is_better == (task != "tiny_ppl")
+
+
+@pytest.mark.slow
+def test_what_a_real_file_says_of_itself_is_kept(results_files: list[Path], board: Leaderboard, runs: Path) -> None:
+    data = json.loads(results_files[0].read_text())
+    entry = import_results(results_files[0], board, runs, Subject()).entry
+    assert (entry.kind, str(entry.suite), entry.untrained) == ("imported", "lm-eval v1", True)
+    assert {task: name.partition("@")[0] for task, name in entry.protocols.items()} == {
+        "tiny_sent": "lm-eval-v1.0-2-shot",
+        "tiny_two": "lm-eval-v2-0-shot",
+        "tiny_gen": "lm-eval-v1.0-0-shot",
+        "tiny_ppl": "lm-eval-v1.0-0-shot",
+        "tiny_group": "lm-eval-v3.0",
+    }
+    assert entry.provenance.packages["lm-eval"] == data["lm_eval_version"]
+    assert entry.provenance.data["tiny_sent"].startswith(f"sha256:{data['task_hashes']['tiny_sent']}")
+    assert (entry.model.name, entry.model.source) == ("before", data["model_name"])
+    assert entry.model.parameters == data["config"]["model_num_parameters"]
+    assert "seeds: random 0, numpy 1234, torch 1234, few-shot 1234" in (entry.source.cite or "")
+    assert entry.metrics["tiny_group/acc"].flags == ("group_of_2_tasks",)
+    assert entry.metrics["tiny_sent/acc"].flags == ()
+    units = {key: metric.unit for key, metric in entry.metrics.items()}
+    assert units["tiny_gen/exact_match,first-word"] == "fraction"
+    assert units["tiny_ppl/word_perplexity"] == "perplexity"
+    assert units["tiny_ppl/bits_per_byte"] == "bits per byte"
+
+
+@pytest.mark.slow
+def test_two_imported_models_are_paired_example_by_example(
+    results_files: list[Path], board: Leaderboard, runs: Path
+) -> None:
+    before, after = (
+        import_results(path, board, runs, Subject("base", objective, 0)).entry
+        for path, objective in zip(results_files, ("mle", "emo"), strict=True)
+    )
+    assert differences(before, after) == []
+    (left,), (right,) = entry_examples(before, runs), entry_examples(after, runs)
+    assert left.keys() == right.keys()
+    # F1 and the group are no means of examples.
+    assert left.keys() == before.metrics.keys() - {"tiny_two/f1", "tiny_group/acc"}
+    for entry, examples in ((before, left), (after, right)):
+        for name, values in examples.items():
+            assert len(values) == 20
+            value, weight = np.array(list(values.values())).T
+            mean = np.average(value, weights=weight)
+            got = math.exp(mean) if name.endswith("perplexity") else mean
+            assert got == pytest.approx(entry.metrics[name].mean, rel=1e-9)
+    assert left["tiny_ppl/word_perplexity"].keys() == right["tiny_ppl/word_perplexity"].keys()
+    assert {weight for _, weight in left["tiny_ppl/word_perplexity"].values()} == {3.0}
+
+
+@pytest.mark.slow
+def test_importing_again_adds_nothing(lm_eval_out: Path, board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    first = [import_results(path, board, runs, Subject()) for path in find_results(lm_eval_out)]
+    copied = tmp_path / "copy"
+    shutil.copytree(lm_eval_out, copied)
+    again = [import_results(path, board, runs, Subject()) for path in find_results(copied)]
+    assert [done.added for done in (*first, *again)] == [True, True, False, False]
+    assert [done.entry for done in first] == [done.entry for done in again]
+    assert len(board.entries(superseded=True)) == 2
+    for path in copied.rglob("samples_*"):
+        path.unlink()
+    assert not import_results(find_results(copied)[0], board, runs, Subject()).added
+
+
+@pytest.mark.slow
+def test_samples_found_later_supersede(
+    results_files: list[Path], board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    alone = tmp_path / "alone" / results_files[0].name
+    alone.parent.mkdir()
+    shutil.copy(results_files[0], alone)
+    first = import_results(alone, board, runs, Subject())
+    assert (first.paired, first.entry.runs[0].examples) == (0, None)
+    second = import_results(results_files[0], board, runs, Subject())
+    assert (second.added, second.paired, second.entry.supersedes) == (True, 7, first.entry.id)
+    third = import_results(results_files[0], board, runs, EMO)
+    assert third.entry.supersedes == second.entry.id
+    assert third.entry.objective.label == "emo(temperature=2)"
+    assert (third.entry.model.name, third.entry.seeds, third.entry.runs[0].seed) == ("base", (7,), 7)
+    assert [entry.id for entry in board.entries()] == [third.entry.id]
+
+
+@pytest.mark.slow
+def test_altered_samples_are_left_behind(
+    results_files: list[Path], board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(results_files[0].parent, tmp_path / "out")
+    path = tmp_path / "out" / results_files[0].name
+    (samples,) = path.parent.glob("samples_tiny_ppl_*")
+    lines = samples.read_text().splitlines()
+    samples.write_text("\n".join(lines[:-1]) + "\n")  # the mean of 19 is not that of 20
+    done = import_results(path, board, runs, Subject())
+    assert done.paired == 5
+    samples.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
+    cut = import_results(path, Leaderboard(tmp_path / "other"), runs, Subject())
+    assert cut.paired == 0
+    assert f"{samples}:20: no JSON of a sample" in (cut.note or "")
+
+
+def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(
+    board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    def protocol(task: dict[str, Any], **changes: Any) -> str:
+        content = tiny(**{"configs": {"t": task}, "versions": {"t": 1}, "n-shot": {"t": 2}, **changes})
+        return import_results(write(tmp_path, content), board, runs, Subject()).entry.protocols["t"]
+
+    config = {"doc_to_text": "{{q}}", "dataset_kwargs": {"data_files": "/a"}, "metadata": {"pretrained": "a"}}
+    moved = {"doc_to_text": "{{q}}", "dataset_kwargs": {"data_files": "/b"}, "metadata": {"pretrained": "b"}}
+    assert protocol(config) == protocol(moved)
+    changed = [
+        protocol(config),
+        protocol({**config, "doc_to_text": "Q: {{q}}"}),
+        protocol(config, versions={"t": 2}),
+        protocol(config, **{"n-shot": {"t": 5}}),
+        protocol(config, config={"limit": 10}),
+        protocol(config, config={"fewshot_seed": 1}),
+        protocol(config, chat_template_sha="c0ffee"),
+        protocol(config, system_instruction_sha="c0ffee"),
+    ]
+    assert len(set(changed)) == len(changed)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (math.nan, "lm-eval has NaN"),
+        (math.inf, "lm-eval has Infinity"),
+        ("NaN", 'lm-eval has "NaN"'),
+        ("N/A", 'lm-eval has "N/A"'),
+        (None, "lm-eval has null"),
+        (True, "lm-eval has true"),
+        ([0.5], "lm-eval has [0.5]"),
+        (10**400, "lm-eval has 1000000"),
+    ],
+)
+def test_what_is_no_number_is_missing_and_never_zero(
+    value: Any, said: str, board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    content = tiny(results={"t": {"acc,none": 0.5, "em,none": value, "em_stderr,none": 0.1}})
+    entry = import_results(write(tmp_path, content), board, runs, Subject()).entry
+    assert entry.metrics.keys() == {"t/acc"}
+    assert entry.missing["t/em"].startswith(said)
+
+
+@pytest.mark.parametrize("error", ["N/A", math.nan, -0.1, 0, "0.1", None, [], True])
+def test_a_standard_error_that_is_none_gives_no_interval(
+    error: Any, board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    content = tiny(results={"t": {"acc,none": 0.5, "acc_stderr,none": error}})
+    summary = import_results(write(tmp_path, content), board, runs, Subject()).entry.metrics["t/acc"]
+    assert (summary.ci95, summary.ci95_of) == (None, None)
+    assert (summary.ci95_missing or "").startswith("lm-eval")
+
+
+def test_percent_is_no_fraction_and_an_old_file_has_no_filters(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    content = tiny(results={"t": {"acc": 0.25, "acc_stderr": 0.05, "em": 61.5}})
+    entry = import_results(write(tmp_path, content), board, runs, Subject()).entry
+    assert (entry.metrics["t/acc"].unit, entry.metrics["t/em"].unit) == ("fraction", "score")
+    assert entry.metrics["t/acc"].ci95 == pytest.approx((0.25 - 0.098, 0.25 + 0.098), abs=1e-4)
+
+
+def deep(_: Path) -> str:
+    return '{"results": ' + '{"a": ' * 200_000 + "1" + "}" * 200_001
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no JSON that can be read"),
+        ('{"results": {"t": {"acc,no', "it may be truncated"),
+        ("[]", "has no `results`"),
+        ('"results"', "has no `results`"),
+        ('{"results": []}', "has no `results`"),
+        ('{"results": {"t": [1]}}', "expected numbers"),
+        ('{"results": {"t": {"alias": "t"}}}', "has no number under `results`"),
+        ('{"results": {"t": {"acc,none": "N/A"}}}', "has no number under `results`"),
+        ('{"results": {"a b": {"acc": 1}, "a_b": {"acc": 1}}}', "two numbers are called 'a_b/acc'"),
+        (deep, "no JSON that can be read"),
+        ("1" * 5000, "no JSON that can be read"),
+        (b"\xff\xfe", "no JSON that can be read"),
+    ],
+)
+def test_a_file_that_is_none_gives_a_sentence(
+    content: str | bytes | Callable[[Path], str], said: str, board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "results_x.json"
+    made = content(path) if callable(content) else content
+    path.write_bytes(made if isinstance(made, bytes) else made.encode())
+    with pytest.raises(DataError, match=said) as raised:
+        import_results(path, board, runs, Subject())
+    assert str(path) in str(raised.value)
+    assert len(str(raised.value)) < 400
+    assert not board.root.exists()
+    assert not runs.exists()
+
+
+def test_a_huge_file_is_refused_before_it_is_read(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "results_x.json"
+    with path.open("wb") as file:
+        file.truncate(LARGEST + 40 * 2**20)
+    with pytest.raises(DataError, match="larger than 64 MiB"):
+        import_results(path, board, runs, Subject())
+
+
+@pytest.mark.parametrize("shape", [[], "x", 3, None, {"t": "x"}, {"t": []}, {"t": {"acc": "x"}}])
+def test_facts_of_a_wrong_shape_are_left_out(shape: Any, board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    facts = (
+        "configs",
+        "versions",
+        "n-shot",
+        "higher_is_better",
+        "n-samples",
+        "config",
+        "group_subtasks",
+        "task_hashes",
+    )
+    texts = ("lm_eval_version", "model_name", "git_hash", "date", "chat_template_sha", "groups")
+    content = tiny(**dict.fromkeys((*facts, *texts), shape))
+    entry = import_results(write(tmp_path, content), board, runs, Subject()).entry
+    assert entry.metrics["t/acc"].mean == 0.5
+
+
+def test_hostile_names_stay_text_and_leave_the_folder_alone(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    name = "../../\x1b[31m<script>\ud800\n" + "x" * 10_000
+    content = tiny(results={name: {"acc,none": 0.5, "a b\n,f": 0.25}}, model_name=name, configs={name: {"task": name}})
+    path = inside / "results_2026.json"
+    path.write_text(json.dumps(content))
+    before = sorted(tmp_path.iterdir())
+    entry: Entry = import_results(path, board, runs, Subject()).entry
+    assert [metric.mean for metric in entry.metrics.values()] == [0.5, 0.25]
+    assert all(len(key) < 1100 and key.count("/") == 1 for key in entry.metrics)
+    assert sorted(tmp_path.iterdir()) == sorted([*before, board.root])
+    assert Leaderboard(board.root).entries() == [entry]
+
+
+def test_a_place_without_results_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        find_results(tmp_path / "none")
+    with pytest.raises(UserError, match=r"holds no results_\*\.json"):
+        find_results(tmp_path)
