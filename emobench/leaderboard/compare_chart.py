@@ -13,6 +13,7 @@ COLOURS = {"better": "#1a7f5a", "worse": "#c2410c", "differs": "#4338ca", "tied"
 """Distinct for colour-blind readers too; the verdict also stands beside each row."""
 
 SCALE = 2  # pixels for each point
+AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # as wide in each panel
 
 
 def png(comparisons: Sequence[Comparison]) -> bytes:
@@ -24,10 +25,10 @@ def png(comparisons: Sequence[Comparison]) -> bytes:
 
 def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return a Vega-Lite specification: a panel for each candidate and unit, a row for each metric."""
-    panels = []
+    panels: list[dict[str, Any]] = []
     for sheet in sheets(comparisons)[0]:
         pairs = list(zip(sheet.lines, sheet.contrasts, strict=True))
-        for unit in dict.fromkeys(_unit(contrast) for contrast in sheet.contrasts):
+        for place, unit in enumerate(dict.fromkeys(_unit(contrast) for contrast in sheet.contrasts)):
             rows = [
                 {
                     "metric": line.metric,
@@ -40,7 +41,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 for line, contrast in pairs
                 if _unit(contrast) == unit
             ]
-            panels.append(_panel(rows, sheet.heading, unit))
+            panels.append(_panel(rows, "" if place else sheet.heading, unit))
     return {
         "background": "white",
         "padding": 12,
@@ -52,7 +53,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any]:
-    y = {"field": "metric", "type": "nominal", "sort": None, "axis": {"title": None, "ticks": False, "labelLimit": 320}}
+    y = {"field": "metric", "type": "nominal", "sort": None, "axis": AXIS}
     colour = {
         "field": "verdict",
         "type": "nominal",

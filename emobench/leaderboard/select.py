@@ -33,11 +33,12 @@ def select(text: str, root: Path) -> list[Entry]:
     """Return the entries that `text` names on the board at `root` (or on the papers', after "published:"), one or more.
 
     An id names an entry whatever stands beside it; a query leaves out rows of older code (`twins.older_code`). Raises
-    ConfigError for text in no form, UnknownNameError for a name that no entry has.
+    DataError for a board without a folder, ConfigError for an empty one and UnknownNameError for a name that none has.
     """
     published = text.startswith(PUBLISHED)
     board = Leaderboard(published_root() if published else root)
     wanted = text.removeprefix(PUBLISHED) if published else text
+    board.require_folder()
     if published and "=" not in wanted:
         return _read(board, _addressed(wanted, board.rows()))
     if re.fullmatch(r"[0-9a-f]{4,12}", wanted):

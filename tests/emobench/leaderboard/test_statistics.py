@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
@@ -407,3 +410,17 @@ def test_best_sees_a_large_effect(seeds: int, effect: float) -> None:
         rows = {name: series(scores(sample(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
         won += best(rows) == "b"
     assert won >= 54
+
+
+def test_the_parts_are_those_of_a_two_way_analysis_of_variance() -> None:
+    """Against statsmodels' table of seeds and items, without replication."""
+    values_SI = sample(np.random.default_rng(18), 4, 12, 0.5, 0.7)
+    frame = pd.DataFrame([(s, i, v) for s, row in enumerate(values_SI) for i, v in enumerate(row)], columns=list("siv"))
+    table = anova_lm(ols("v ~ C(s) + C(i)", frame).fit())
+    seeds, items, residual = table["mean_sq"]
+    found = crossed(values_SI)
+    assert found is not None
+    assert found.parts == (
+        (pytest.approx(seeds / 48), 3),
+        (pytest.approx(max(items - residual, 0) / 48), 11),
+    )

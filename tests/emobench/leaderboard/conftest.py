@@ -1,0 +1,90 @@
+"""Entries with per-example results, as a run records them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emobench.config import to_plain
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.examples import write_examples
+from emobench.leaderboard.statistics import summarise
+from emobench.tasks.scores import Score
+
+MakeEntry = Callable[..., Entry]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """The folder of per-example results."""
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def make_entry(runs: Path) -> MakeEntry:
+    """Return a function that makes an entry of one task's accuracies and writes its per-example results."""
+
+    def make(
+        name: str,
+        tasks: Mapping[str, np.ndarray],
+        /,
+        *,
+        seeds: Sequence[int] = (0, 1, 2),
+        metric: str = "accuracy",
+        unit: str = "fraction",
+        **changes: Any,
+    ) -> Entry:
+        by_seed = [
+            {f"{task}/{metric}": _score(values_SI[index], unit) for task, values_SI in tasks.items()}
+            for index in range(max(len(seeds), 1))
+        ]
+        kept = []
+        for index, scores in enumerate(by_seed):
+            path = f"{name}-{index}-{len(list(runs.glob('*')))}/examples.jsonl"
+            digest = write_examples(runs / path, scores)
+            seed = seeds[index] if seeds else None
+            kept.append(
+                {"seed": seed, "key": f"{name}-{seed}-{digest[:8]}", "examples": {"path": path, "sha256": digest}}
+            )
+        fields = {
+            "kind": "measured",
+            "supersedes": None,
+            "suite": {"name": "nlu", "version": 1},
+            "protocols": dict.fromkeys(tasks, "paper@1"),
+            "model": {"name": "tiny", "source": "tiny"},
+            "objective": {"name": name, "version": "1", "params": {}},
+            "recipe": {"name": "lm"},
+            "seeds": list(seeds),
+            "metrics": {key: to_plain(summarise([scores[key] for scores in by_seed])) for key in by_seed[0]},
+            "missing": {},
+            "runs": kept,
+            "cost": {},
+            "source": {},
+            "provenance": {
+                "commit": None,
+                "packages": {},
+                "hardware": None,
+                "data": {},
+                "created": "2026-01-31T12:00:00",
+            },
+        }
+        return new_entry({**fields, **changes})
+
+    return make
+
+
+def _score(values_I: np.ndarray, unit: str) -> Score:
+    log = unit == "perplexity"
+    mean = float(np.mean(values_I))
+    return Score(
+        value=float(np.exp(mean)) if log else mean,
+        n=len(values_I),
+        higher_is_better=not log,
+        unit=unit,
+        examples={str(i): (float(v), 1.0) for i, v in enumerate(values_I)},
+        aggregate="exp_mean" if log else "mean",
+    )

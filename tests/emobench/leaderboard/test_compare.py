@@ -1,0 +1,239 @@
+"""Verdicts follow from the tests, what is not comparable is refused, and every output says the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from emobench.errors import ConfigError
+from emobench.leaderboard.compare import Comparison, compare, comparisons
+from emobench.leaderboard.compare_chart import png, specification
+from emobench.leaderboard.compare_table import ComparisonView, latex, markdown, sheets, to_csv, to_json
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import ExamplesReader
+from emobench.leaderboard.select import select
+
+TASKS = ("sst2", "trec", "cr")
+
+
+def answers(rng: np.random.Generator, share: float, seeds: int = 3, items: int = 200) -> np.ndarray:
+    """Return (S, I) right or wrong answers."""
+    return (rng.random((seeds, items)) < share).astype(float)
+
+
+@pytest.fixture
+def pair(make_entry: Callable[..., Entry]) -> tuple[Entry, Entry]:
+    """A baseline, and a candidate that is better on sst2 and as good on the rest."""
+    rng = np.random.default_rng(0)
+    mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
+    shares = {"sst2": 0.95, "trec": 0.7, "cr": 0.7}
+    return mle, make_entry("emo", {task: answers(rng, share) for task, share in shares.items()})
+
+
+def test_a_contrast_for_each_task_and_for_their_mean(pair: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = pair
+    found = compare(mle, [emo], ExamplesReader(runs))
+    assert [c.metric for c in found.contrasts] == ["sst2/accuracy", "trec/accuracy", "cr/accuracy", "mean/accuracy"]
+    sst2, trec, cr, mean = found.contrasts
+    assert sst2.effect == pytest.approx(emo.metrics["sst2/accuracy"].mean - mle.metrics["sst2/accuracy"].mean)
+    assert mean.effect == pytest.approx((sst2.effect + trec.effect + cr.effect) / 3)
+    assert mean.tasks == TASKS
+    assert (sst2.verdict, trec.verdict, cr.verdict) == ("better", "tied", "tied")
+    assert (sst2.seeds, sst2.items, mean.items) == (3, 200, 600)
+    ps = [c.p for c in found.contrasts]
+    assert [c.p_holm for c in found.contrasts] == pytest.approx(multipletests(ps, method="holm")[1])
+
+
+def test_the_other_way_round(pair: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = pair
+    there = compare(mle, [emo], ExamplesReader(runs)).contrasts
+    back = compare(emo, [mle], ExamplesReader(runs)).contrasts
+    for a, b in zip(there, back, strict=True):
+        assert (b.effect, b.p, b.detectable) == (
+            pytest.approx(-a.effect),
+            pytest.approx(a.p),
+            pytest.approx(a.detectable),
+        )
+    assert back[0].verdict == "worse"
+
+
+def test_without_per_example_results_the_seeds_decide(pair: tuple[Entry, Entry]) -> None:
+    mle, emo = pair
+    for found in compare(mle, [emo]).contrasts[:3]:
+        values = emo.metrics[found.metric].values, mle.metrics[found.metric].values
+        assert (found.test, found.items) == ("paired t over seeds", None)
+        assert found.p == pytest.approx(float(stats.ttest_rel(*values).pvalue))
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_few_seeds_are_undetermined_and_tested_within(
+    seeds: tuple[int, ...], make_entry: Callable[..., Entry], runs: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    mle, emo = (
+        make_entry(n, {"sst2": answers(rng, s, len(seeds))}, seeds=seeds) for n, s in (("mle", 0.5), ("emo", 0.9))
+    )
+    (found,) = compare(mle, [emo], ExamplesReader(runs)).contrasts
+    assert (found.verdict, found.p, found.p_holm, found.ci95) == ("undetermined", None, None, None)
+    assert "3 are needed" in (found.why or "")
+    assert [within.seed for within in found.within] == list(seeds)
+    assert all(within.test == "McNemar, mid-p" and within.p < 0.001 for within in found.within)
+
+
+def test_a_perplexity_is_a_ratio(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(2)
+    nats_SI = rng.normal(4, 0.5, 100) + rng.normal(0, 0.01, (3, 100))
+    mle = make_entry("mle", {"lm": nats_SI}, metric="ppl", unit="perplexity")
+    emo = make_entry("emo", {"lm": nats_SI + 0.1 + rng.normal(0, 0.01, (3, 1))}, metric="ppl", unit="perplexity")
+    (found,) = compare(mle, [emo], ExamplesReader(runs)).contrasts
+    assert found.log_scale
+    ratios = [a / b for a, b in zip(emo.metrics["lm/ppl"].values, mle.metrics["lm/ppl"].values, strict=True)]
+    assert found.effect == pytest.approx(math.log(stats.gmean(ratios)))
+    assert found.verdict == "worse"
+    (line,) = sheets([compare(mle, [emo], ExamplesReader(runs))])[0][0].lines
+    assert line.difference == f"{100 * (stats.gmean(ratios) - 1):+.1f} %"
+
+
+def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(0)
+    again = make_entry("twin", {task: answers(rng, 0.7) for task in TASKS})
+    found = compare(pair[0], [again], ExamplesReader(runs)).contrasts
+    assert {(c.effect, c.verdict, c.test) for c in found} == {(0.0, "tied", "equal values")}
+
+
+def test_small_n_is_shown_and_not_judged(make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(3)
+    entries = []
+    for name, share in (("mle", 0.1), ("emo", 0.9)):
+        entry = make_entry(name, {"sst2": answers(rng, share)})
+        metrics = {key: {**vars(m), "flags": ["small_n"]} for key, m in entry.metrics.items()}
+        entries.append(make_entry(name, {"sst2": answers(rng, share)}, metrics=metrics))
+    (found,) = compare(entries[0], [entries[1]]).contrasts
+    assert (found.verdict, found.p) == ("undetermined", None)
+    assert "small n" in (found.why or "")
+
+
+def test_a_missing_task_leaves_no_mean(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(4)
+    mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
+    emo = make_entry("emo", {task: answers(rng, 0.7) for task in TASKS[:2]}, protocols=mle.protocols)
+    found = compare(mle, [emo], ExamplesReader(runs))
+    assert [c.metric for c in found.contrasts] == ["sst2/accuracy", "trec/accuracy"]
+    assert found.missing == {emo.id: ("cr/accuracy",)}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"recipe": {"name": "lm", "epochs": 3}}, "recipe.epochs: none and 3"),
+        ({"model": {"name": "large", "source": "large"}}, r"model: tiny \(tiny\) and large \(large\)"),
+        ({"protocols": dict.fromkeys(TASKS, "paper@2")}, "protocol of sst2: paper@1 and paper@2"),
+        ({"suite": {"name": "nlu", "version": 2}}, "suite: nlu v1 and nlu v2"),
+    ],
+)
+def test_what_is_not_comparable_is_refused_with_what_differs(
+    change: dict[str, Any], told: str, make_entry: Callable[..., Entry], runs: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
+    emo = make_entry("emo", {task: answers(rng, 0.7) for task in TASKS}, **change)
+    with pytest.raises(ConfigError, match=told) as refusal:
+        compare(mle, [emo], ExamplesReader(runs))
+    assert "--anyway" in str(refusal.value)
+    found = compare(mle, [emo], ExamplesReader(runs), anyway=True)
+    assert {(c.verdict, c.p, c.ci95) for c in found.contrasts} == {(None, None, None)}
+    assert found.apart[emo.id]
+
+
+def test_choices_of_several_models_are_compared_model_by_model(make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(6)
+
+    def of(objective: str, model: str) -> Entry:
+        return make_entry(objective, {"sst2": answers(rng, 0.7)}, model={"name": model, "source": model})
+
+    emos, mles = [of("emo", "small"), of("emo", "large")], [of("mle", "large"), of("mle", "small"), of("mle", "huge")]
+    found = comparisons([emos, mles], None)
+    assert [(c.baseline, c.candidates) for c in found] == [(mles[0], (emos[1],)), (mles[1], (emos[0],))]
+    with pytest.raises(ConfigError, match="Not comparable"):
+        comparisons([[emos[0]], [mles[0]]], None)
+    with pytest.raises(ConfigError, match="all to be compared with"):
+        comparisons([mles], None)
+
+
+def test_the_last_one_is_the_baseline_unless_another_is_named(pair: tuple[Entry, Entry]) -> None:
+    mle, emo = pair
+    assert comparisons([[emo], [mle]], None)[0].baseline == mle
+    assert comparisons([[emo], [mle]], [emo])[0].baseline == emo
+
+
+def test_the_papers_differences(tmp_path: Path) -> None:
+    """Table 3, LLaMA-7B: its printed numbers, subtracted by hand."""
+    names = ("emo", "mle")
+    emo, mle = (select(f"published:emo-table3/llama-7b/{name}", tmp_path)[0] for name in names)
+    found = compare(mle, [emo])
+    shown = {line.metric.split(" ")[0]: line.difference for line in sheets([found])[0][0].lines}
+    assert shown["tweet_emotion/accuracy"] == "+12.1"
+    assert shown["mmlu/accuracy"] == "+2.9"
+    assert {c.verdict for c in found.contrasts} == {"undetermined"}
+    assert "published rows carry no per-example data" in sheets([found])[1][0]
+
+
+@pytest.fixture
+def found(pair: tuple[Entry, Entry], runs: Path) -> Comparison:
+    return compare(pair[0], [pair[1]], ExamplesReader(runs))
+
+
+def test_every_output_has_every_contrast(found: Comparison) -> None:
+    texts = {
+        "terminal": _printed(found, 120),
+        "narrow": _printed(found, 60),
+        "markdown": markdown([found]),
+        "latex": latex([found]),
+    }
+    for name, text in texts.items():
+        for line in sheets([found])[0][0].lines:
+            difference = line.difference.replace("%", "\\%") if name == "latex" else line.difference
+            assert difference in text, name
+            assert line.verdict in text, name
+    rows = list(csv.DictReader(io.StringIO(to_csv([found]))))
+    assert [float(row["effect"]) for row in rows] == [c.effect for c in found.contrasts]
+    assert [float(row["ci95_low"]) for row in rows] == [c.ci95[0] for c in found.contrasts if c.ci95]
+    plain = to_json(found)
+    assert [c["p_holm"] for c in plain["contrasts"]] == [c.p_holm for c in found.contrasts]
+    assert plain["baseline"]["id"] == found.baseline.id
+
+
+def test_the_picture_has_every_contrast(found: Comparison) -> None:
+    (panel,) = specification([found])["vconcat"]
+    assert [row["effect"] for row in panel["data"]["values"]] == [100 * c.effect for c in found.contrasts]
+    assert png([found]).startswith(b"\x89PNG")
+
+
+def test_hostile_names_stay_text(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(7)
+    evil = "e[bold]|*vil*\x1b[31m\n$x$_&%{}"
+    mle = make_entry("mle", {"sst2": answers(rng, 0.7)})
+    emo = make_entry("emo", {"sst2": answers(rng, 0.7)}, objective={"name": evil, "version": "1", "params": {}})
+    made = compare(mle, [emo], ExamplesReader(runs))
+    for text in (_printed(made, 120), markdown([made]), latex([made])):
+        assert "\x1b[31m" not in text
+    assert "e[bold]|*vil*" in _printed(made, 120)
+    assert "e\\[bold\\]\\|\\*vil\\*" in markdown([made])
+    assert "\\$x\\$\\_\\&\\%\\{\\}" in latex([made])
+    assert png([made]).startswith(b"\x89PNG")
+
+
+def _printed(comparison: Comparison, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), markup=False, highlight=False)
+    console.print(ComparisonView([comparison]))
+    return console.file.getvalue()  # type: ignore[attr-defined]
