@@ -73,6 +73,12 @@ def _seeds(group: Sequence[Entry]) -> list[int]:
     return sorted({len(entry.seeds) for entry in group if not entry.untrained})
 
 
+def _enough_seeds(rows: Sequence[Entry]) -> bool:
+    from emobench.leaderboard.statistics import MIN_SEEDS
+
+    return max(_seeds(rows), default=0) >= MIN_SEEDS
+
+
 def _spread(current: Sequence[Entry], intervals: bool) -> str:
     counts = _seeds(current)
     if not counts or counts[-1] < 2:
@@ -89,7 +95,7 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
     if len(current) < 2 or not counts:
         return ""
     if counts[0] < MIN_SEEDS:
-        few = f"Fewer than {MIN_SEEDS} seeds cannot tell objectives apart: nothing is marked as best or ranked"
+        few = f"Fewer than {MIN_SEEDS} seeds cannot tell objectives apart: nothing is tested, marked or ranked"
         which = few if counts[-1] < MIN_SEEDS else f"Nothing is marked as best: a row has fewer than {MIN_SEEDS} seeds"
         return which + (" (--seed 0 --seed 1 --seed 2)." if counts[0] else ".")
     if shown.baseline is not None:
@@ -109,7 +115,8 @@ def _ranks(shown: Standings) -> list[str]:
         return [
             f"Rank by {over}: 1 + the rows that are better beyond noise (two-sided 5 %, Holm over {pairs}).",
         ]
-    return [f"Not ranked by {over}: {places.remark}."]
+    # Without a row of enough seeds, `_stars` has said so.
+    return [f"Not ranked by {over}: {places.remark}."] if _enough_seeds(shown.rows) else []
 
 
 def _baseline(shown: Standings, labels: dict[str, str]) -> str:
@@ -122,7 +129,7 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
         return f"{text} * beyond {NOISE} (two-sided 5 %, Holm over the row)."
     if any(delta.beyond_noise is False for delta in found):
         return f"{text} None is beyond {NOISE} (two-sided 5 %, Holm over the row)."
-    return f"{text} None could be tested: 3 seeds on both sides are needed."
+    return text
 
 
 def _older(shown: Standings, labels: dict[str, str]) -> list[str]:

@@ -201,9 +201,9 @@ class _Maker:
             return [f"{metric}: {entry.missing.get(metric, 'not measured')}"]
         summary = entry.metrics[metric]
         texts = {"small_n": f"small n ({summary.n}): shown, not ranked"}
-        found = [f"{metric}: {texts.get(flag, flag.replace('_', ' '))}" for flag in summary.flags]
+        found = [texts.get(flag, flag.replace("_", " ")) for flag in summary.flags]
         if self.view.intervals and summary.ci95 is None and self.shown.baseline is None:
-            found.append(f"{metric}: no interval: {summary.ci95_missing or 'none was recorded'}")
+            found.append(f"no interval: {summary.ci95_missing or 'none was recorded'}")
         return found
 
     def _number(self, texts: Sequence[str]) -> tuple[int, ...]:

@@ -76,7 +76,8 @@ class _Reader:
     def _groups(self) -> Iterator[list[Row]]:
         """Yield the groups, the newest first, each with its `pretrained` rows."""
         alone = [[row] for rows in self.untrained.values() for row in rows]
-        for group in sorted([*self.trained.values(), *alone], key=lambda g: max(r.created for r in g), reverse=True):
+        ordered = sorted([*self.trained.values(), *alone], key=lambda group: _place(group[0]))
+        for group in sorted(ordered, key=lambda group: max(row.created for row in group), reverse=True):
             if group[0].untrained:
                 whole = [] if self._hosted(group[0]) else group
             else:

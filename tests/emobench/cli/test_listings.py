@@ -98,11 +98,14 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
     assert "exists; give a folder that does not" in again.err
 
 
-def test_an_empty_board_says_so(command: Callable[..., Any], tmp_path: Path) -> None:
-    done = command("leaderboard", "show", "--leaderboard", tmp_path / "none")
+def test_an_empty_board_says_so_and_an_absent_one_is_no_board(command: Callable[..., Any], tmp_path: Path) -> None:
+    done = command("leaderboard", "show", "--leaderboard", tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert done.out.strip()
-    assert command("leaderboard", "show", "--leaderboard", tmp_path / "none", "--json").json["groups"] == []
+    assert "`emobench run` makes the first" in done.out
+    assert command("leaderboard", "show", "--leaderboard", tmp_path, "--json").json["groups"] == []
+    absent = command("leaderboard", "show", "--leaderboard", tmp_path / "none")
+    assert (absent.code, absent.out) == (2, "")
+    assert f"There is no leaderboard {tmp_path / 'none'}" in absent.err
 
 
 def test_an_altered_entry_is_named_and_skipped(command: Callable[..., Any], tmp_path: Path) -> None:
