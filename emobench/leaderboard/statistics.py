@@ -12,7 +12,7 @@ interval exponentiated (the delta method, without its symmetric approximation).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -222,17 +222,27 @@ def _interval(scores: Sequence[Score], found: Uncertainty) -> tuple[float, float
 
 
 def _weighted_mean(examples: Examples) -> float:
-    total = math.fsum(weight for _, weight in examples.values())
+    value_I, weight_I = _arrays(examples, examples)
+    return _mean(value_I, weight_I)
+
+
+def linearise(examples: Examples, ids: Iterable[str]) -> Array:
+    """Return (I,) values with the examples' weighted mean as plain mean, and the ratio estimator's variance."""
+    value_I, weight_I = _arrays(examples, ids)
+    mean = _mean(value_I, weight_I)
+    return mean + weight_I / weight_I.mean() * (value_I - mean)
+
+
+def _arrays(examples: Examples, ids: Iterable[str]) -> tuple[Array, Array]:
+    pairs_I2 = np.array([examples[i] for i in ids], dtype=float)
+    return pairs_I2[:, 0], pairs_I2[:, 1]
+
+
+def _mean(value_I: Array, weight_I: Array) -> float:
+    total = weight_I.sum()
     if not total > 0:
         raise MetricError("The weights of a metric's examples sum to 0; expected some weight above 0.")
-    return math.fsum(value * weight for value, weight in examples.values()) / total
-
-
-def linearise(examples: Examples, ids: Sequence[str]) -> Array:
-    """Return (I,) values with the examples' weighted mean as plain mean, and the ratio estimator's variance."""
-    value_I, weight_I = np.array([examples[i] for i in ids], dtype=float).T
-    mean = _weighted_mean(examples)
-    return mean + weight_I / weight_I.mean() * (value_I - mean)
+    return float((value_I * weight_I).sum() / total)
 
 
 def _is_log(examples: Examples, value: float) -> bool:
