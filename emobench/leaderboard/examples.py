@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emobench.config import file_sha256
 from emobench.errors import DataError
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.files import write_whole
 from emobench.tasks.scores import Score
 
@@ -74,11 +74,18 @@ def entry_examples(entry: Entry, runs: Path) -> list[dict[str, dict[str, tuple[f
     for run in entry.runs:
         if run.examples is None:
             raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
-        path = runs / run.examples.path
-        if digest(path) != run.examples.sha256:
-            raise DataError(f"{path}: altered since entry {entry.id} was recorded. Restore it, or run again.")
-        found.append(read_examples(path))
+        found.append(read_examples(recorded_file(run.examples, runs, entry)))
     return found
+
+
+def recorded_file(file: File, runs: Path, entry: Entry) -> Path:
+    """Return where a file of an entry's runs is; raises DataError where it is absent or not the one recorded."""
+    path = runs / file.path
+    if not path.is_file():
+        raise DataError(f"{path}: cannot be read (there is no such file). Give its --runs DIR, or run again.")
+    if digest(path) != file.sha256:
+        raise DataError(f"{path}: altered since entry {entry.id} was recorded. Restore it, or run again.")
+    return path
 
 
 class ExamplesReader:

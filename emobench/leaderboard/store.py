@@ -9,6 +9,7 @@ import json
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from json import JSONDecoder
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,14 @@ LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""
 
 
+def refuse_constant(token: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python would read."""
+    raise ValueError(f"{token} is no number of JSON")
+
+
+_JSON = JSONDecoder(parse_constant=refuse_constant)
+
+
 class Leaderboard:
     """The entries under one folder, which need not exist yet."""
 
@@ -35,12 +44,12 @@ class Leaderboard:
         """Raise DataError where the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
         if not self.root.is_dir():
             raise DataError(
-                f"There is no leaderboard {self.root}: it is no folder. Name another with --leaderboard DIR; "
-                "`emobench run` makes it and records in it."
+                f"There is no leaderboard {self.root}: it is no folder. Name another one, or record in it with "
+                f"`emobench run --leaderboard {self.root}`."
             )
 
     def path(self, entry: Entry) -> Path:
-        return self.root / _file(entry)
+        return self.root / file_of(entry)
 
     def append(self, entry: Entry) -> Path:
         """Write an entry and return its file; nothing happens where it is there already.
@@ -110,7 +119,7 @@ class Leaderboard:
 
     def _scan(self, keep: bool) -> Iterator[tuple[Row, Entry | None]]:
         index = Index(self.root)
-        for file, status in self._files():
+        for file, status in self.files():
             entry, known = None, index.get(file, status)
             if known is None:
                 try:
@@ -128,8 +137,8 @@ class Leaderboard:
                 self._problem(known)
         index.save()
 
-    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the files that should hold entries, as "folder/name", and name what cannot be one."""
+    def files(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield what should hold entries, as "folder/name"; add what cannot be one to `problems`."""
         for folder, status in self._list(""):
             if not stat.S_ISDIR(status.st_mode):  # a README or a licence beside the suites
                 continue
@@ -171,34 +180,31 @@ class Leaderboard:
 
     def _holds(self, entry: Entry) -> bool:
         try:
-            return read_file(self.root, _file(entry)) == entry
+            return read_file(self.root, file_of(entry)) == entry
         except (OSError, UserError):
             return False
 
 
 def read_file(root: Path, file: str) -> Entry:
     """Read and verify the entry in "folder/name" of a board. Raises OSError, or a UserError that begins with `file`."""
-    text = (root / file).read_bytes()
-    try:
-        entry = read_entry(_JSON.decode(text.decode()), file)
-    except (ValueError, RecursionError, OverflowError) as error:
-        raise ConfigError(
-            f"{file}: no JSON of an entry ({error}); it may be truncated. Restore or remove it."
-        ) from None
-    if file != _file(entry):
-        raise ConfigError(f"{file}: holds the entry that belongs in {_file(entry)}. Move it there.")
+    entry = parse((root / file).read_bytes(), file)
+    if file != file_of(entry):
+        raise ConfigError(f"{file}: holds the entry that belongs in {file_of(entry)}. Move it there.")
     return entry
 
 
-def _file(entry: Entry) -> str:
+def parse(content: bytes, where: str, decoder: JSONDecoder = _JSON) -> Entry:
+    """Read and verify the entry in a file's content, wherever it lies; raises a UserError that begins with `where`."""
+    try:
+        return read_entry(decoder.decode(content.decode()), where)
+    except (ValueError, RecursionError) as error:
+        text = f"{where}: no JSON of an entry ({error}); it may be truncated. Restore or remove it."
+        raise ConfigError(text) from None
+
+
+def file_of(entry: Entry) -> str:
+    """Return "folder/name" of an entry's file on any board."""
     return f"{entry.suite.name}-v{entry.suite.version}/{entry.id}.json"
-
-
-def _refuse(token: str) -> NoReturn:
-    raise ValueError(f"{token} is no number of JSON")
-
-
-_JSON = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _contained(rows: list[Row]) -> set[str | None]:

@@ -1,0 +1,55 @@
+"""`emobench leaderboard verify`: whether a board is whole, and what to do where it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, reporter
+
+
+def verify(
+    board: Annotated[
+        list[Path] | None,
+        typer.Argument(help=f"Folders of entries. Default: {options.DEFAULT_BOARD}.", show_default=False),
+    ] = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    entries_only: Annotated[
+        bool, typer.Option("--entries-only", help="Not the files that entries name, for runs that are elsewhere.")
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Check every entry, and the files of its runs; name what is wrong, a line each, with exit code 1.
+
+    Entries are hashed and checked against the schema; so are the per-example results, step logs and samples that they
+    name. Entries that supersede what is not there, and what killed writes left, are named too.
+    """
+    from emobench.leaderboard.store import Leaderboard
+    from emobench.leaderboard.verify import verify as check
+
+    boards = [Leaderboard(folder) for folder in board or [options.DEFAULT_BOARD]]
+    for found in boards:
+        found.require_folder()
+    results = []
+    for found in boards:
+        with reporter(quiet).work(f"verify {found.root}", "files") as progress:
+            count, findings = check(found, None if entries_only else runs, progress)
+        results.append({"board": str(found.root), "entries": count, "findings": findings})
+    if json:
+        print_json({"boards": results})
+    for result in [] if json else results:
+        for finding in result["findings"]:
+            typer.echo(finding.text)
+        typer.echo(_summary(result["board"], result["entries"], len(result["findings"])))
+    if any(result["findings"] for result in results):
+        raise typer.Exit(1)
+
+
+def _summary(board: str, entries: int, wrong: int) -> str:
+    counted = "1 entry" if entries == 1 else f"{entries:,} entries"
+    found = "nothing wrong" if not wrong else "1 thing wrong" if wrong == 1 else f"{wrong:,} things wrong"
+    return f"{board}: {counted}, {found}."
