@@ -74,6 +74,28 @@ def test_random_effects_closely(seeds: int, noise: str, items: int) -> None:
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("seeds", [3, 5])
+def test_right_or_wrong_answers(seeds: int, noise: str) -> None:
+    """Accuracies of 400 items: a latent score of each item, seed and side, cut at 0; items differ in difficulty."""
+    rng = np.random.default_rng([27, seeds, list(NOISES).index(noise)])
+    seed_sd, item_sd = NOISES[noise]
+    rejected = 0
+    for _ in range(4000):
+        difficulty_I = rng.normal(1.2, 2, 400)
+        sides = [
+            difficulty_I
+            + rng.normal(0, seed_sd, (seeds, 1))
+            + rng.normal(0, 2 * item_sd, 400)
+            + rng.normal(0, 0.5, (seeds, 400))
+            > 0
+            for _ in range(2)
+        ]
+        values_SI = sides[0].astype(float) - sides[1]
+        rejected += beyond(crossed(values_SI), values_SI.mean())
+    assert 120 <= rejected <= 280
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 5])
 def test_the_mean_over_tasks(seeds: int, noise: str) -> None:
     """Eight tasks of 50 to 400 items; a seed moves all tasks by the same, and each by an amount of its own."""
     rng = np.random.default_rng([23, seeds, list(NOISES).index(noise)])
