@@ -94,12 +94,13 @@ def compare(
 ) -> Comparison:
     """Compare candidates with a baseline, on the metrics that both have (or on those named).
 
-    Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict.
+    Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
+    where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     """
     apart = {c.id: tuple(found) for c in candidates if (found := differences(baseline, c))}
     if apart and not anyway:
         raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
-    runs = {e.id: examples_of(e) if examples_of and e.id not in apart else None for e in (baseline, *candidates)}
+    runs = {e.id: examples_of(e) if examples_of else None for e in (baseline, *candidates)}
     contrasts: list[Contrast] = []
     missing = {}
     for candidate in candidates:
@@ -111,7 +112,7 @@ def compare(
         ]
         missing[candidate.id] = tuple(m for m in dict.fromkeys(one_sided) if metrics is None or m in metrics)
         rows = [(m, [m]) for m in shared] + list(_means(shared, missing[candidate.id], baseline, candidate))
-        pair = _Pair(baseline, candidate, runs, judged=candidate.id not in apart)
+        pair = _Pair(baseline, candidate, runs, apart.get(candidate.id, ()))
         contrasts += _adjusted([pair.contrast(name, columns) for name, columns in rows])
     return Comparison(
         baseline=baseline,
@@ -156,7 +157,7 @@ class _Pair:
     baseline: Entry
     candidate: Entry
     runs: Mapping[str, Sequence[Mapping[str, Examples]] | None]
-    judged: bool
+    apart: Sequence[str]
 
     def contrast(self, name: str, columns: Sequence[str]) -> Contrast:
         """Return the contrast of one metric, or of the mean over several; its p is not yet adjusted."""
@@ -175,35 +176,38 @@ class _Pair:
             log_scale=log,
             verdict=None,
         )
-        return self._judged(plain, columns) if self.judged else plain
-
-    def _judged(self, plain: Contrast, columns: Sequence[str]) -> Contrast:
         ours, theirs = self._series(self.candidate, columns), self._series(self.baseline, columns)
-        if ours is None or theirs is None:
-            return replace(plain, verdict="undetermined", why="a mean without its seeds' values")
-        if any(UNRANKED_FLAG in row.flags for row in (*ours, *theirs)):
-            return replace(plain, verdict="undetermined", why="small n: shown, not judged")
-        found = difference_of_means(ours, theirs)
-        if found is None:
-            why = _printed(self.baseline, self.candidate) or undetermined(ours, theirs)
-            within = tuple(_within(ours[0], theirs[0])) if len(columns) == 1 else ()
-            return replace(plain, verdict="undetermined", why=why, within=within)
-        return replace(
-            plain,
-            effect=found.effect,
-            log_scale=found.log_scale,
-            ci95=found.ci95,
-            p=found.p,
-            test=found.test,
-            detectable=found.detectable,
-            seeds=found.seeds,
-            items=found.items,
-        )
+        if self.apart:
+            same_items = all(text.startswith(("model", "recipe.")) for text in self.apart)
+            return replace(plain, within=_within(ours, theirs)) if same_items else plain
+        return _judged(plain, ours, theirs)
 
-    def _series(self, entry: Entry, columns: Sequence[str]) -> list[Series] | None:
+    def _series(self, entry: Entry, columns: Sequence[str]) -> list[Series]:
         found = [Series.of_entry(entry, metric, self.runs[entry.id]) for metric in columns]
-        known = [row for row in found if row is not None]
-        return known if len(known) == len(found) else None
+        return [row for row in found if row is not None]
+
+
+def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -> Contrast:
+    """Return a contrast with its test; `ours` and `theirs` are the candidate's and the baseline's, for each task."""
+    if not len(ours) == len(theirs) == len(plain.tasks):
+        return replace(plain, verdict="undetermined", why="a mean without its seeds' values")
+    if any(UNRANKED_FLAG in row.flags for row in (*ours, *theirs)):
+        return replace(plain, verdict="undetermined", why="small n: shown, not judged")
+    found = difference_of_means(ours, theirs)
+    if found is None:
+        why = undetermined(ours, theirs)
+        return replace(plain, verdict="undetermined", why=why, within=_within(ours, theirs))
+    return replace(
+        plain,
+        effect=found.effect,
+        log_scale=found.log_scale,
+        ci95=found.ci95,
+        p=found.p,
+        test=found.test,
+        detectable=found.detectable,
+        seeds=found.seeds,
+        items=found.items,
+    )
 
 
 def _means(
@@ -220,12 +224,16 @@ def _means(
             yield f"{MEAN}/{name}", columns
 
 
-def _within(ours: Series, theirs: Series) -> Iterator[WithinSeed]:
-    seeds = [seed for seed in ours.values if seed in theirs.values or None in theirs.values]
-    for seed in list(theirs.values) if None in ours.values else seeds:
-        found = within_seed(ours, theirs, seed)
-        if found is not None:
-            yield found
+def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSeed, ...]:
+    """Return the tests within each common seed, of one task; a row without seeds stands beside each of its rival's."""
+    if not len(ours) == len(theirs) == 1:
+        return ()
+    (left,), (right,) = ours, theirs
+    seeds = (
+        right.values if None in left.values else [s for s in left.values if s in right.values or None in right.values]
+    )
+    found = [within_seed(left, right, seed) for seed in seeds]
+    return tuple(test for test in found if test is not None)
 
 
 def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
@@ -248,11 +256,6 @@ def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
 
 def _mean(values: Sequence[float], log: bool) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if log else math.fsum(values) / len(values)
-
-
-def _printed(*pair: Entry) -> str | None:
-    kinds = sorted({entry.kind for entry in pair} - {"measured"})
-    return f"{' and '.join(kinds)} rows carry no per-example data, and one value for all seeds" if kinds else None
 
 
 def _refusal(baseline: Entry, candidates: Sequence[Entry], apart: Mapping[str, Sequence[str]]) -> str:

@@ -237,6 +237,8 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     if apart:
         more = f"; and {len(apart) - 6} more" if len(apart) > 6 else ""
         yield f"Not comparable, so that there is no verdict: {'; '.join(apart[:6])}{more}."
+    if "published" in (comparison.baseline.kind, candidate.kind):
+        yield "Published rows carry no per-example data and no seeds' values: no noise can be estimated from them."
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
         counts = sorted({c.seeds for c in tested if c.seeds})

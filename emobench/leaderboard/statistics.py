@@ -257,6 +257,8 @@ class _Undetermined(Exception):
 def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     seeds_a, seeds_b = _seeds(a, b)
     seeds = min(len(seeds_a), len(seeds_b))
+    if seeds_a == [None]:
+        raise _Undetermined("neither side has seeds")
     if seeds < MIN_SEEDS:
         counted = {0: "no common seed", 1: "1 common seed"}.get(seeds, f"{seeds} common seeds")
         raise _Undetermined(f"{counted}; {MIN_SEEDS} are needed")

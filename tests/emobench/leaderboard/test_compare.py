@@ -155,6 +155,22 @@ def test_what_is_not_comparable_is_refused_with_what_differs(
     assert found.apart[emo.id]
 
 
+def test_two_trained_models_are_tested_on_the_same_items_without_a_verdict(
+    make_entry: Callable[..., Entry], runs: Path
+) -> None:
+    rng = np.random.default_rng(8)
+    small, large = (
+        make_entry("pretrained", {"sst2": answers(rng, share, 1)}, seeds=(), model={"name": name, "source": name})
+        for name, share in (("small", 0.5), ("large", 0.9))
+    )
+    (found,) = compare(small, [large], ExamplesReader(runs), anyway=True).contrasts
+    assert (found.verdict, found.p) == (None, None)
+    assert [(w.seed, w.test) for w in found.within] == [(None, "McNemar, mid-p")]
+    other = make_entry("pretrained", {"sst2": answers(rng, 0.9, 1)}, seeds=(), protocols={"sst2": "paper@2"})
+    (found,) = compare(small, [other], ExamplesReader(runs), anyway=True).contrasts
+    assert found.within == ()
+
+
 def test_choices_of_several_models_are_compared_model_by_model(make_entry: Callable[..., Entry]) -> None:
     rng = np.random.default_rng(6)
 
@@ -185,7 +201,8 @@ def test_the_papers_differences(tmp_path: Path) -> None:
     assert shown["tweet_emotion/accuracy"] == "+12.1"
     assert shown["mmlu/accuracy"] == "+2.9"
     assert {c.verdict for c in found.contrasts} == {"undetermined"}
-    assert "published rows carry no per-example data" in sheets([found])[1][0]
+    assert {c.why for c in found.contrasts} == {"neither side has seeds"}
+    assert any("Published rows carry no per-example data" in line for line in sheets([found])[1])
 
 
 @pytest.fixture
