@@ -46,7 +46,7 @@ class Filters:
 
     def _tests(self, rows: Sequence[Row]) -> Iterable[tuple[str, Callable[[Row], bool]]]:
         for metric in self.metrics:
-            names = (name for row in rows for name in row.metrics)
+            names = (name if "/" in metric else name.split("/", 1)[1] for row in rows for name in row.metrics)
             _known("metric", metric, rows, lambda r, m=metric: any(wanted(x, [m]) for x in r.metrics), names)
         for text in self.objectives:
             labels = (name for row in rows for name in (row.objective, row.label))
@@ -80,9 +80,9 @@ def instant(text: str, now: datetime) -> datetime:
     datetime.datetime(2026, 1, 2, 6, 0, tzinfo=datetime.timezone.utc)
     """
     age = re.fullmatch(r"(\d{1,6})([mhdw])", text)
-    if age:
-        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
     try:
+        if age:
+            return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise ConfigError(f"--since {text}: expected a date such as 2026-01-31, or an age such as 7d or 12h.") from None

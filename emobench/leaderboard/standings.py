@@ -98,15 +98,12 @@ def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: Example
 
     # Fewer seeds are undetermined with examples too, and one row has nothing to be compared with.
     read = [e for e in group if e.untrained or len(e.seeds) >= MIN_SEEDS] if examples_of else []
-    examples = {e.id: examples_of(e) or () for e in read} if examples_of and len(read) > 1 else {}
+    examples = {e.id: examples_of(e) for e in read} if examples_of and len(read) > 1 else {}
     found: dict[str, dict[str, Series]] = {metric: {} for metric in metrics}
     for metric in metrics:
         for entry in group:
-            summary = entry.metrics.get(metric)
-            seeds = () if entry.untrained and summary and len(summary.values) == 1 else entry.seeds
-            if summary and len(summary.values) == max(len(seeds), 1):
-                runs = [run[metric] for run in examples.get(entry.id, ()) if metric in run]
-                found[metric][entry.id] = Series.of(summary, seeds, runs if len(runs) == len(summary.values) else None)
+            if row := Series.of_entry(entry, metric, examples.get(entry.id)):
+                found[metric][entry.id] = row
     return found
 
 

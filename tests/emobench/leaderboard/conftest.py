@@ -77,6 +77,44 @@ def make_entry(runs: Path) -> MakeEntry:
     return make
 
 
+@pytest.fixture
+def make_row() -> MakeEntry:
+    """Return a function that makes an entry of each seed's scores, by <task>/<metric>, without per-example results.
+
+    A metric's name says what it is: accuracy and mauve are fractions, ppl is a perplexity, and lower nats are better.
+    """
+
+    def make(name: str, scores: Mapping[str, Sequence[float]], /, **changes: Any) -> Entry:
+        seeds = [] if name == "pretrained" else list(range(max(map(len, scores.values()), default=1)))
+        metrics = {}
+        for metric, values in scores.items():
+            unit = {"ppl": "perplexity", "kl": "nats"}.get(metric.split("/")[1], "fraction")
+            made = [
+                Score(value=v, n=50, higher_is_better=unit == "fraction", unit=unit, aggregate="corpus") for v in values
+            ]
+            metrics[metric] = to_plain(summarise(made))
+        fields = {
+            "kind": "measured",
+            "supersedes": None,
+            "suite": {"name": "nlu", "version": 1},
+            "protocols": {metric.split("/")[0]: "paper@1" for metric in (*scores, *changes.get("missing", ()))},
+            "model": {"name": "tiny", "source": "tiny"},
+            "objective": {"name": name, "version": "1", "params": {}},
+            "recipe": {} if name == "pretrained" else {"name": "lm"},
+            "seeds": seeds,
+            "metrics": metrics,
+            "missing": {},
+            "runs": [],
+            "cost": {},
+            "source": {},
+        }
+        created = changes.pop("created", "2026-01-31T12:00:00")
+        provenance = {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": created}
+        return new_entry({**fields, "provenance": provenance, **changes})
+
+    return make
+
+
 def _score(values_I: np.ndarray, unit: str) -> Score:
     log = unit == "perplexity"
     mean = float(np.mean(values_I))

@@ -1,0 +1,126 @@
+"""Differences from a baseline agree with subtraction and paired t tests, and are marked only beyond noise."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from emobench.errors import UnknownNameError
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.table import markdown, render, to_json
+from emobench.leaderboard.view import View
+
+MakeEntry = Callable[..., Entry]
+
+MLE = {"a/accuracy": [0.800, 0.803, 0.801], "b/accuracy": [0.600, 0.603, 0.599], "b/ppl": [20.0, 20.4, 20.1]}
+EMO = {"a/accuracy": [0.850, 0.853, 0.850], "b/accuracy": [0.601, 0.600, 0.604], "b/ppl": [30.0, 30.2, 30.4]}
+
+
+def shown(entries: Sequence[Entry], **view: Any) -> list[list[str]]:
+    """Return the words of each line at 100 columns."""
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None).print(render(entries, view=View(**view)))
+    return [line.split() for line in out.getvalue().splitlines()]
+
+
+def test_differences_are_paired_t_tests_with_holm_over_the_row(make_row: MakeEntry) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    mle, emo = make_row("mle", MLE), make_row("emo", EMO)
+    (group,) = to_json([mle, emo], view=View(baseline="mle"))["groups"]
+    assert group["baseline"] == mle.id
+    assert group["differences"].keys() == {emo.id}
+    found = group["differences"][emo.id]
+
+    mean = {n: np.mean([s["a/accuracy"], s["b/accuracy"]], axis=0) for n, s in (("emo", EMO), ("mle", MLE))}
+    sides = {metric: (EMO[metric], MLE[metric]) for metric in ("a/accuracy", "b/accuracy")}
+    sides |= {"b/ppl": (np.log(EMO["b/ppl"]), np.log(MLE["b/ppl"])), "mean": (mean["emo"], mean["mle"])}
+    tests = {metric: stats.ttest_rel(*side) for metric, side in sides.items()}
+    adjusted = multitest.multipletests([test.pvalue for test in tests.values()], method="holm")[1]
+    assert found.keys() == tests.keys()
+    for (metric, test), p_holm in zip(tests.items(), adjusted, strict=True):
+        delta, interval = found[metric], test.confidence_interval()
+        assert delta["effect"] == pytest.approx(np.mean(sides[metric][0]) - np.mean(sides[metric][1]))
+        assert delta["ci95"] == pytest.approx([interval.low, interval.high])
+        assert (delta["p"], delta["p_holm"]) == pytest.approx((test.pvalue, p_holm))
+        assert delta["beyond_noise"] is bool(p_holm <= 0.05)
+        assert delta["log_scale"] is (metric == "b/ppl")
+    verdicts = {metric: (delta["beyond_noise"], delta["better"]) for metric, delta in found.items()}
+    assert verdicts["a/accuracy"] == verdicts["mean"] == (True, True)
+    assert verdicts["b/accuracy"][0] is False
+    assert verdicts["b/ppl"] == (True, False)
+
+
+def test_the_table_shows_points_and_percent_with_a_mark_beyond_noise(make_row: MakeEntry) -> None:
+    entries = [make_row("mle", MLE), make_row("emo", EMO)]
+    lines = shown(entries, baseline="mle")
+    # (85.1 + 60.167 - 80.133 - 60.067) / 2 = 2.53 points, 85.1 - 80.133 = 5.0, 60.167 - 60.067 = 0.1, and in percent:
+    ratio = math.prod(EMO["b/ppl"]) ** (1 / 3) / math.prod(MLE["b/ppl"]) ** (1 / 3)
+    assert f"{100 * ratio - 100:+.1f}" == "+49.8"
+    (row,) = [line for line in lines if line[:1] == ["emo"]]
+    assert " ".join(row) == "emo 1 +2.53* +5.0* +0.1 +49.8 %*"
+    (base,) = [line for line in lines if line[:1] == ["mle"]]
+    assert " ".join(base) == "mle 2 70.10 ± 0.17 80.1 ± 0.2 60.1 ± 0.2 20.2 ± 0.2"
+    text = " ".join(word for line in lines for word in line)
+    assert "Differences from mle: in points where the unit is %, in percent for perplexities" in text
+    assert "| emo | 1 | **+2.53\\*** |" in markdown(entries, view=View(baseline="mle"))
+
+
+def test_intervals_stand_beside_differences(make_row: MakeEntry) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    entries = [make_row("mle", {"a/accuracy": MLE["a/accuracy"]}), make_row("emo", {"a/accuracy": EMO["a/accuracy"]})]
+    low, high = stats.ttest_rel(EMO["a/accuracy"], MLE["a/accuracy"]).confidence_interval()
+    (row,) = [line for line in shown(entries, baseline="mle", intervals=True) if line[:1] == ["emo"]]
+    assert " ".join(row) == f"emo +5.0 [{100 * low:+.1f}, {100 * high:+.1f}]*"
+
+
+def test_below_three_seeds_differences_stand_unmarked(make_row: MakeEntry) -> None:
+    entries = [make_row(n, {"a/kl": v}) for n, v in (("mle", [1.0, 1.1]), ("emo", [9.0, 9.1]))]
+    (group,) = to_json(entries, view=View(baseline="mle"))["groups"]
+    delta = group["differences"][entries[1].id]["a/kl"]
+    assert delta["effect"] == pytest.approx(8.0)
+    assert [delta[key] for key in ("beyond_noise", "p", "p_holm", "ci95")] == [None] * 4
+    lines = shown(entries, baseline="mle")
+    assert ["emo", "+8.000"] in lines
+    assert "Fewer than 3 seeds cannot tell objectives apart: nothing is tested" in " ".join(w for x in lines for w in x)
+
+
+def test_published_means_are_subtracted(make_row: MakeEntry) -> None:
+    def published(name: str, accuracy: float) -> Entry:
+        source = {"cite": "a paper, Table 3"}
+        return make_row(name, {"a/accuracy": [accuracy]}, kind="published", seeds=[], source=source)
+
+    entries = [published("mle", 0.535), published("emo", 0.656)]
+    assert ["emo", "+12.1"] in shown(entries, baseline="mle")
+
+
+def test_a_baseline_that_is_not_one_row_is_said_not_guessed(make_row: MakeEntry) -> None:
+    def tailr(gamma: float) -> Entry:
+        objective = {"name": "tailr", "version": "1", "params": {"gamma": gamma, "floor": 0.0}}
+        return make_row("tailr", {"a/kl": [gamma, gamma + 0.01, gamma]}, objective=objective)
+
+    entries = [tailr(0.1), tailr(0.2), make_row("mle", {"a/kl": [1.0, 1.01, 1.02]})]
+    (group,) = to_json(entries, view=View(baseline="tailr"))["groups"]
+    assert (group["baseline"], group["differences"]) == (None, {})
+    text = " ".join(word for line in shown(entries, baseline="tailr") for word in line)
+    assert "No differences: tailr means 2 rows here (tailr(gamma=0.1, floor=0.0)" in text
+    (group,) = to_json(entries, view=View(baseline="tailr(gamma=0.2)"))["groups"]
+    assert group["baseline"] == entries[1].id
+    with pytest.raises(UnknownNameError, match="no row to be the baseline 'mlee'; did you mean 'mle'"):
+        to_json(entries, view=View(baseline="mlee"))
+
+
+def test_a_group_without_the_baseline_keeps_its_numbers(make_row: MakeEntry) -> None:
+    entries = [
+        make_row("mle", {"a/kl": [1.0]}),
+        make_row("emo", {"a/kl": [2.0]}, model={"name": "big", "source": "big"}),
+    ]
+    text = " ".join(word for line in shown(entries, baseline="mle") for word in line)
+    assert "emo 2.000" in text
+    assert "No differences: no row here is mle." in text
