@@ -29,7 +29,7 @@ DEEPEST = 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
 _ID = re.compile(r"[0-9a-f]{12}")
-_INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\0\n]+")
+_INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 

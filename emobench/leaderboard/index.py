@@ -125,7 +125,7 @@ class Index:
         identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs = known
         texts = (identity, kind, suite, model, objective, label, created, key, *runs)
         right = {*map(type, texts)} == {str} and type(version) is int and type(supersedes) in (str, type(None))
-        if not right or file != f"{suite}-v{version}/{identity}.json":
+        if not right or type(runs) is not list or file != f"{suite}-v{version}/{identity}.json":
             raise ValueError
         names = self._metrics[metrics]
         path = Path(f"{self._root}/{file}")
