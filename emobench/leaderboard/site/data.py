@@ -16,7 +16,7 @@ from emobench.leaderboard.comparison import conditions
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import labels
 from emobench.leaderboard.site.comparisons import Comparisons
-from emobench.leaderboard.standings import Standings, standings
+from emobench.leaderboard.site.groups import Group, Groups
 
 _TEST = ("baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "detectable",
          "verdict", "test", "why", "seeds", "items")  # fmt: skip
@@ -29,10 +29,10 @@ def board_data(entries: Sequence[Entry], examples_of: ExamplesOf | None, baselin
     for entry in entries:
         by_suite.setdefault(str(entry.suite), []).append(entry)
     places: dict[str, int] = {}
-    comparisons = Comparisons(examples_of)
+    comparisons, grouped = Comparisons(examples_of), Groups(examples_of)
     index: dict[str, list[Any]] = {"suites": [], "groups": [], "entries": []}
     for label, members in by_suite.items():
-        suite = _Suite(standings(members, examples_of), baseline)
+        suite = _Suite(grouped.of(members), baseline)
         index["suites"].append({"label": label, "metrics": suite.metrics, "baseline": suite.baseline})
         for group in suite.groups:
             for entry in group.rows:
@@ -50,15 +50,15 @@ def details(entry: Entry) -> dict[str, Any]:
 
 
 class _Suite:
-    """One suite version: its comparable groups, the largest model last, and the metrics of all of them as columns."""
+    """One suite version: its comparable groups and the metrics of all of them as columns."""
 
-    def __init__(self, found: Sequence[Standings], baseline: str | None) -> None:
-        self.groups = sorted(found, key=_place)
+    def __init__(self, groups: Sequence[Group], baseline: str | None) -> None:
+        self.groups = groups
         self.baseline = baseline or _default_baseline(self.groups)
         self.keys = list(dict.fromkeys(key for group in self.groups for key in group.metrics))
         tasks = {key.split("/", 1)[0] for key in self.keys}
         self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
-        self._titles: dict[str, int] = {}
+        self._shown: dict[str, list[Entry]] = {}
 
     def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
         summaries = [entry.metrics[key] for group in self.groups for entry in group.rows if key in entry.metrics][:1]
@@ -70,47 +70,35 @@ class _Suite:
             "better": summaries[0].higher_is_better if summaries else None,
         }
 
-    def group(self, found: Standings, comparisons: Comparisons) -> dict[str, Any]:
+    def group(self, found: Group, comparisons: Comparisons) -> dict[str, Any]:
         rows = found.rows
-        first = _first(found)
+        first = found.first
         ids = [entry.id for entry in rows]
         named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
         summaries = [[entry.metrics[key] for entry in rows if key in entry.metrics] for key in self.keys]
         tests = comparisons.of(rows, named[0] if named else 0)
-        ranks = found.ranking.places if found.ranking else {}
         best = [found.best.get(key) for key in self.keys]
+        like = self._shown.setdefault(first.model.name, [])
+        like.append(first)
         return {
-            "title": self._title(first.model.name),
+            "title": first.model.name if len(like) == 1 else f"{first.model.name} · {len(like)}",
             "parameters": first.model.parameters,
             "protocols": dict(first.protocols),
             "lines": [captions.conditions(first, list(dict.fromkeys(key.split("/", 1)[0] for key in found.metrics))),
-                      *captions.shared_parameters(rows)],
+                      *captions.shared_parameters(rows), *([captions.apart(first, like[0])] if len(like) > 1 else [])],
             "labels": labels(rows, found.older),
             "older": [i for i, entry in enumerate(rows) if entry.id in found.older],
-            "ranks": [ranks.get(entry.id) for entry in rows] if ranks else None,
+            "ranks": [found.ranks.get(entry.id) for entry in rows] if found.ranks else None,
             "baseline": named[0] if named else None,
             "decimals": [figures.decimals(of) for of in summaries],
             "relative": [figures.relative_decimals(of) for of in summaries],
+            "ranked": found.ranked,
             "best": [ids.index(winner) if winner else None for winner in best],
             "tests": [_test(test, self.keys) for test in tests if test["metric"] in self.keys],
         }  # fmt: skip
 
-    def _title(self, model: str) -> str:
-        """Return the model's name, numbered where several groups are of one model."""
-        self._titles[model] = self._titles.get(model, 0) + 1
-        return model if self._titles[model] == 1 else f"{model} · {self._titles[model]}"
 
-
-def _first(found: Standings) -> Entry:
-    return next((entry for entry in found.rows if not entry.untrained), found.rows[0])
-
-
-def _place(found: Standings) -> tuple[Any, ...]:
-    first = _first(found)
-    return first.model.parameters or 0, first.model.name, first.provenance.created, first.id
-
-
-def _default_baseline(found: Sequence[Standings]) -> str | None:
+def _default_baseline(found: Sequence[Group]) -> str | None:
     """Return the objective that stands in most groups; of several such, the one that was recorded first."""
     groups: dict[str, int] = {}
     recorded: dict[str, tuple[str, str]] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -39,11 +40,17 @@ class RunFiles:
     mean_curve: Callable[[Sequence[Curve]], Mapping[int, float]]
     problems: list[str] = field(default_factory=list)
     """A sentence for each file of the last entry that could not be used."""
+    _absent: list[str] = field(default_factory=list)
 
     def of(self, entry: Entry) -> dict[str, Any]:
         """Return {"curves", "samples", "problems"} of an entry, plain."""
-        self.problems = []
+        self.problems, self._absent = [], []
         curves, samples = self._curves(entry), self._samples(entry)
+        if self._absent:
+            more = f" and {len(self._absent) - 1} more" if len(self._absent) > 1 else ""
+            self.problems.append(
+                f"{self._absent[0]}{more}: not in the runs folder. Name the one that has it: --runs DIR."
+            )
         return {"curves": curves, "samples": samples, "problems": self.problems}
 
     def _curves(self, entry: Entry) -> list[dict[str, Any]]:
@@ -66,7 +73,10 @@ class RunFiles:
 
     def _part(self, by_seed: Mapping[str, Mapping[str, Curve]], name: str) -> dict[str, Any]:
         curves = {seed: curves[name] for seed, curves in by_seed.items() if name in curves}
-        return {"mean": _thin(self.mean_curve(list(curves.values()))), "seeds": {s: _thin(c) for s, c in curves.items()}}
+        return {
+            "mean": _thin(self.mean_curve(list(curves.values()))),
+            "seeds": {s: _thin(c) for s, c in curves.items()},
+        }
 
     def _samples(self, entry: Entry) -> list[dict[str, Any]]:
         """Return a few samples of each file of the first run, so that entries show the same prompts."""
@@ -85,13 +95,15 @@ class RunFiles:
 
     def _verified(self, file: File) -> Path | None:
         """Return the path of a file inside the runs folder that is as it was recorded, or None with a sentence."""
-        root = self.root.resolve()
         try:
-            path = (root / file.path).resolve()
-            if not path.is_relative_to(root):
+            if not os.path.lexists(self.root / file.path):
+                self._absent.append(file.path)
+                return None
+            path = (self.root / file.path).resolve()
+            if not path.is_relative_to(self.root.resolve()):  # through a symbolic link
                 self.problems.append(f"{file.path}: lies outside the runs folder, so it is not read.")
             elif not path.is_file():
-                self.problems.append(f"{file.path}: not in the runs folder. Give the one that has it with --runs DIR.")
+                self.problems.append(f"{file.path}: no file, so it is not read.")
             elif path.stat().st_size > MOST_BYTES:
                 self.problems.append(f"{file.path}: too large for a page ({path.stat().st_size:,} bytes).")
             elif file_sha256(path) != file.sha256:

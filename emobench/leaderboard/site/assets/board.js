@@ -3,7 +3,9 @@
 const view = { metric: "", baseline: "", group: 0, part: "", axis: "parameters", scaled: "" };
 const MOST_ROWS = 40;
 const MOST_COLUMNS = 14;
-const MOST_POINTS = 2000;
+const MOST_POINTS = 500;
+const MOST_SERIES = 12;
+const MOST_BARS = 24;
 
 function drawBoard() {
   const rows = visible();
@@ -39,19 +41,23 @@ const labelsOf = (rows) => [...new Set(rows.map((row) => label(row.group, row.pl
 function differences(rows, shown) {
   const suite = board.suites[state.suite];
   return controlled((set) => {
-    const names = [...new Set(suiteGroups().flatMap((group) => group.labels))];
-    if (!names.includes(view.baseline)) view.baseline = names.find((name) => name === suite.baseline) || baselineLabel(shown) || names[0];
+    const names = [...new Set([suite.baseline, ...suiteGroups().flatMap((group) => group.labels)].filter(Boolean))];
+    if (!names.includes(view.baseline)) view.baseline = names[0];
     const every = shown.map((group) => [`g${group.number}`, `every metric of ${group.title}`]);
     const options = [...(shown.length > 1 ? metricOptions(suite) : []), ...every.slice(0, 200)];
     if (!options.some(([value]) => String(value) === view.metric)) view.metric = String(options[0][0]);
     const controls = [options.length > 1 && select("Rows", options, view.metric, set("metric")), select("Baseline", names.map((name) => [name, name]), view.baseline, set("baseline"))];
     const map = heatMap(rows, shown);
-    const about = "Each cell is a row's mean minus the baseline's (of perplexities the relative change), and whether noise explains it.";
-    return section("Differences from the baseline", about, controls, chart("Differences from the baseline", (width) => (map.cells.length ? heatMapSpec({ ...map, width }) : "No row here has the baseline in its group.")), map.note && h("p", { class: "note" }, map.note));
+    const text = "Each cell is a row's mean minus the baseline's (of perplexities the relative change), and whether noise explains it.";
+    return section("Differences from the baseline", text, controls, chart("Differences from the baseline", (width) => (map.cells.length ? heatMapSpec({ ...map, width }) : "No row here has the baseline in its group.")), map.note && h("p", { class: "note" }, map.note));
   });
 }
 
-const baselineLabel = (groups) => groups.map((group) => (group.baseline === null ? null : group.labels[group.baseline])).find(Boolean);
+/** The place of the baseline in a group, or -1: of several settings of the suite's baseline, the first. */
+function basePlace(group) {
+  const place = group.labels.indexOf(view.baseline);
+  return place < 0 && view.baseline === board.suites[group.suite].baseline ? group.baseline ?? -1 : place;
+}
 
 function heatMap(rows, shown) {
   const suite = board.suites[state.suite];
@@ -59,22 +65,25 @@ function heatMap(rows, shown) {
   const groups = every ? [board.groups[Number(view.metric.slice(1))]] : shown;
   const metrics = every ? suite.metrics.map((_, i) => i) : [Number(view.metric)];
   const wanted = new Set(rows.map((row) => `${row.group.number}/${row.place}`));
-  const columns = [...new Set([view.baseline, ...rows.filter((row) => groups.includes(row.group)).map((row) => label(row.group, row.place))])];
+  const bases = groups.map((group) => label(group, basePlace(group))).filter(Boolean);
+  const columns = [...new Set([...bases, ...rows.filter((row) => groups.includes(row.group)).map((row) => label(row.group, row.place))])];
   const cells = [];
   const names = [];
   let untested = 0;
   for (const group of groups) {
-    const base = group.labels.indexOf(view.baseline);
+    const base = basePlace(group);
     if (base < 0 || names.length >= MOST_ROWS) continue;
     for (const number of metrics) {
-      const row = every ? `${suite.metrics[number].name} ${suite.metrics[number].head}`.trim() : group.title;
+      const row = every ? `${suite.metrics[number].name}\n${suite.metrics[number].head}`.trim() : group.title;
       const found = heatRow(group, number, base, (place) => place === base || wanted.has(`${group.number}/${place}`));
       if (found.every((item) => item.place === base)) continue;
       names.push(row);
       untested += found.filter((item) => item.word === "not tested").length;
       const most = Math.max(...found.map((item) => Math.abs(item.gain))) || 1;
-      // Metrics of other units share one scale of colours by their own largest difference.
-      cells.push(...found.map((item) => ({ ...item, row, column: label(group, item.place), colour: every ? item.gain / most : item.gain })));
+      // Each metric has its own unit: its largest difference gets the full colour. Of the square root, so that small
+      // differences beside a large one still show.
+      const colour = (gain) => Math.sign(gain) * Math.sqrt(Math.abs(gain) / (every ? most : 1));
+      cells.push(...found.map((item) => ({ ...item, row, column: label(group, item.place), colour: colour(item.gain) })));
     }
   }
   const kept = columns.slice(0, MOST_COLUMNS);
@@ -144,6 +153,7 @@ function panelsOf(rows, names) {
   return suite.metrics
     .map((metric, number) => ({
       title: `${metric.name} ${metric.head}`.trim(),
+      fraction: metric.unit === "fraction",
       rows: rows.filter((row) => row.entry.values[number]).map((row) => barRow(row.entry, names(row), number, metric, row.group.decimals[number])),
     }))
     .filter((panel) => panel.rows.length);
@@ -152,10 +162,12 @@ function panelsOf(rows, names) {
 function tasks(rows, shown) {
   return controlled((set) => {
     const control = groupControl(shown, set);
-    const own = rows.filter((row) => row.group.number === view.group).slice(0, 30);
+    const all = rows.filter((row) => row.group.number === view.group);
+    const own = all.slice(0, MOST_BARS);
+    const left = all.length > own.length ? ` ${own.length} of ${all.length} rows are drawn; choose fewer above.` : "";
     const name = (row) => label(row.group, row.place);
     const panels = panelsOf(own, name);
-    const text = `${own[0].group.title}: every metric with its 95 % interval. Bars begin at 0.`;
+    const text = `${own[0].group.title}: every metric with its 95 % interval. Bars begin at 0.${left}`;
     return section("Metrics by task", text, [control], chart("Metrics by task", (width) => (panels.length ? barsSpec({ panels, names: own.map(name), width }) : "No metric was measured.")));
   });
 }
@@ -184,7 +196,7 @@ function curvesBody(chosen, host) {
     host.replaceChildren(h("p", { class: "empty" }, "No training curves are at hand. They come from the runs folder: emobench leaderboard site OUT --runs DIR."));
     return;
   }
-  if (!parts.includes(view.part)) view.part = parts.find((part) => part === "validation mle") || parts[0];
+  if (!parts.includes(view.part)) view.part = ["mle", "validation mle"].find((part) => parts.includes(part)) || parts[0];
   const names = [...new Set(curvePoints(chosen, view.part, false).map((point) => point.name))];
   const control = select("Curve", parts.map((part) => [part, part]), view.part, (value) => {
     view.part = value;
@@ -198,7 +210,7 @@ function curvesBody(chosen, host) {
 function trainings(rows, shown) {
   return controlled((set) => {
     const control = groupControl(shown, set);
-    const own = rows.filter((row) => row.group.number === view.group && row.entry.name !== "pretrained").slice(0, 12);
+    const own = rows.filter((row) => row.group.number === view.group && !row.entry.untrained).slice(0, 12);
     const host = h("div", {}, h("p", { class: "empty" }, "Reading the curves …"));
     Promise.all(own.map(async (row) => ({ name: label(row.group, row.place), curves: (await details(row.entry)).curves }))).then((chosen) => curvesBody(chosen, host));
     return section("Training curves", `What ${own[0]?.group.title ?? "the group"}'s trainings logged, over the optimizer's steps.`, [control], host);
@@ -212,19 +224,26 @@ function scaling(rows) {
     const number = Number(view.scaled);
     const metric = suite.metrics[number];
     const axes = { parameters: "model parameters", tokens: "training tokens of a run" };
+    const spread = (axis) => new Set(rows.map((row) => row.entry[axis]).filter(Boolean)).size;
+    if (spread(view.axis) < 2) view.axis = Object.keys(axes).find((axis) => spread(axis) > 1) || view.axis;
     const controls = [
       suite.metrics.length > 1 && select("Metric", metricOptions(suite), view.scaled, set("scaled")),
       select("Against", Object.entries(axes), view.axis, set("axis")),
     ];
     const task = metric.key.split("/")[0];
-    const known = rows.filter((row) => row.entry.values[number] && row.entry[view.axis] && row.entry.name !== "pretrained");
+    const known = rows.filter((row) => row.entry.values[number] && row.entry[view.axis] && !row.entry.untrained);
     const protocol = known[0]?.group.protocols[task];
-    const own = known.filter((row) => row.group.protocols[task] === protocol).slice(0, MOST_POINTS);
-    const points = own.map((row) => ({ ...barRow(row.entry, label(row.group, row.place), number, metric, row.group.decimals[number]), x: row.entry[view.axis], shown: large(row.entry[view.axis]), model: row.entry.model }));
+    const alike = known.filter((row) => row.group.protocols[task] === protocol);
+    const own = alike.slice(0, MOST_POINTS);
+    const naming = labelsOf(own).length > MOST_SERIES ? (row) => row.entry.name : (row) => label(row.group, row.place);
+    const points = own.map((row) => ({ ...barRow(row.entry, naming(row), number, metric, row.group.decimals[number]), x: row.entry[view.axis], shown: large(row.entry[view.axis]), model: row.entry.model }));
     const several = new Set(points.map((point) => point.x)).size > 1;
     const few = known.length ? `All of these rows have the same number of ${axes[view.axis]}: a curve needs two.` : `No row here says its number of ${axes[view.axis]}.`;
-    const draw = (width) => (several ? scalingSpec({ points, names: labelsOf(own), x: axes[view.axis], y: `${metric.name} ${metric.head}`.trim(), width }) : few);
-    const left = known.length - own.length;
-    return section("Scaling", "One metric against the size of the model or of the training, with 95 % intervals.", controls, chart("Scaling", draw), left > 0 && h("p", { class: "note" }, `${left} rows with other protocols of ${task} are left out.`));
+    const draw = (width) => (several ? scalingSpec({ points, names: [...new Set(own.map(naming))], joined: own.length < 100, x: axes[view.axis], y: `${metric.name} ${metric.head}`.trim(), width }) : few);
+    const notes = [
+      alike.length > own.length && `${own.length} of ${alike.length} rows are drawn; choose fewer above.`,
+      known.length > alike.length && `${known.length - alike.length} rows with other protocols of ${task} are left out.`,
+    ];
+    return section("Scaling", "One metric against the size of the model or of the training, with 95 % intervals.", controls, chart("Scaling", draw), h("p", { class: "note" }, notes.filter(Boolean).join(" ")));
   });
 }

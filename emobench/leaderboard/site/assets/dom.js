@@ -25,6 +25,7 @@ function select(label, options, value, changed) {
 
 function table(heads, rows, caption) {
   const cells = (row) => row.map((cell, i) => (cell instanceof HTMLTableCellElement ? cell : h(i ? "td" : "th", i ? {} : { scope: "row" }, cell)));
+  const numeric = (i) => rows.some((row) => row[i] instanceof HTMLTableCellElement && row[i].className === "number");
   return h(
     "div",
     { class: "scroller", tabindex: "0", role: "region", "aria-label": caption },
@@ -32,10 +33,15 @@ function table(heads, rows, caption) {
       "table",
       { class: "plain" },
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", { scope: "col", class: numeric(i) && "number" }, head)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, cells(row)))),
     ),
   );
+}
+
+/** A name that may be broken after its separators. */
+function breakable(text) {
+  return text.split(/(?<=[_/.])/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 }
 
 /** A collapsible tree of any JSON value. */

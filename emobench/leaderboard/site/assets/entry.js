@@ -71,10 +71,10 @@ function rivals(group, place) {
 }
 
 function curvesSection(chosen, full) {
-  if (!full.runs.length || full.objective.name === "pretrained") return "";
+  if (!full.runs.length || !full.seeds.length) return "";
   const host = h("div");
   curvesBody(chosen, host);
-  return section("Training curves", "What its trainings logged, over the optimizer's steps.", [], host);
+  return section("Training curves", "What the trainings logged, over the optimizer's steps.", [], host);
 }
 
 function samplesSection(found) {

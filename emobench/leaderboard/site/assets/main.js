@@ -33,7 +33,6 @@ async function route() {
 
 function paintTheme(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
-  document.documentElement.classList.toggle("dark", dark);
   byId("theme").textContent = dark ? "Light theme" : "Dark theme";
   redraw();
 }

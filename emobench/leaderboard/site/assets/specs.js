@@ -28,7 +28,7 @@ function themed(spec) {
       font,
       view: { stroke: null },
       axis: { ...labels, ...titles, gridColor: colours.line, domainColor: colours.line, tickColor: colours.line },
-      legend: { ...labels, ...titles, orient: "top", symbolStrokeWidth: 3 },
+      legend: { ...labels, ...titles, orient: "top", symbolStrokeWidth: 3, symbolOpacity: 1 },
       title: { color: colours.text, font, fontSize: 13, fontWeight: 600, anchor: "start", offset: 8, subtitleColor: colours.muted },
       text: { color: colours.text, font },
     },
@@ -41,9 +41,11 @@ const tips = (...pairs) => pairs.map(([field, title]) => ({ field, title, type: 
 /** Cells {row, column, colour, text, word, ...}; `colour` runs from -limit (worse) over 0 to limit (better). */
 function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
   const colours = ink();
-  const step = Math.max(84, Math.min(150, (width - 200) / columns.length));
+  const parts = rows.flatMap((row) => row.split("\n"));
+  const longest = Math.min(190, width * 0.4, 10 + 7.2 * Math.max(...parts.map((part) => part.length)));
+  const step = Math.max(84, Math.min(220, (width - longest - 16) / columns.length));
   const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
-  const scale = { domain: [-limit, 0, limit], range: [colours.worse, colours.even, colours.better] };
+  const scale = { domain: [-limit, 0, limit], range: [colours.worse, colours.even, colours.better], interpolate: "rgb" };
   const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'no difference'`;
   const legend = { title: null, values: [-limit, 0, limit], labelExpr: expression, orient: "bottom", gradientLength: 240, offset: 14 };
   const text = (dy, field, more) => ({ mark: { type: "text", dy, ...more }, encoding: { text: { field, type: "nominal" } } });
@@ -54,7 +56,7 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
     height: { step: 50 },
     encoding: {
       x: { field: "column", type: "nominal", sort: columns, scale: { domain: columns }, axis: { ...axis, orient: "top", labelAngle: 0, labelLimit: step - 8 } },
-      y: { field: "row", type: "nominal", sort: rows, scale: { domain: rows }, axis: { ...axis, labelLimit: 190 } },
+      y: { field: "row", type: "nominal", sort: rows, scale: { domain: rows }, axis: { ...axis, labelLimit: longest, labelExpr: "split(datum.label, '\\n')" } },
     },
     layer: [
       {
@@ -70,23 +72,24 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
 /** Panels {title, rows: [{name, mean, low, high, text, tip}]}, one for each metric; bars begin at 0. */
 function barsSpec({ panels, names, width }) {
   const longest = Math.max(...names.map((name) => name.length));
-  const axis = Math.min(170, 26 + longest * 6.6);
+  const axis = Math.min(170, 12 + longest * 6.6);
   const count = Math.max(1, Math.min(3, panels.length, Math.floor(width / 320)));
-  const each = Math.max(110, width / count - axis - 36);
+  const each = Math.max(110, (width - 28 * (count - 1)) / count - axis - 8);
   return {
     description: "Bars of each metric with 95 % intervals",
     columns: count,
-    spacing: { row: 26, column: 24 },
+    spacing: { row: 28, column: 28 },
     concat: panels.map((panel) => barPanel(panel, names, each)),
     resolve: { scale: { x: "independent", y: "independent" } },
   };
 }
 
-function barPanel({ title, rows }, names, width) {
+function barPanel({ title, fraction, rows }, names, width) {
   const colours = ink();
   const ends = rows.flatMap((row) => [row.mean, row.low ?? row.mean, row.high ?? row.mean]);
   const domain = [Math.min(0, ...ends), (Math.max(0, ...ends) || 1) * 1.3];
-  const x = { field: "mean", type: "quantitative", scale: { domain, nice: false }, axis: { title: null, tickCount: 4, grid: false } };
+  const percent = { labelExpr: "datum.value > 100 ? '' : datum.label" };
+  const x = { field: "mean", type: "quantitative", scale: { domain, nice: false }, axis: { title: null, tickCount: 4, grid: false, ...(fraction && percent) } };
   const y = { field: "name", type: "nominal", sort: names, axis: { title: null, domain: false, ticks: false, labelColor: colours.text, labelLimit: 160 } };
   const tooltip = tips(["name", "objective"], ["text", title], ["interval", "95 % interval"], ["of", "it covers"]);
   const known = rows.filter((row) => row.low !== null);
@@ -112,6 +115,7 @@ function barPanel({ title, rows }, names, width) {
 
 /** Points {name, seed, step, value}; the means over seeds are drawn over the seeds' own lines. */
 function curvesSpec({ points, names, title, width }) {
+  const few = new Set(points.map((point) => point.step)).size < 20;
   const lines = (mean, mark) => ({
     transform: [{ filter: mean ? "datum.seed === 'mean'" : "datum.seed !== 'mean'" }],
     mark: { type: "line", interpolate: "linear", ...mark },
@@ -128,12 +132,12 @@ function curvesSpec({ points, names, title, width }) {
       color: { field: "name", type: "nominal", scale: series(names), title: null },
       tooltip: tips(["name", "objective"], ["seed", "seed"], ["step", "step"], ["value", title]),
     },
-    layer: [lines(false, { strokeWidth: 1, opacity: 0.3 }), lines(true, { strokeWidth: 2.2 })],
+    layer: [lines(false, { strokeWidth: 1, opacity: 0.3 }), lines(true, { strokeWidth: 2.2, point: few && { size: 50 } })],
   };
 }
 
 /** Points {name, x, mean, low, high, text, ...} of several models; `x` is on a logarithmic scale. */
-function scalingSpec({ points, names, x, y, width }) {
+function scalingSpec({ points, names, joined, x, y, width }) {
   const colour = { field: "name", type: "nominal", scale: series(names), title: null };
   const tooltip = tips(["name", "objective"], ["model", "model"], ["shown", x], ["text", y], ["interval", "95 % interval"]);
   const position = { x: { field: "x", type: "quantitative", scale: { type: "log" }, title: x, axis: { format: "~s", grid: false, tickCount: 6 } } };
@@ -146,7 +150,7 @@ function scalingSpec({ points, names, x, y, width }) {
     encoding: { ...position, color: colour },
     layer: [
       { transform: [{ filter: "datum.low !== null" }], mark: { type: "rule", strokeWidth: 1.4, opacity: 0.7 }, encoding: { y: { field: "low", type: "quantitative", scale: { zero: false }, title: y }, y2: { field: "high" } } },
-      { mark: { type: "line", strokeWidth: 2 }, encoding: { y: mean } },
+      ...(joined ? [{ mark: { type: "line", strokeWidth: 2 }, encoding: { y: mean } }] : []),
       { mark: { type: "point", filled: true, size: 70, opacity: 1 }, encoding: { y: mean, shape: { field: "name", type: "nominal", scale: { domain: names }, title: null }, tooltip } },
     ],
   };

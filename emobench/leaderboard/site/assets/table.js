@@ -1,5 +1,6 @@
 // The table: DataTables over an array of rows. Rows are sorted within their group of what may be compared.
 
+const PAGE = 50;
 let grid = null;
 const chosen = [];
 
@@ -12,6 +13,9 @@ function orderable() {
 }
 
 function columnsOf(suite) {
+  const groups = suiteGroups();
+  const ranked = groups.some((group) => group.ranks);
+  const seeded = groups.some((group) => group.entries.some((number) => board.entries[number].seeds));
   const by = (read) => (data, type, row) => read(row, type);
   const text = (head, read, show) => ({ head, type: "string", className: "text", render: by((row, type) => (type === "display" ? show(row) : read(row))) });
   const hidden = (read) => ({ head: "", visible: false, type: "num", render: by(read) });
@@ -27,11 +31,22 @@ function columnsOf(suite) {
     hidden((row) => row.place),
     { head: "Compare", orderable: false, className: "pick", render: by((row, type) => (type === "display" ? pick(row) : "")) },
     text("Objective", (row) => label(row.group, row.place), objectiveCell),
+    ranked && { head: "Rank", type: "measure", className: "number", orderSequence: ["asc", "desc"], render: by((row, type) => row.group.ranks?.[row.place] ?? (type === "display" ? ABSENT : null)) },
     ...metrics,
-    { head: "Seeds", type: "num", className: "number", render: by((row) => row.entry.seeds) },
+    seeded && { head: "Seeds", type: "num", className: "number", render: by((row) => row.entry.seeds) },
     text("Recorded", (row) => row.entry.created, (row) => h("span", { class: "date" }, row.entry.created)),
-  ];
+  ].filter(Boolean);
 }
+
+/** What is remarked of numbers of this suite, in the order of the notes. */
+function remarks() {
+  const entries = suiteGroups().flatMap((group) => group.entries.map((number) => board.entries[number]));
+  const found = [...new Set(entries.flatMap((entry) => Object.values(entry.flags).flat()))];
+  const everywhere = (flag) => entries.every((entry) => Object.keys(entry.values).every((number) => entry.flags[number]?.includes(flag)));
+  return { marked: found.filter((flag) => !everywhere(flag)), shared: found.filter(everywhere) };
+}
+
+const remark = (flag) => (flag === "small_n" ? "few examples: shown, not ranked" : flag.replaceAll("_", " "));
 
 function metricCell({ group, place, entry }, metric, number) {
   const value = entry.values[number];
@@ -42,14 +57,15 @@ function metricCell({ group, place, entry }, metric, number) {
   const decimals = group.decimals[number];
   const [mean, std, low, high] = value;
   const flags = entry.flags[number] || [];
-  const title = [low === null ? null : `95 % interval ${interval(low, high, metric, decimals)}`, ...flags.map((flag) => flag.replaceAll("_", " "))];
+  const marks = flags.map((flag) => grid.marked.indexOf(flag) + 1).filter(Boolean);
+  const title = [low === null ? null : `95 % interval ${interval(low, high, metric, decimals)}`, ...flags.map(remark)];
   const best = group.best[number] === place;
   return h(
     "span",
     { class: best ? "best" : null, title: title.filter(Boolean).join("; ") || null },
     best && [h("span", { class: "star", "aria-hidden": "true" }, "★"), h("span", { class: "unseen" }, "best beyond noise: ")],
     plain(mean * scale(metric), decimals),
-    flags.length > 0 && h("sup", { "aria-label": flags.join(", ") }, "†"),
+    marks.length > 0 && h("sup", {}, marks.join(" ")),
     std !== null && h("span", { class: "spread" }, ` ± ${plain(std * scale(metric), decimals)}`),
   );
 }
@@ -57,7 +73,7 @@ function metricCell({ group, place, entry }, metric, number) {
 function objectiveCell({ group, place, entry }) {
   const name = label(group, place);
   const link = h("a", { href: `#/entry/${entry.id}`, title: entry.objective === name ? null : entry.objective }, name);
-  return h("span", { class: "name" }, link, entry.kind !== "measured" && h("span", { class: "chip" }, entry.kind));
+  return h("span", { class: "name" }, link, values("kind").length > 1 && h("span", { class: "chip" }, entry.kind));
 }
 
 function pick({ group, place, entry }) {
@@ -95,49 +111,59 @@ function groupHead(rows, number) {
 
 function drawTable(rows) {
   const suite = board.suites[state.suite];
-  const host = byId("table");
   if (grid?.suite === state.suite) {
     grid.table.clear().rows.add(rows).draw();
   } else {
     grid?.table.destroy();
-    const columns = columnsOf(suite);
-    const heads = columns.map(({ head, className }) =>
-      h("th", { scope: "col", class: className }, [head].flat().map((part, i) => (i ? h("span", { class: "unit" }, part) : part))),
-    );
-    const node = h("table", { class: "grid" }, h("caption", { class: "unseen" }, `Entries of ${suite.label}`), h("thead", {}, h("tr", {}, heads)));
-    const scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": `Entries of ${suite.label}` }, node);
-    host.replaceChildren(scroller, h("p", { class: "legend" }, legend(suite)));
-    const table = new DataTable(node, {
-      data: rows,
-      columns: columns.map(({ head, ...column }) => ({ data: null, ...column })),
-      deferRender: true,
-      autoWidth: false,
-      searching: false,
-      pageLength: 50,
-      orderFixed: { pre: [[0, "asc"]] },
-      order: [[1, "asc"]],
-      rowGroup: { dataSrc: (row) => row.group.number, startRender: groupHead },
-      layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: rows.length > 50 ? ["info", "paging"] : null },
-      language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", emptyTable: "No entry matches. Clear a filter to see more.", zeroRecords: "No entry matches. Clear a filter to see more." },
-    });
-    grid = { suite: state.suite, table };
+    grid = { suite: state.suite, ...remarks() };
+    grid.table = makeTable(rows, suite);
   }
-  host.removeAttribute("aria-busy");
+  byId("table").removeAttribute("aria-busy");
   say(`${rows.length} rows`);
+}
+
+function makeTable(rows, suite) {
+  const columns = columnsOf(suite);
+  const heads = columns.map(({ head, className }) =>
+    h("th", { scope: "col", class: className }, [head].flat().map((part, i) => (i ? h("span", { class: "unit" }, part) : breakable(part)))),
+  );
+  const node = h("table", { class: "grid" }, h("caption", { class: "unseen" }, `Entries of ${suite.label}`), h("thead", {}, h("tr", {}, heads)));
+  byId("table").replaceChildren(node, h("p", { class: "legend" }, legend(suite)));
+  const nothing = "No entry matches. Clear a filter to see more.";
+  const made = new DataTable(node, {
+    data: rows,
+    columns: columns.map(({ head, ...column }) => ({ data: null, ...column })),
+    deferRender: true,
+    autoWidth: false,
+    searching: false,
+    pageLength: PAGE,
+    lengthMenu: [PAGE, 4 * PAGE, 20 * PAGE],
+    orderFixed: { pre: [[0, "asc"]] },
+    order: [[1, "asc"]],
+    rowGroup: { dataSrc: (row) => row.group.number, startRender: groupHead },
+    layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: rows.length > PAGE ? ["info", "pageLength", "paging"] : null },
+    language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", lengthMenu: "_MENU_ a page", emptyTable: nothing, zeroRecords: nothing },
+  });
+  const scroller = node.parentElement;
+  scroller.classList.add("scroller");
+  for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": `Entries of ${suite.label}` })) scroller.setAttribute(name, value);
+  return made;
 }
 
 function legend(suite) {
   const groups = suiteGroups();
+  const entries = groups.flatMap((group) => group.entries.map((number) => board.entries[number]));
   const stars = groups.some((group) => group.best.some((place) => place !== null));
-  const daggers = groups.some((group) => group.entries.some((number) => Object.keys(board.entries[number].flags).length));
-  const spread = groups.some((group) => group.entries.some((number) => board.entries[number].seeds > 1));
-  const absent = groups.some((group) => group.entries.some((number) => Object.keys(board.entries[number].values).length < suite.metrics.length));
+  const unranked = groups.filter((group) => !group.ranked).length;
   return [
-    spread && "Mean ± standard deviation over seeds.",
+    entries.some((entry) => entry.seeds > 1) && "Mean ± standard deviation over seeds.",
     stars && "★ better than every other row of its group beyond noise (two-sided 5 %, Holm over the rows).",
-    daggers && "† with a remark: point at it, or open the entry.",
-    absent && `${ABSENT} not measured: the entry says why.`,
+    groups.some((group) => group.ranks) && "Rank: 1 + the rows that are better beyond noise, so that tied rows share a place.",
+    entries.some((entry) => Object.keys(entry.values).length < suite.metrics.length) && `${ABSENT} not measured: the entry says why.`,
+    ...grid.shared.map((flag) => `All numbers: ${remark(flag)}.`),
+    ...grid.marked.map((flag, i) => `[${i + 1}] ${remark(flag)}.`),
     groups.length > 1 && "Rows are sorted within their group: only these may be ranked together.",
+    unranked > 0 && `${unranked === groups.length ? "The groups are" : `${unranked} of ${groups.length} groups are`} too large for stars and ranks here: emobench leaderboard show has them.`,
   ]
     .filter(Boolean)
     .join(" ");
