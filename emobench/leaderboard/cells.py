@@ -39,20 +39,25 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """`unit` ends in the arrow that points to the better side; `task` is empty where all columns are of one."""
+    """`unit` ends in the arrow that points to the better side; `task` is empty where all columns are of one.
+
+    `size` is the number of examples behind a value, such as "n=1821".
+    """
 
     task: str
     metric: str
     unit: str = ""
+    size: str = ""
     notes: tuple[int, ...] = ()
 
     def lines(self) -> str:
         """Return the header on several lines, for a narrow column."""
-        return "\n".join(filter(None, [self.task, self.metric, (self.unit + marks(self.notes)).strip()]))
+        last = " ".join(filter(None, [self.unit, self.size])) + marks(self.notes)
+        return "\n".join(filter(None, [self.task, self.metric, last.strip()]))
 
     def __str__(self) -> str:
         name = "/".join(filter(None, [self.task, self.metric]))
-        return " ".join(filter(None, [name, self.unit])) + marks(self.notes)
+        return " ".join(filter(None, [name, self.unit, self.size])) + marks(self.notes)
 
 
 @dataclass(frozen=True)
@@ -138,8 +143,8 @@ class _Maker:
             cells.append(replace(self._cell(entry, metric, summaries), notes=notes))
         task, name = (clean(part) for part in metric.split("/", 1))
         counts = {summary.n for summary in summaries}
-        size = f" n={counts.pop()}" if self.view.intervals and len(counts) == 1 and None not in counts else ""
-        return Column(task, name, figures.unit_label(summaries) + size, self._number(shared)), tuple(cells)
+        size = f"n={counts.pop()}" if self.view.intervals and len(counts) == 1 and None not in counts else ""
+        return Column(task, name, figures.unit_label(summaries), size, self._number(shared)), tuple(cells)
 
     def _cell(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
         older: Style = "older" if entry.id in self.shown.older else ""
@@ -193,7 +198,8 @@ class _Maker:
             elif delta:
                 cells.append(self._difference(entry, MEAN, known))
             else:
-                cells.append(Cell(figures.number(summary, figures.decimals(known))))
+                # An interval of the mean over tasks is not recorded.
+                cells.append(Cell(figures.number(summary, figures.decimals(known), interval=self.view.intervals)))
         return Column("mean", places.name, figures.unit_label(known)), tuple(cells)
 
     def _remarks(self, entry: Entry, metric: str) -> list[str]:

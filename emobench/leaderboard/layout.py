@@ -56,17 +56,15 @@ def fit(grid: Grid, width: int) -> list[Sheet]:
 
 
 def _split(sheet: Sheet, columns: Sequence[Column], width: int) -> list[Sheet]:
-    """Return as few sheets as fit; of about equally many columns each where all are of one task or metric.
-
-    A task's metrics stay together where they fit.
-    """
+    """Return as few sheets as fit, of about equally many columns each; a task's metrics stay together if they fit."""
     labels, *widths = sheet.widths()
     room = width - labels
     blocks = _blocks(columns)
     if any(sum(widths[i] for i in block) > room for block in blocks):
         blocks = [[i] for i in range(len(columns))]
-    packed = _pack(blocks, widths, room, len(blocks))
-    return [sheet.part(part) for part in _pack(blocks, widths, room, -(-len(blocks) // len(packed)))]
+    fewest = len(_pack(blocks, widths, room, len(columns)))
+    tried = (_pack(blocks, widths, room, most) for most in range(1, len(columns) + 1))
+    return [sheet.part(part) for part in next(packed for packed in tried if len(packed) == fewest)]
 
 
 def _blocks(columns: Sequence[Column]) -> list[list[int]]:
@@ -78,14 +76,12 @@ def _blocks(columns: Sequence[Column]) -> list[list[int]]:
 
 
 def _pack(blocks: Sequence[Sequence[int]], widths: Sequence[int], room: int, most: int) -> list[list[int]]:
-    """Return the blocks in order, as many together as have room, and at most `most`."""
+    """Return the blocks in order, as many together as have room, and of at most `most` columns."""
     packed: list[list[int]] = []
-    used = count = 0
     for block in blocks:
-        needed = sum(widths[i] for i in block)
-        if not packed or used + needed > room or count >= most:
-            packed.append([])
-            used = count = 0
-        packed[-1] += block
-        used, count = used + needed, count + 1
+        joined = [*packed[-1], *block] if packed else []
+        if joined and len(joined) <= most and sum(widths[i] for i in joined) <= room:
+            packed[-1] = joined
+        else:
+            packed.append(list(block))
     return packed

@@ -82,7 +82,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         if isinstance(baseline, Entry) and entry.id != baseline.id
     }
     return Standings(
-        rows=tuple(_ordered(group, older, places.columns if places and places.places else (), metrics, view)),
+        rows=tuple(_ordered(group, older, baseline, places, view)),
         older=older,
         metrics=tuple(shown),
         absent={metric: _reason(group, metric) for metric in asked if metric not in shown},
@@ -120,18 +120,21 @@ def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> str | None:
 
 
 def _ordered(
-    group: Sequence[Entry], older: frozenset[str], ranked: Sequence[str], metrics: Sequence[str], view: View
+    group: Sequence[Entry], older: frozenset[str], baseline: Entry | str | None, places: Ranking | None, view: View
 ) -> list[Entry]:
-    """Return older code last, the reader's own rows first, then as asked for: else by what they are ranked by, else
-    `pretrained` and the oldest first."""
+    """Return older code last, and first the baseline, then the reader's own rows; within these, as asked for.
+
+    Else by what they are ranked by, else `pretrained` and the oldest first.
+    """
     rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
+    columns = named(view.sort, group_metrics(group)) if view.sort else ()
     if view.sort == "created":
         rows.sort(key=lambda e: e.provenance.created, reverse=True)
     elif view.sort == "name":
         rows.sort(key=lambda e: e.objective.label)
-    elif columns := named(view.sort, metrics) if view.sort else ranked:
-        rows.sort(key=lambda e: _badness(e, columns))
-    return sorted(rows, key=lambda e: (e.id in older, e.id not in view.own))
+    elif columns or (not view.sort and places and places.places):
+        rows.sort(key=lambda e: _badness(e, columns or (places.columns if places else ())))
+    return sorted(rows, key=lambda e: (e.id in older, e != baseline, e.id not in view.own))
 
 
 def _badness(entry: Entry, columns: Sequence[str]) -> float:
