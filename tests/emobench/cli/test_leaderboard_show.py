@@ -1,0 +1,143 @@
+"""`emobench leaderboard show`, from a board on disk to what is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.config import to_plain
+from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.store import Leaderboard
+from emobench.tasks.scores import Score
+
+TASKS = ("sst2", "mmlu")
+LEVELS = {"mle": 0.5, "emo": 0.6, "tailr": 0.4}
+
+
+def entry(name: str, level: float, model: str = "gpt2", **changes: Any) -> Entry:
+    def summary(shift: float) -> Any:
+        values = [level + shift + noise for noise in (0.0, 0.001, 0.003)]
+        return to_plain(
+            summarise([Score(value=v, n=9, higher_is_better=True, unit="fraction", aggregate="corpus") for v in values])
+        )
+
+    fields = {
+        "kind": "measured",
+        "supersedes": None,
+        "suite": {"name": "nlu", "version": 1},
+        "protocols": dict.fromkeys(TASKS, "paper@1"),
+        "model": {"name": model, "source": model},
+        "objective": {"name": name, "version": "1", "params": {}},
+        "recipe": {"name": "lm"},
+        "seeds": [0, 1, 2],
+        "metrics": {f"{task}/accuracy": summary(0.001 * place) for place, task in enumerate(TASKS)},
+        "missing": {},
+        "runs": [],
+        "cost": {},
+        "source": {},
+        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
+    }
+    return new_entry({**fields, **changes})
+
+
+@pytest.fixture
+def show(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    board = Leaderboard(tmp_path)
+    for model, shift in (("gpt2", 0.0), ("opt-125m", 0.1)):
+        for name, level in LEVELS.items():
+            board.append(entry(name, level + shift, model))
+
+    def run(*arguments: object) -> Any:
+        return command("leaderboard", "show", "--leaderboard", tmp_path, *arguments)
+
+    return run
+
+
+def names(done: Any) -> list[list[str]]:
+    """Return the objectives of each group, in the order shown."""
+    assert (done.code, done.err) == (0, ""), done.err
+    return [[e["objective"]["name"] for e in group["entries"]] for group in done.json["groups"]]
+
+
+def test_filters_keep_what_is_meant(show: Callable[..., Any]) -> None:
+    assert [sorted(group) for group in names(show("--json"))] == [["emo", "mle", "tailr"]] * 2
+    assert names(show("--json", "--model", "gpt2", "--objective", "mle", "--objective", "emo", "--sort", "name")) == [
+        ["emo", "mle"]
+    ]
+    assert names(show("--json", "--model", "gpt2", "--objective", "emo", "--baseline", "mle")) == [["mle", "emo"]]
+    columns = show("--metric", "sst2/*", "--model", "gpt2").out
+    assert "accuracy" in columns
+    assert "50.1 ± 0.2" in columns  # (50 + 50.1 + 50.3) / 3
+    assert "mmlu" not in columns
+
+
+def test_unknown_names_and_an_absent_board_are_the_users_errors(show: Callable[..., Any], tmp_path: Path) -> None:
+    for arguments, told in (
+        (("--model", "gpt"), "There is no entry of the model 'gpt'; did you mean 'gpt2'?"),
+        (("--objective", "eno"), "did you mean 'emo'?"),
+        (("--suite", "nlu@2"), "did you mean 'nlu@1'?"),
+        (("--metric", "sst/accuracy"), "did you mean 'sst2/accuracy'?"),
+        (("--sort", "acuracy"), "did you mean 'accuracy'?"),
+        (("--baseline", "mlx"), "There is no row to be the baseline 'mlx'; did you mean 'mle'?"),
+        (("--since", "soon"), "expected a date such as"),
+        (("--published",), "--published and --leaderboard name two boards"),
+        (("--leaderboard", tmp_path / "none"), f"There is no leaderboard {tmp_path / 'none'}"),
+    ):
+        done = show(*arguments)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert told in done.err
+
+
+def test_terminal_markdown_and_json_say_the_same(show: Callable[..., Any]) -> None:
+    """Means over tasks: 50.18 for mle, 60.18 for emo; 10 points apart at every seed but for noise that is the same."""
+    given = ("--model", "gpt2", "--baseline", "mle")
+    (group,) = show("--json", *given).json["groups"]
+    by_id = {e["id"]: e["objective"]["name"] for e in group["entries"]}
+    effects = {by_id[i]: {m: d["effect"] for m, d in row.items()} for i, row in group["differences"].items()}
+    assert effects["emo"] == pytest.approx({"sst2/accuracy": 0.1, "mmlu/accuracy": 0.1, "mean": 0.1})
+    assert effects["tailr"] == pytest.approx({"sst2/accuracy": -0.1, "mmlu/accuracy": -0.1, "mean": -0.1})
+    shown = [line.split() for line in show(*given).out.splitlines()]
+    marked = [line.replace("|", " ").replace("*", "").split() for line in show("--markdown", *given).out.splitlines()]
+    for lines in (shown, marked):
+        (row,) = [line for line in lines if line[:1] == ["emo"]]
+        assert [word for word in row if word.startswith("+")] == ["+10.0", "+10.0", "+10.0"]
+
+
+def test_more_entries_than_rows_are_counted(show: Callable[..., Any]) -> None:
+    done = show("--rows", 3)
+    assert done.out.count("nlu v1 · ") == 1
+    assert (
+        "3 more entries: narrow with --model, --objective, --suite or --since, or show more with --rows N." in done.out
+    )
+    assert show("--rows", 3, "--json").json["left_out"] == 3
+    assert "3 more entries" in show("--rows", 3, "--markdown").out
+    whole = show("--rows", 6, "--json").json
+    assert (len(whole["groups"]), whole["left_out"]) == (2, 0)
+
+
+def test_the_papers_board_is_shown_in_the_place_of_the_measured_one(command: Callable[..., Any]) -> None:
+    """EMO paper, Table 3, llama-7b: EMO 65.6 and MLE 53.5 on Tweet Emotion."""
+    given = ("leaderboard", "show", "--published", "--suite", "emo-table3", "--model", "llama-7b", "--json")
+    done = command(*given, "--baseline", "mle")
+    (group,) = done.json["groups"]
+    (emo,) = [e["id"] for e in group["entries"] if e["objective"]["name"] == "emo"]
+    delta = group["differences"][emo]["tweet_emotion/accuracy"]
+    assert delta["effect"] == pytest.approx(0.121)
+    assert delta["beyond_noise"] is None
+    assert group["ranks"]["places"] == {}
+
+
+def test_own_rows_stand_first_and_out(show: Callable[..., Any], tmp_path: Path, capsys: Any) -> None:
+    from emobench.cli.leaderboard.show import print_board
+
+    mle = next(e for e in Leaderboard(tmp_path).entries() if e.objective.name == "mle" and e.model.name == "gpt2")
+    print_board(tmp_path, tmp_path / "runs", around={mle.id})
+    out = capsys.readouterr().out
+    rows = out[out.index("───") :].splitlines()[1:4]
+    assert [line[:7].rstrip() for line in rows] == ["› mle", "  emo", "  tailr"]
+    assert "› recorded by this run." in out
+    assert "opt-125m" not in out

@@ -1,0 +1,58 @@
+"""Numbers as they are shown, against arithmetic by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from emobench.leaderboard import figures
+from emobench.leaderboard.deltas import Delta
+from emobench.leaderboard.entry import Entry
+
+MakeEntry = Callable[..., Entry]
+
+
+def test_percent_has_enough_decimals_for_its_smallest_spread(make_row: MakeEntry) -> None:
+    """The spreads are 2, 0.2 and 0.02 percent points; a fourth, of 0.0002, ends at 3 decimals."""
+    wide, small, smaller, tiny = (
+        make_row("emo", {"a/accuracy": [0.9 - step, 0.9, 0.9 + step]}).metrics["a/accuracy"]
+        for step in (0.02, 0.002, 0.0002, 0.000002)
+    )
+    assert [figures.decimals([m]) for m in (wide, small, smaller, tiny)] == [1, 1, 2, 3]
+    assert figures.decimals([wide, smaller]) == 2
+    assert figures.number(wide, 1) == "90.0 ± 2.0"
+    assert figures.number(smaller, 2) == "90.00 ± 0.02"
+
+
+def test_an_interval_stands_in_the_place_of_the_spread(make_row: MakeEntry) -> None:
+    """Over 3 seeds it is the mean -+ 4.3027 s / sqrt(3) (Student's t with 2 degrees of freedom)."""
+    metric = make_row("emo", {"a/kl": [1.0, 1.1, 1.2]}).metrics["a/kl"]
+    half = 4.302653 * 0.1 / math.sqrt(3)
+    assert figures.number(metric, 3, interval=True) == f"1.100 [{1.1 - half:.3f}, {1.1 + half:.3f}]"
+    single = make_row("emo", {"a/kl": [1.0]}).metrics["a/kl"]
+    assert figures.number(single, 3) == figures.number(single, 3, interval=True) == "1.000"
+
+
+@pytest.mark.parametrize(
+    ("effect", "unit", "log", "shown"),
+    [
+        (0.1213, "fraction", False, "+12.1"),
+        (-0.0301, "fraction", False, "-3.0"),
+        (0.00004, "fraction", False, "0.0"),
+        (-0.00004, "fraction", False, "0.0"),
+        (-1.25, "nats", False, "-1.2"),
+        (math.log(1.5), "perplexity", True, "+50.0 %"),
+        (math.log(0.25), "perplexity", True, "-75.0 %"),
+    ],
+)
+def test_differences_have_a_sign_and_their_unit(effect: float, unit: str, log: bool, shown: str) -> None:
+    assert figures.difference(Delta(effect=effect, log_scale=log, better=None), unit, 1) == shown
+
+
+def test_an_interval_of_a_difference_is_on_its_scale() -> None:
+    points = Delta(effect=0.05, log_scale=False, better=True, ci95=(0.01, 0.09))
+    assert figures.difference(points, "fraction", 1, interval=True) == "+5.0 [+1.0, +9.0]"
+    ratio = Delta(effect=math.log(2), log_scale=True, better=False, ci95=(math.log(0.5), math.log(8)))
+    assert figures.difference(ratio, "perplexity", 0, interval=True) == "+100 [-50, +700] %"
