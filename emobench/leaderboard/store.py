@@ -22,6 +22,8 @@ from emobench.leaderboard.index import Index, Row, row_of
 
 LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""
+LONGEST = 600
+"""Characters of a sentence about a file: what it quotes may have any length."""
 
 
 def refuse_constant(token: str) -> NoReturn:
@@ -176,7 +178,7 @@ class Leaderboard:
 
     def _sentence(self, text: object) -> str:
         """Return a sentence that begins with a file's name, with its folder; names are untrusted."""
-        return clean(f"{self.root}/{text}")
+        return clean(f"{self.root}/{text}"[:LONGEST])
 
     def _holds(self, entry: Entry) -> bool:
         try:

@@ -18,7 +18,7 @@ from emobench.errors import UserError
 from emobench.leaderboard.cells import clean
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.index import INDEX, Index, row_of
-from emobench.leaderboard.store import Leaderboard, file_of, parse, refuse_constant
+from emobench.leaderboard.store import LONGEST, Leaderboard, file_of, parse, refuse_constant
 
 Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "index"]
 
@@ -72,7 +72,7 @@ def _read(path: Path, findings: list[Finding]) -> Entry | None:
     except OSError as error:
         findings.append(Finding.of("entry", path, f"{path}: cannot be read ({error.strerror}): ls -l {quoted}"))
     except UserError as error:
-        findings.append(Finding.of("entry", path, f"{error} (git restore {quoted}, or rm {quoted})"))
+        findings.append(Finding.of("entry", path, f"{str(error)[:LONGEST]} (git restore {quoted}, or rm {quoted})"))
     return None
 
 

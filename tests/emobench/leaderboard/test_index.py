@@ -19,7 +19,7 @@ from emobench.leaderboard.store import Leaderboard
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from boards import fill_board  # noqa: E402
+from boards import fill_board
 
 COUNT = WORTH + 20
 

@@ -62,7 +62,7 @@ def test_reading_leaves_the_file_and_the_given_data_alone(path: Path, written: d
 
 def test_an_older_file_that_was_altered_is_refused(written: dict[str, Any]) -> None:
     written["metrics"]["oracle-language/ppl_oracle"]["n"] += 1
-    with pytest.raises(ConfigError, match="file: `id` is .* the file was altered"):
+    with pytest.raises(ConfigError, match=r"file: `id` is .* the file was altered"):
         read_entry(written, "file")
 
 

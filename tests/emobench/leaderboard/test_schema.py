@@ -20,7 +20,7 @@ from emobench.leaderboard.store import Leaderboard
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from boards import made_entries  # noqa: E402
+from boards import made_entries
 
 SCHEMA = json.loads(JSON_SCHEMA.read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
