@@ -11,6 +11,7 @@ interval exponentiated (the delta method, without its symmetric approximation).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,6 +75,11 @@ class Series:
     higher_is_better: bool | None
     log_scale: bool
     flags: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def linearised(self) -> Mapping[int | None, Array]:
+        """Seed -> (I,) linearised values in the order of the sorted ids, made once for all comparisons."""
+        return {seed: linearise(examples, sorted(examples)) for seed, examples in (self.examples or {}).items()}
 
     @classmethod
     def of(cls, summary: MetricSummary, seeds: Sequence[int], examples: Sequence[Examples] | None) -> Series:
@@ -323,10 +329,12 @@ def _items(
         same = left and right and all(e.keys() == left[0].keys() for e in (*left, *right)) and len(left[0]) > 1
         if not same or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
             return []
-        ids = sorted(left[0])
-        stacked = [np.stack([linearise(examples, ids) for examples in side]) for side in (left, right)]
-        found.append((stacked[0], stacked[1]))
+        found.append((_linearised(row_a, seeds_a), _linearised(row_b, seeds_b)))
     return found
+
+
+def _linearised(row: Series, seeds: Sequence[int | None]) -> Array:
+    return np.stack([row.linearised[None if None in row.linearised else seed] for seed in seeds])
 
 
 def _examples(row: Series, seeds: Sequence[int | None]) -> list[Examples]:

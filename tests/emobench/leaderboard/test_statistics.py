@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -356,7 +357,7 @@ def test_best_refuses_small_n_no_direction_and_no_rival() -> None:
     assert best({"good": good, "bad": bad}) == "good"
     assert best({"good": good}) is None
     for change in ({"flags": ("small_n",)}, {"higher_is_better": None}):
-        assert best({"good": good, "bad": Series(**{**vars(bad), **change})}) is None
+        assert best({"good": good, "bad": dataclasses.replace(bad, **change)}) is None
 
 
 def test_lower_is_better() -> None:
