@@ -30,3 +30,8 @@ def _check_trackers(names: tuple[str, ...]) -> None:
                 f"--track {name}: the tracker is not installed; pip install {name}, or 'emobench[trackers]' for "
                 "tensorboard, trackio and wandb."
             )
+        try:
+            INTEGRATION_TO_CALLBACK[name]()
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"--track {name}: the tracker cannot be started ({said}).") from error

@@ -12,6 +12,7 @@ from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
 from emobench.pipeline.record import record_row
 from emobench.pipeline.reporter import Reporter, Silent
 from emobench.pipeline.stages import Stages, require_writable
+from emobench.pipeline.tracking import track_metrics
 from emobench.pipeline.train import Trainer
 
 
@@ -54,7 +55,9 @@ class _Worker:
             if not all(self.stages.is_finished(planned.scores) for _, tasks in run.parts for planned in tasks):
                 self.reporter.note(f"{row.label}, seed {run.seed}")
             found.append(self._run(run))
-        return record_row(self.plan, row, found, self.stages)
+        entry = record_row(self.plan, row, found, self.stages)
+        track_metrics(self.plan, row, found, self.stages, self.reporter)
+        return entry
 
     def _run(self, run: PlannedRun) -> list[Evaluation]:
         found = []

@@ -10,6 +10,7 @@ from emobench.pipeline.plan import PlannedTraining, known_language
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
+from emobench.pipeline.tracking import tracking_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +114,7 @@ class Trainer:
                     folder=folder,
                     pretrained=pretrained,
                     device=request.device,
-                    trackers=request.trackers,
+                    tracking=tracking_of(planned, self._stages, self._reporter) if request.trackers else None,
                     load_head=lambda name: head_of(name, request),
                     load_model=lambda name: model_of(name, request),
                     known_language=known_language(planned.texts.values()),

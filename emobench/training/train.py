@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.memory import peak_bytes, reset_peak
 from emobench.training.recipe import Lora, Recipe
+from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StepLog, StopOnRequest
 
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
@@ -54,7 +55,7 @@ class Training:
     folder: Path
     pretrained: bool = True
     device: str = "cpu"
-    trackers: tuple[str, ...] = ()
+    tracking: Tracking | None = None
     load_head: Callable[[str], Tensor]
     load_model: Callable[[str], Any] | None = None
     known_language: HiddenMarkovLanguage | None = None
@@ -90,6 +91,11 @@ def train(job: Training) -> TrainingSummary:
     if result.exists():
         shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)  # left by a kill just before they were removed
         return TrainingSummary(**json.loads(result.read_text()))
+    with nullcontext() if job.tracking is None else job.tracking.followed():
+        return _train(job, result)
+
+
+def _train(job: Training, result: Path) -> TrainingSummary:
     set_seed(job.seed)
     recipe = job.recipe
     head = probe_head(job.model, job.tokenizer)
@@ -118,6 +124,8 @@ def train(job: Training) -> TrainingSummary:
         on_step=on_step,
     )
     trainer.remove_callback(PrinterCallback)
+    if job.tracking is not None:
+        trainer.callback_handler.callbacks = job.tracking.guard(trainer.callback_handler.callbacks)
     _refuse_sharded(job, trainer, checkpoint)
     main = trainer.is_world_process_zero()
     if main:
@@ -172,7 +180,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         greater_is_better=False,
         logging_steps=1,
         logging_nan_inf_filter=False,
-        report_to=list(job.trackers) or "none",
+        **tracker_arguments(job.tracking),
         remove_unused_columns=False,
         label_names=["labels"],
         disable_tqdm=True,

@@ -1,0 +1,143 @@
+"""Trackers hear of a training and of its results through transformers' callbacks, and cost neither when they fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from transformers import TrainerCallback
+from transformers.integrations import integration_utils
+
+from emobench.training.trackers import TENSORBOARD, Tracking, report_metrics
+from emobench.training.train import train, training_arguments
+
+Heard = list[tuple[str, int, dict[str, float]]]
+"""Event, optimizer step, what was logged."""
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
+    """What a tracker called `recorder` is told."""
+    told: Heard = []
+
+    class RecorderCallback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            told.append((f"begin {args.run_name} {args.project}", state.global_step, {}))
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            told.append(("log", state.global_step, dict(logs)))
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            told.append(("end", state.global_step, {}))
+
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "recorder", RecorderCallback)
+    return told
+
+
+@pytest.fixture
+def tracking(tmp_path: Path) -> Callable[..., tuple[Tracking, list[str]]]:
+    def make(*trackers: str) -> tuple[Tracking, list[str]]:
+        said: list[str] = []
+        return Tracking(trackers=trackers, name="tiny-mle-seed0", folder=tmp_path / "curves", warn=said.append), said
+
+    return make
+
+
+def test_a_tracker_hears_each_step_of_the_log(
+    kit: SimpleNamespace, tmp_path: Path, heard: Heard, tracking: Callable[..., tuple[Tracking, list[str]]]
+) -> None:
+    follower, said = tracking("recorder")
+    train(kit.job(tmp_path / "job", tracking=follower))
+    assert heard[0][0] == "begin tiny-mle-seed0 emobench"
+    assert heard[-1][0] == "end"
+    losses = {step: logs["loss"] for event, step, logs in heard if "loss" in logs}
+    assert losses == {line["step"]: line["loss"] for line in kit.log_of(tmp_path / "job") if "loss" in line}
+    assert sorted(losses) == [1, 2, 3]
+    assert any("eval_mle" in logs for _, _, logs in heard)
+    assert said == []
+
+
+@pytest.mark.parametrize("event", ["on_train_begin", "on_log", "on_train_end"])
+def test_a_tracker_that_fails_costs_no_training(
+    event: str,
+    kit: SimpleNamespace,
+    tmp_path: Path,
+    heard: Heard,
+    tracking: Callable[..., tuple[Tracking, list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise ConnectionError("no route\nto host")
+
+    recorder = integration_utils.INTEGRATION_TO_CALLBACK["recorder"]
+    follower, said = tracking("recorder")
+    train(kit.job(tmp_path / "alone"))
+    monkeypatch.setattr(recorder, event, fail)
+    train(kit.job(tmp_path / "tracked", tracking=follower))
+    assert kit.difference(kit.saved(tmp_path / "tracked"), kit.saved(tmp_path / "alone")) == 0
+    expected = "--track recorder: it failed and is told no more (ConnectionError: no route to host)."
+    assert [text[: len(expected)] for text in said] == [expected]
+
+
+def test_without_a_tracker_the_environment_turns_none_on(
+    kit: SimpleNamespace, tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "WANDB_PROJECT",
+        "WANDB_API_KEY",
+        "COMET_API_KEY",
+        "MLFLOW_TRACKING_URI",
+        "TRACKIO_PROJECT",
+        TENSORBOARD,
+    ):
+        monkeypatch.setenv(name, "x")
+    job = kit.job(tmp_path / "job")
+    assert training_arguments(job, tmp_path).report_to == []
+    train(job)
+    assert heard == []
+    assert {path.name for path in tmp_path.iterdir()} == {"job"}
+
+
+def test_final_metrics_are_told_as_evaluations(
+    tmp_path: Path, heard: Heard, tracking: Callable[..., tuple[Tracking, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower, said = tracking("recorder")
+    report_metrics(follower, {"lm/ppl_test": 12.5, "lm/mauve": 0.5}, step=3, device="cpu")
+    assert heard == [
+        ("begin tiny-mle-seed0 emobench", 3, {}),
+        ("log", 3, {"eval_lm/ppl_test": 12.5, "eval_lm/mauve": 0.5}),
+        ("end", 3, {}),
+    ]
+    assert said == []
+
+
+def test_a_tracker_that_cannot_even_be_made_is_one_sentence(
+    tracking: Callable[..., tuple[Tracking, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BrokenCallback(TrainerCallback):
+        def __init__(self) -> None:
+            raise RuntimeError("no account")
+
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "broken", BrokenCallback)
+    follower, said = tracking("broken")
+    report_metrics(follower, {"lm/ppl_test": 12.5}, step=3, device="cpu")
+    assert len(said) == 1
+    assert "RuntimeError: no account" in said[0]
+
+
+def test_the_place_of_tensorboard_is_given_back(
+    tracking: Callable[..., tuple[Tracking, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower, _ = tracking("tensorboard")
+    monkeypatch.delenv(TENSORBOARD, raising=False)
+    with follower.followed():
+        assert os.environ[TENSORBOARD] == str(tmp_path / "curves" / "tiny-mle-seed0")
+    assert TENSORBOARD not in os.environ
+    monkeypatch.setenv(TENSORBOARD, "/mine")
+    with follower.followed():
+        assert os.environ[TENSORBOARD] == "/mine/tiny-mle-seed0"
+    assert os.environ[TENSORBOARD] == "/mine"
