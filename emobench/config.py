@@ -90,7 +90,8 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         place = located.where(key) if located else where
         if key not in converters:
             raise UnknownNameError("setting", str(key), converters, where=f"{place}: ")
-        values[key] = converters[key](value, f"{place}: `{key}`")
+        exact, to_type = converters[key]
+        values[key] = value if type(value) in exact else to_type(value, f"{place}: `{key}`")
     where = located.where() if located else where
     for name in required:
         if name not in values:
@@ -113,11 +114,20 @@ def convert(hint: Any, value: Any, where: str) -> Any:
 
 
 @functools.cache
-def _shape(cls: type) -> tuple[dict[str, Converter], list[str]]:
-    """Return what converts each value that a dataclass takes, by name, and the names that must be given."""
+def _shape(cls: type) -> tuple[dict[str, tuple[frozenset[Any], Converter]], list[str]]:
+    """Return what a dataclass takes (types that stay as they are, and what converts others), and what it must get."""
     hints = get_type_hints(cls)
     fields = [f for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
-    return {f.name: _converter(hints[f.name]) for f in fields}, [f.name for f in fields if _required(f)]
+    shape = {f.name: (_exact(hints[f.name]), _converter(hints[f.name])) for f in fields}
+    return shape, [f.name for f in fields if _required(f)]
+
+
+@functools.cache
+def _exact(hint: Any) -> frozenset[Any]:
+    """Return the types whose values are of type `hint` as they are, among those that need no look inside."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    first, *others = options  # of several, a later one might be what the first would convert
+    return frozenset(options) if first in _SCALARS and others in ([], [type(None)]) else frozenset()
 
 
 @functools.cache
@@ -169,11 +179,13 @@ def _to_literal(args: tuple[Any, ...]) -> Converter:
 
 
 def _to_sequence(made: type[list[Any] | tuple[Any, ...]], item: Any) -> Converter:
-    to_item = _converter(item)
+    exact, to_item = _exact(item), _converter(item)
 
     def to_sequence(value: Any, where: str) -> Any:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{where} is {_shown(value)}; expected a list.")
+        if exact.issuperset(map(type, value)):
+            return made(value)
         return made([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
 
     return to_sequence

@@ -57,7 +57,8 @@ class MetricSummary:
         _refuse(self._wrong())
 
     def _wrong(self) -> Iterator[str]:
-        for place, number in self._numbers():
+        numbers = self._numbers()
+        for place, number in numbers:
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; a score that could not be computed is missing."
         if self.ci95 is not None and len(self.ci95) != 2:
@@ -79,7 +80,7 @@ class MetricSummary:
             if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
                 yield f"`mean` is {self.mean}, of its values {mean}."
         if self.unit == "fraction":
-            for place, number in self._numbers():
+            for place, number in numbers:
                 if not (0 <= number <= 1 or place == "std"):
                     yield f"`{place}` is {number}, no fraction; expected numbers in [0, 1] (percent is only shown)."
 

@@ -211,9 +211,13 @@ def file_of(entry: Entry) -> str:
 
 def _contained(rows: list[Row]) -> set[str | None]:
     """Return the ids of rows all of whose runs are among the more runs of another one."""
-    holders: dict[str, list[frozenset[str]]] = {}
-    keys = {row.id: frozenset(row.runs) for row in rows}
+    holders: dict[str, list[Row]] = {}
     for row in rows:
         for key in row.runs:
-            holders.setdefault(key, []).append(keys[row.id])
-    return {row.id for row in rows if row.runs and any(keys[row.id] < other for other in holders[row.runs[0]])}
+            holders.setdefault(key, []).append(row)
+
+    def held(row: Row) -> bool:
+        others = holders[row.runs[0]] if row.runs else [row]
+        return len(others) > 1 and any(set(row.runs) < set(other.runs) for other in others)
+
+    return {row.id for row in rows if held(row)}
