@@ -19,6 +19,7 @@ from emobench.config import to_plain
 from emobench.leaderboard.entry import Entry, new_entry, read_entry
 from emobench.leaderboard.statistics import summarise
 from emobench.leaderboard.table import markdown, render, to_json
+from emobench.leaderboard.view import View
 from emobench.tasks.scores import Score
 
 SIZES = {"accuracy": ("fraction", True), "ppl": ("perplexity", False), "kl": ("nats", False), "entropy": ("nats", None)}
@@ -146,6 +147,53 @@ def test_a_table_that_fits_better_turned_is_turned() -> None:
     shown = rows(text(four_objectives(9), 100))
     assert shown["metric"] == ["a-rather-long-objective", "emo", "mixce", "mle"]
     assert len(shown["task0/kl0 (nats) ↓"]) == 4
+
+
+def test_what_all_columns_say_is_said_once() -> None:
+    entries = [
+        make(n, {f"{t}/accuracy": summary("accuracy", [v]) for t in "ab"}) for n, v in (("emo", 0.6), ("mle", 0.5))
+    ]
+    lines = [line.rstrip() for line in text(entries, 80).splitlines()]
+    assert lines[2] == "accuracy (%) ↑"
+    assert lines[4:8] == [
+        "objective   mean      a      b",
+        "──────────────────────────────",
+        "emo         60.0   60.0   60.0",
+        "mle         50.0   50.0   50.0",
+    ]
+
+
+def test_a_tasks_metrics_stay_in_one_table() -> None:
+    """At 60 columns a table has room for four columns; a task has three, so that each task has a table of its own."""
+    names = [f"{task}/{metric}" for task in ("one", "two", "six") for metric in ("kl", "ppl", "accuracy")]
+    entries = [make(f"objective-{i}", {m: summary(m.split("/")[1], [0.5]) for m in names}) for i in range(12)]
+    shown = text(entries, 60)
+    heads = [line.split() for line in shown.splitlines() if line.split()[:1] in (["one"], ["two"], ["six"], ["mean"])]
+    assert heads == [["mean", "one", "one", "one"], ["two", "two", "two"], ["six", "six", "six"]]
+    assert shown.count("objective-11 ") == 3
+
+
+def test_intervals_and_n_in_the_place_of_the_spread() -> None:
+    """Three seeds of 50, 51 and 52 %: 51 -+ 4.3027 / sqrt(3) (Student's t with 2 degrees of freedom)."""
+    entries = [make("emo", {"accuracy": summary("accuracy", [0.50, 0.51, 0.52])})]
+    shown = text(entries, view=View(intervals=True))
+    assert rows(shown)["emo"] == ["51.0 [48.5, 53.5]"]
+    assert "(%) ↑ n=50" in shown
+    assert "Mean [95 % interval] over 3 seeds." in shown
+    single = text([make("emo", {"kl": summary("kl", [0.5])})], view=View(intervals=True))
+    assert rows(single)["emo"] == ["0.500 [1]"]
+    assert "no interval: one seed, and no per-example results" in single
+
+
+def test_ranks_are_explained() -> None:
+    entries = [
+        make(n, {f"{t}/accuracy": summary("accuracy", [v, v + 0.01, v + 0.03 + e]) for t in "ab"})
+        for n, v, e in (("emo", 0.9, 0.0), ("mle", 0.5, 0.001), ("tailr", 0.2, 0.002))
+    ]
+    said = "Rank by mean accuracy over 2 tasks: 1 + the rows that are better beyond noise (two-sided 5 %, Holm over"
+    assert f"{said} 3 pairs)." in text(entries, 130)
+    cells = [[cell.strip() for cell in line.split("|")] for line in markdown(entries).splitlines() if line[:2] == "| "]
+    assert [row[1:3] for row in cells] == [["objective", "rank"], ["emo", "1"], ["mle", "2"], ["tailr", "3"]]
 
 
 def test_missing_scores_and_small_n_have_footnotes() -> None:
