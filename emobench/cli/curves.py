@@ -65,7 +65,7 @@ def curves(
     json: options.Json = False,
 ) -> None:
     """Show training curves: loss, its parts and validation over the steps, as means over seeds."""
-    from emobench.leaderboard.cells import clean
+    from emobench.leaderboard.labels import clean
     from emobench.leaderboard.store import Leaderboard
     from emobench.pipeline.trainings import find_trainings
 

@@ -15,10 +15,10 @@ from typing import NoReturn
 
 from emobench.config import to_plain
 from emobench.errors import ConfigError, DataError, EmobenchError, StorageError, UserError
-from emobench.leaderboard.cells import clean
 from emobench.leaderboard.entry import Entry, entry_id, read_entry
 from emobench.leaderboard.files import write_whole
 from emobench.leaderboard.index import Index, Row, row_of
+from emobench.leaderboard.labels import clean
 
 LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from emobench.config import file_sha256
 from emobench.errors import UserError
-from emobench.leaderboard.cells import clean
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.index import INDEX, Index, row_of
+from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import LONGEST, Leaderboard, file_of, parse, refuse_constant
 
 Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "index"]

@@ -30,8 +30,8 @@ def import_(
 
     The samples_*.jsonl beside them come along as per-example results. A file that is on the board adds nothing.
     """
-    from emobench.leaderboard.cells import clean
     from emobench.leaderboard.exchange.lm_eval_import import Imported, Subject, find_results, import_results
+    from emobench.leaderboard.labels import clean
     from emobench.leaderboard.store import Leaderboard
 
     subject, board = Subject(model, objective, seed), Leaderboard(leaderboard)

@@ -7,8 +7,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from emobench.leaderboard.cells import clean
 from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import clean
 
 NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""

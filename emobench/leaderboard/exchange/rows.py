@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from emobench.leaderboard.cells import clean
 from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import clean
 
 _FORMULA = ("=", "+", "-", "@", "\t")
 

@@ -12,8 +12,8 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.errors import DataError, StorageError
-from emobench.leaderboard.cells import clean
 from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import Leaderboard
 
 FIELDS: dict[str, Any] = {
