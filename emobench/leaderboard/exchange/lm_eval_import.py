@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from emobench.config import PRETRAINED, parse_call, to_plain
+from emobench.config import PRETRAINED, parse_call
 from emobench.errors import DataError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
@@ -86,9 +86,11 @@ def import_results(path: Path, board: Leaderboard, runs: Path, subject: Subject)
 def _same(known: Entry, fields: Mapping[str, Any], *, with_examples: bool) -> bool:
     if with_examples and known.runs[0].examples is None:
         return False
-    free = {"id": None, "supersedes": None, "runs": None}
-    given = to_plain(new_entry({**fields, "supersedes": None}))
-    return {**to_plain(known), **free} == {**given, **free} and known.runs[0].seed == fields["runs"][0]["seed"]
+    given = new_entry({**fields, "supersedes": None})
+    # A file without a date takes its own, which a copy of it has not.
+    provenance = replace(given.provenance, created=known.provenance.created)
+    given = replace(given, id=known.id, supersedes=known.supersedes, provenance=provenance, runs=known.runs)
+    return given == known and known.runs[0].seed == fields["runs"][0]["seed"]
 
 
 def _fields(results: ResultsFile, subject: Subject) -> dict[str, Any]:

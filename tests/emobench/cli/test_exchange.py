@@ -1,0 +1,121 @@
+"""`emobench leaderboard export` and `import` through the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+EMO = "published:emo-table3/llama-7b/emo"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder as lm_eval writes it: two models, one results file each."""
+    for name, value in (("gpt2", 0.5), ("opt", 0.25)):
+        folder = tmp_path / "out" / name
+        folder.mkdir(parents=True)
+        content = {
+            "results": {"t": {"alias": "t", "acc,none": value, "acc_stderr,none": 0.1}},
+            "model_name": f"org/{name}",
+            "lm_eval_version": "0.4.13",
+        }
+        (folder / "results_2026-01-01T00-00-00.json").write_text(json.dumps(content))
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def at(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    def start(verb: str, *given: object) -> Any:
+        places = ["--leaderboard", tmp_path / "board", *(["--runs", tmp_path / "runs"] if verb == "import" else [])]
+        return command("leaderboard", verb, *places, *given)
+
+    return start
+
+
+def test_a_folder_is_imported_once(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    first = at("import", results)
+    assert (first.code, first.err) == (0, "")
+    assert first.out.count("imported as") == 2
+    shutil.copytree(results, tmp_path / "copy")
+    for path in (tmp_path / "copy").rglob("*.json"):
+        os.utime(path, (1, 1))  # these files carry no date but their own
+    again = at("import", tmp_path / "copy")
+    assert again.out.count("on the board already as") == 2
+    told = at("import", results, "--json").json
+    assert told["added"] == 0
+    assert [entry["model"]["source"] for entry in told["entries"]] == ["org/gpt2", "org/opt"]
+    assert len(list((tmp_path / "board" / "lm-eval-v1").iterdir())) == 2
+
+
+def test_what_was_trained_is_the_users_to_say(at: Callable[..., Any], results: Path) -> None:
+    (entry,) = at(
+        *("import", results / "gpt2", "--objective", "tailr(gamma=0.2)", "--model", "llama-7b", "--seed", 3, "--json")
+    ).json["entries"]
+    assert (entry["objective"]["name"], entry["objective"]["params"]) == ("tailr", {"gamma": 0.2})
+    assert (entry["model"]["name"], entry["seeds"], entry["runs"][0]["seed"]) == ("llama-7b", [3], 3)
+
+
+def test_one_broken_file_keeps_no_other_out(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    broken = results / "gpt2" / "results_broken.json"
+    broken.write_text('{"results": {"t": {"acc,no')
+    done = at("import", tmp_path / "none", results)
+    assert done.code == 2
+    assert done.out.count("imported as") == 2
+    assert f"{broken}: no JSON that can be read" in done.err
+    assert f"{tmp_path / 'none'} does not exist" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_the_whole_board_leaves_as_lines_and_tables(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    at("import", results)
+    lines = [json.loads(line) for line in at("export").out.splitlines()]
+    assert {(line["model"], line["mean"]) for line in lines} == {("gpt2", 0.5), ("opt", 0.25)}
+    table = at("export", "--to", "csv", "--out", tmp_path / "board.csv")
+    assert (table.code, table.out) == (0, "")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "board.csv").read_text())))
+    assert [row["mean"] for row in rows] == [str(line["mean"]) for line in lines]
+
+
+def test_entries_leave_for_lm_eval_and_come_back(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    at("import", results)
+    refused = at("export", "--to", "lm-eval")
+    assert refused.code == 2
+    assert "--to lm-eval writes a file for each of 2 entries; name a folder with --out DIR." in refused.err
+    assert at("export", "--to", "lm-eval", "--out", tmp_path / "exported").code == 0
+    made = sorted((tmp_path / "exported").glob("*/results_*.json"))
+    assert {path.parent.name[:-8] for path in made} == {"gpt2", "opt"}
+    back = at("import", tmp_path / "exported", "--json").json["entries"]
+    assert {entry["metrics"]["t/acc"]["mean"] for entry in back} == {0.5, 0.25}
+
+
+def test_a_papers_row_leaves_as_a_model_card(at: Callable[..., Any]) -> None:
+    done = at("export", EMO, "--to", "model-card")
+    assert done.code == 0, done.err
+    values = {r.metric_name: r.metric_value for r in ModelCard(done.out).data.eval_results}  # pyright: ignore
+    assert values["tweet_emotion/accuracy"] == 0.656
+    assert len(values) == 8
+
+
+def test_an_entry_that_is_named_twice_leaves_once(at: Callable[..., Any]) -> None:
+    rows = list(csv.DictReader(io.StringIO(at("export", EMO, EMO, "--to", "csv").out)))
+    assert len(rows) == 8
+
+
+def test_an_empty_board_is_a_sentence(at: Callable[..., Any], tmp_path: Path) -> None:
+    absent = at("export")
+    assert absent.code == 2
+    assert f"There is no leaderboard {tmp_path / 'board'}" in absent.err
+    (tmp_path / "board").mkdir()
+    assert "holds no entry to export" in at("export").err
+    unknown = at("export", "--to", "xml")
+    assert unknown.code == 2
+    assert "xml" in unknown.err
