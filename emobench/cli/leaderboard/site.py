@@ -48,8 +48,9 @@ def site(
             typer.echo(f"skipped: {problem}", err=True)
     examples = ExamplesReader(runs)
     written = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve), baseline)
-    for problem in examples.problems:
-        typer.echo(f"without per-example results: {problem}", err=True)
+    if examples.problems:
+        others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
+        typer.echo(f"without per-example results: {examples.problems[0]}{others}", err=True)
     for board in boards:
         if not board.entries:
             typer.echo(f"{board.name} has no entry yet. `emobench run` makes the first.", err=True)

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ MARK = '<meta name="generator" content="emobench leaderboard site">'
 def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> str:
     """Return the page of a board: `facts` for its template, the index, and the chunks of entries' details."""
     scripts = [*_libraries(), _assets(tuple(f"{name}.js" for name in SCRIPTS))]
-    style = _table_style() + _assets(("page.css",))
+    style = _of_itables("dt_bundle.css") + _assets(("page.css",))
     return _template("page.html.j2").render(
         **facts,
         mark=MARK,
@@ -83,8 +83,7 @@ def _libraries() -> tuple[str, str]:
     """Return DataTables and Vega-Lite as scripts that set `DataTable` and `vegaEmbed` of the window."""
     import vl_convert
 
-    # An HTML parser makes one newline of a carriage return, and the policy's hash is of what it made.
-    table = (files("itables") / "html" / "dt_bundle.js").read_text(encoding="utf-8").replace("\r", "\n")
+    table = _of_itables("dt_bundle.js")
     exported = re.search(r"export\{[^}]*?([\w$]+) as default[^}]*\}", table)
     if exported is None:
         raise ConfigError("The installed itables exports no DataTable. Install another: pip install 'itables>=2.8'.")
@@ -95,6 +94,10 @@ def _libraries() -> tuple[str, str]:
     return found
 
 
-@functools.cache
-def _table_style() -> str:
-    return (files("itables") / "html" / "dt_bundle.css").read_text(encoding="utf-8").replace("\r", "\n")
+def _of_itables(name: str) -> str:
+    """Return a file of itables, without importing it: that takes a second."""
+    spec = find_spec("itables")
+    if spec is None or spec.origin is None:
+        raise ConfigError("The package itables is not installed; the pages' table comes from it: pip install itables")
+    # An HTML parser makes a newline of a carriage return, and the policy's hash is of what it made.
+    return (Path(spec.origin).parent / "html" / name).read_text(encoding="utf-8").replace("\r", "\n")

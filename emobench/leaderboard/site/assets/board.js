@@ -64,9 +64,17 @@ function heatMap(rows, shown) {
   const every = view.metric.startsWith("g");
   const groups = every ? [board.groups[Number(view.metric.slice(1))]] : shown;
   const metrics = every ? suite.metrics.map((_, i) => i) : [Number(view.metric)];
-  const wanted = new Set(rows.map((row) => `${row.group.number}/${row.place}`));
-  const bases = groups.map((group) => label(group, basePlace(group))).filter(Boolean);
-  const columns = [...new Set([...bases, ...rows.filter((row) => groups.includes(row.group)).map((row) => label(row.group, row.place))])];
+  const own = rows.filter((row) => groups.includes(row.group));
+  const byName = labelsOf(own).length > MOST_COLUMNS;
+  const column = (group, place) => (byName ? board.entries[group.entries[place]].name : label(group, place));
+  const bases = groups.filter((group) => basePlace(group) >= 0).map((group) => column(group, basePlace(group)));
+  const columns = [...new Set([...bases, ...own.map((row) => column(row.group, row.place))])];
+  const cellOf = new Map();
+  for (const { group, place } of [...bases.length ? groups.map((group) => ({ group, place: basePlace(group) })) : [], ...own]) {
+    const key = `${group.number}/${place < 0 ? "" : column(group, place)}`;
+    if (!cellOf.has(key)) cellOf.set(key, place);
+  }
+  const shownPlace = (group, place) => cellOf.get(`${group.number}/${column(group, place)}`) === place;
   const cells = [];
   const names = [];
   let untested = 0;
@@ -75,7 +83,7 @@ function heatMap(rows, shown) {
     if (base < 0 || names.length >= MOST_ROWS) continue;
     for (const number of metrics) {
       const row = every ? `${suite.metrics[number].name}\n${suite.metrics[number].head}`.trim() : group.title;
-      const found = heatRow(group, number, base, (place) => place === base || wanted.has(`${group.number}/${place}`));
+      const found = heatRow(group, number, base, (place) => shownPlace(group, place));
       if (found.every((item) => item.place === base)) continue;
       names.push(row);
       untested += found.filter((item) => item.word === "not tested").length;
@@ -83,7 +91,7 @@ function heatMap(rows, shown) {
       // Each metric has its own unit: its largest difference gets the full colour. Of the square root, so that small
       // differences beside a large one still show.
       const colour = (gain) => Math.sign(gain) * Math.sqrt(Math.abs(gain) / (every ? most : 1));
-      cells.push(...found.map((item) => ({ ...item, row, column: label(group, item.place), colour: colour(item.gain) })));
+      cells.push(...found.map((item) => ({ ...item, row, column: column(group, item.place), colour: colour(item.gain) })));
     }
   }
   const kept = columns.slice(0, MOST_COLUMNS);
@@ -93,8 +101,9 @@ function heatMap(rows, shown) {
   const notes = [
     groups.length > names.length && !every && `${names.length} of ${groups.length} groups are shown: those that have the baseline, at most ${MOST_ROWS}.`,
     columns.length > kept.length && `${kept.length} of ${columns.length} objectives are shown; choose fewer above.`,
+    byName && "Of several settings of an objective the first is shown.",
     every && "Colours are scaled row by row.",
-    untested > 0 && "A difference that is not tested here: emobench compare A B tests it.",
+    untested > 0 && "What is not tested here, emobench compare A B tests.",
   ];
   return { cells: cells.filter((item) => kept.includes(item.column)), rows: names, columns: kept, limit, ends: directed ? ["worse", "better"] : ["lower", "higher"], tooltip, note: notes.filter(Boolean).join(" ") };
 }
@@ -113,8 +122,10 @@ function heatRow(group, number, base, wanted) {
       return;
     }
     const test = testOf(group, base, place, number);
-    const difference = test && test.effect !== null ? test.effect : value(place)[0] - from[0];
-    const facts = test || { log_scale: false };
+    // As in every comparison, perplexities differ by their logarithms.
+    const facts = test || { log_scale: metric.unit === "perplexity" };
+    const plainly = facts.log_scale ? Math.log(value(place)[0] / from[0]) : value(place)[0] - from[0];
+    const difference = test && test.effect !== null ? test.effect : plainly;
     const gain = difference * (facts.log_scale ? 100 : scale(metric)) * (metric.better === false ? -1 : 1);
     cells.push({ place, gain, text: effect(difference, facts, metric, decimals), word: word(test), ...about(test, metric, decimals) });
   });

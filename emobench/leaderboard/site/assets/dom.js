@@ -18,7 +18,7 @@ const byId = (id) => document.getElementById(id);
 
 /** A labelled select; `options` are [value, text] pairs. */
 function select(label, options, value, changed) {
-  const field = h("select", { on: { change: () => changed(field.value) } });
+  const field = h("select", { "aria-label": label, on: { change: () => changed(field.value) } });
   field.append(...options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text)));
   return h("label", { class: "field" }, h("span", {}, label), field);
 }

@@ -15,7 +15,7 @@ function visible() {
       if (state.model && entry.model !== state.model) return;
       if (state.objective && entry.name !== state.objective) return;
       if (state.kind && entry.kind !== state.kind) return;
-      const text = `${entry.objective} ${entry.model} ${entry.id} ${entry.kind} ${group.lines.join(" ")}`.toLowerCase();
+      const text = `${entry.objective} ${entry.model} ${entry.id} ${entry.kind}`.toLowerCase();
       if (words.every((part) => text.includes(part))) rows.push({ group, place, entry });
     });
   }
@@ -40,7 +40,7 @@ function drawFilters(changed) {
     const options = values(field);
     return options.length < 2 ? null : select(text, [["", all], ...options.map((value) => [value, value])], state[name], update(name));
   };
-  const search = h("input", { type: "search", value: state.q, autocomplete: "off", on: { input: () => update("q")(search.value) } });
+  const search = h("input", { type: "search", "aria-label": "Search", value: state.q, autocomplete: "off", on: { input: () => update("q")(search.value) } });
   form.replaceChildren(
     ...[
       board.suites.length > 1 && select("Suite", board.suites.map((suite, i) => [i, suite.label]), state.suite, update("suite")),

@@ -144,6 +144,10 @@ function makeTable(rows, suite) {
     layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: rows.length > PAGE ? ["info", "pageLength", "paging"] : null },
     language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", lengthMenu: "_MENU_ a page", emptyTable: nothing, zeroRecords: nothing },
   });
+  // DataTables tells assistive technology the direction of the groups, which never change it.
+  const told = () =>
+    node.querySelectorAll("th[aria-sort]").forEach((head) => head.setAttribute("aria-sort", head.classList.contains("dt-ordering-desc") ? "descending" : "ascending"));
+  made.on("draw", told);
   const scroller = node.parentElement;
   scroller.classList.add("scroller");
   for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": `Entries of ${suite.label}` })) scroller.setAttribute(name, value);

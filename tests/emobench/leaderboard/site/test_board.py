@@ -1,0 +1,211 @@
+"""The page of a board in a real browser: table, filters, charts, themes, widths, keyboard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+Opened = Callable[..., Page]
+
+CONTRAST = """
+() => {
+  const channels = (text) => {
+    const parts = text.match(/[\\d.]+/g).map(Number);
+    return text.startsWith("color(srgb") ? parts.map((part, i) => (i < 3 ? part * 255 : part)) : parts;
+  };
+  const luminance = (colour) => {
+    const [r, g, b] = colour.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ratio = (a, b) => {
+    const [high, low] = [luminance(a), luminance(b)].sort((x, y) => y - x);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = channels(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0.99) return colour.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const check = (text, a, b) => ratio(a, b) < 4.5 && poor.push(`${text}: ${ratio(a, b).toFixed(2)}`);
+  for (const node of document.querySelectorAll("body *:not(script):not(svg *)")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+    const disabled = node.closest(".disabled, .unseen, .skip, noscript");
+    if (!own || disabled || !node.getClientRects().length) continue;
+    check(node.textContent.trim().slice(0, 30), channels(getComputedStyle(node).color).slice(0, 3), ground(node));
+  }
+  for (const text of document.querySelectorAll(".chart svg text")) {
+    const box = text.getBoundingClientRect();
+    const under = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2)
+      .find((node) => node.matches("svg path[role], svg rect[role]") && node !== text && getComputedStyle(node).fill !== "none");
+    const behind = under ? channels(getComputedStyle(under).fill).slice(0, 3) : ground(text.closest(".chart"));
+    check(text.textContent, channels(getComputedStyle(text).fill).slice(0, 3), behind);
+  }
+  return poor;
+}
+"""
+
+FOCUSED = """
+() => {
+  const at = document.activeElement;
+  return at === document.body ? "" : at.getAttribute("aria-label") || at.textContent;
+}
+"""
+
+
+def names(page: Page) -> list[str]:
+    """Return the objectives in the order of the table."""
+    return page.locator("table.grid .name a").all_inner_texts()
+
+
+def cells(page: Page, column: str) -> list[str]:
+    heads = [head.split("\n")[0] for head in page.locator("table.grid thead th").all_inner_texts()]
+    rows = page.locator("table.grid tbody tr:not(.dtrg-group)").all()
+    return [row.locator("td").nth(heads.index(column)).inner_text() for row in rows]
+
+
+def test_the_table_shows_each_group_with_its_numbers(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    groups = page.locator("tr.dtrg-group").all_inner_texts()
+    assert [text.split("\n")[0] for text in groups] == ["small", "large"]
+    assert "100M parameters" in groups[0]
+    assert "7B parameters" in groups[1]
+    assert "protocol paper@3fa9c1" in groups[0]
+    # By hand: the mean of .600, .610 and .590, and their standard deviation over n - 1.
+    first = dict(zip(names(page)[:4], cells(page, "sst2/accuracy")[:4], strict=True))
+    assert first["mle"] == "60.0 ± 1.0"
+    assert first["pretrained"] == "50.0"
+    # The one value of `pretrained` decides nothing, so that only the other group has a best row.
+    stars = [text.replace("best beyond noise: ", "") for text in page.locator(".best").all_text_contents()]
+    assert stars == ["★90.1 ± 1.0", "★25.0 ± 0.3"]
+    reason = page.locator("tr", has_text="pretrained").first.locator(".absent")
+    assert reason.get_attribute("title") == "the corpus was not at hand"
+
+
+def test_a_click_sorts_within_the_groups(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    header = page.locator("table.grid thead th", has_text="ppl")
+    header.click()
+    # Less is better, so the smallest comes first, and what is absent comes last.
+    expect(header).to_have_attribute("aria-sort", "ascending")
+    assert names(page) == ["emo", "tailr", "mle", "pretrained", "emo", "tailr", "mle"]
+    header.click()
+    expect(header).to_have_attribute("aria-sort", "descending")
+    assert names(page) == ["mle", "tailr", "emo", "pretrained", "mle", "tailr", "emo"]
+
+
+def test_filters_apply_to_table_and_charts_and_are_in_the_address(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    page.get_by_label("Model", exact=True).select_option("large")
+    assert len(names(page)) == 3
+    page.get_by_label("Search", exact=True).fill("tail 0.1")
+    assert names(page) == ["tailr"]
+    again = opened(toy, page.url.partition("html")[2])
+    assert names(again) == ["tailr"]
+    assert again.get_by_label("Search", exact=True).input_value() == "tail 0.1"
+    again.get_by_label("Search", exact=True).fill("nothing has this name")
+    expect(again.locator("table.grid")).to_contain_text("No entry matches")
+    assert again.locator(".chart").count() == 0
+
+
+def test_the_heat_map_says_by_how_much_and_whether_noise_explains_it(
+    opened: Opened, toy: Path, drawn: Callable[[Page], None]
+) -> None:
+    page = opened(toy)
+    drawn(page)
+    said = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
+    # By hand: the mean of .700, .711 and .691 minus that of .600, .610 and .590, in points.
+    assert "+10.1" in said
+    assert "60.0" in said
+    assert {"baseline", "better", "tied", "undetermined"} >= {t for t in said if re.fullmatch("[a-z]+", t)} - {
+        "mle", "emo", "tailr", "pretrained", "small", "large", "worse", "better", "no difference",
+    }  # fmt: skip
+    page.get_by_label("Baseline", exact=True).select_option("emo")
+    drawn(page)
+    turned = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
+    assert "−10.1" in turned
+    assert "worse" in turned
+
+
+def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:
+    page = opened(toy)
+    drawn(page)
+    assert page.locator(".chart svg.marks").count() == 4
+    curves = page.get_by_role("group", name="Training curves").locator("svg")
+    # One line for each of three seeds and their mean, for three objectives.
+    assert curves.locator("g.mark-line path").count() == 12
+    scaling = page.get_by_role("group", name="Scaling").locator("svg")
+    assert scaling.locator("g.mark-symbol.role-mark path").count() == 6
+    page.get_by_label("Against", exact=True).select_option("tokens")
+    expect(page.get_by_role("group", name="Scaling")).to_contain_text("a curve needs two")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_in_both_themes(
+    opened: Opened, toy: Path, drawn: Callable[[Page], None], dark: bool
+) -> None:
+    page = opened(toy, dark=dark)
+    drawn(page)
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+        assert page.evaluate(CONTRAST) == []
+
+
+def test_the_theme_is_the_systems_until_one_is_chosen(opened: Opened, toy: Path) -> None:
+    page = opened(toy, dark=True)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="Light theme").click()
+    assert page.evaluate(ground) != dark
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    assert page.evaluate(ground) != dark
+    page.get_by_role("button", name="Dark theme").click()
+    assert page.evaluate(ground) == dark
+
+
+@pytest.mark.parametrize("place", ["", "entry", "compare"])
+def test_a_phone_shows_all_without_scrolling_sideways(
+    opened: Opened, toy: Path, drawn: Callable[[Page], None], place: str
+) -> None:
+    page = opened(toy, width=360)
+    ids = [box.get_attribute("data-entry") for box in page.locator("[data-entry]").all()[:2]]
+    if place:
+        page.evaluate(f"location.hash = '#/{place}/{'/'.join(ids if place == 'compare' else ids[:1])}'")
+        page.locator(f"#view-{place} h1").wait_for()
+    drawn(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_the_keyboard_reaches_everything(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    expect(page.locator(".skip")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    reached = []
+    while page.evaluate("document.activeElement !== document.body"):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(FOCUSED))
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid" or not reached[-1]
+    for name in ("Model", "Search", "Compare mle of small", "mle", "Compare emo of large", "Baseline"):
+        assert name in reached
+    page.locator("table.grid thead th", has_text="ppl").locator("[tabindex='0']").press("Enter")
+    expect(page.locator("table.grid .name a").first).to_have_text("emo")
+
+
+def test_nothing_can_be_loaded_from_elsewhere(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    policy = page.locator("meta[http-equiv='Content-Security-Policy']").get_attribute("content") or ""
+    assert "default-src 'none'" in policy
+    assert "connect-src 'none'" in policy
+    assert "unsafe" not in policy
+    links = page.eval_on_selector_all("[src], [href]", "nodes => nodes.map(n => n.getAttribute('src') || n.getAttribute('href'))")
+    assert {link for link in links if not link.startswith("#")} == {"measured.html"}
