@@ -1,6 +1,6 @@
 """A board of any size, for tests and benchmarks: varied entries that are valid, and the same ones for the same seed.
 
-The entries are written straight to their files, without `Leaderboard.append`: its two syncs for each would take minutes.
+They are written straight to their files, without `Leaderboard.append`: its two syncs for each would take minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from emobench.leaderboard.entry import SCHEMA_VERSION, entry_id
 GENERATION = {"ppl_test": "perplexity", "mauve": "fraction", "rouge1": "fraction", "entropy": "nats"}
 SUITES: dict[str, dict[str, dict[str, str]]] = {
     "nlu": {task: {"accuracy": "fraction"} for task in ("tweet_emotion", "tweet_irony", "sst2", "mmlu", "trec")},
-    "generation": {corpus: GENERATION for corpus in ("wikitext2", "webtext", "writing_prompts")},
+    "generation": dict.fromkeys(("wikitext2", "webtext", "writing_prompts"), GENERATION),
     "oracle-language": {"oracle-language": {**GENERATION, "ppl_oracle": "perplexity", "total_variation": "fraction"}},
     "lm-quick": {"lm-quick": GENERATION},
 }

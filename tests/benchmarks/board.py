@@ -1,0 +1,104 @@
+"""What a board of 10,000 entries costs: listing, reading, `show`, `verify` and `site`, each in a fresh process.
+
+    python tests/benchmarks/board.py [--entries 10000] [--rounds 3] [--out FILE]
+
+Cold is without the board's index, warm with it; the files are in the page cache both times. Seconds are of the wall
+clock, the best of the rounds, with the CPU seconds of the same round beside them: where other work takes the cores,
+only these are the board's own. The store's part is measured inside of its process, after imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from boards import fill_board
+from measuring import RESULTS, origin, write
+
+from emobench.leaderboard.index import INDEX, SETTLED_NS
+
+LIMITS = {"show": 1.5, "site": 20.0}
+"""Seconds of the wall clock that a command may take with 10,000 entries, warm."""
+STORE = """
+import sys, time
+from pathlib import Path
+from emobench.leaderboard.store import Leaderboard
+board, began = Leaderboard(Path(sys.argv[1])), time.perf_counter()
+found = getattr(board, sys.argv[2])()
+assert found and not board.problems, board.problems[:1]
+print(time.perf_counter() - began)
+"""
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--entries", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS / "board.json")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "board"
+        fill_board(root, options.entries)
+        time.sleep(SETTLED_NS / 1e9)  # an index does not remember what may still change
+        rows = [measured(name, root, options.rounds) for name in ("rows", "entries", "show", "site", "verify")]
+    write({**origin(__file__, argv, "cpu"), "entries": options.entries, "measured": rows}, options.out)
+    for row in rows:
+        print(f"{row['name']:8}" + "".join(f"{state}: {shown(row[state])}   " for state in ("cold", "warm")))
+        if options.entries == 10_000 and row["name"] in LIMITS:
+            limit = LIMITS[row["name"]]
+            print(f"{'':8}{'within' if row['warm']['seconds'] <= limit else 'OVER'} the limit of {limit} s, warm")
+
+
+def measured(name: str, root: Path, rounds: int) -> dict[str, Any]:
+    """Return the best seconds of one kind of work, cold and warm."""
+    cold, warm = [], []
+    for _ in range(rounds):
+        (root / INDEX).unlink(missing_ok=True)
+        cold.append(timed(name, root))
+        subprocess.run([sys.executable, "-c", STORE, root, "rows"], check=True, capture_output=True)
+        warm.append(timed(name, root))
+    return {"name": name, "cold": min(cold, key=_seconds), "warm": min(warm, key=_seconds)}
+
+
+def timed(name: str, root: Path) -> dict[str, float]:
+    """Return the seconds of a fresh process, and of the store alone where that is all that is measured."""
+    out = root.parent / "site"
+    command = {
+        "show": ["-m", "emobench", "leaderboard", "show", "--leaderboard", root],
+        "site": ["-m", "emobench", "leaderboard", "site", out, "--leaderboard", root],
+        "verify": ["-m", "emobench", "leaderboard", "verify", root, "--entries-only", "--quiet"],
+    }.get(name, ["-c", STORE, root, name])
+    used, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=root.parent)
+    seconds = time.perf_counter() - began
+    if done.returncode:
+        sys.exit(f"{name}: {done.stderr}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    found = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu, 3)}
+    if name in ("rows", "entries"):
+        found["store_seconds"] = round(float(done.stdout), 3)
+    if name == "site":
+        found["bytes"] = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return found
+
+
+def shown(found: dict[str, float]) -> str:
+    parts = [f"{found['seconds']:.2f} s ({found['cpu_seconds']:.2f} s of CPU)"]
+    parts += [f"store {found['store_seconds']:.2f} s"] if "store_seconds" in found else []
+    parts += [f"{found['bytes'] / 1e6:.1f} MB"] if "bytes" in found else []
+    return ", ".join(parts)
+
+
+def _seconds(found: dict[str, float]) -> float:
+    return found["seconds"]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
