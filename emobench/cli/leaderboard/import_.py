@@ -21,20 +21,24 @@ def import_(
     model: Annotated[
         str | None, typer.Option("--model", help="What it was trained from. Default: the name in the file.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="The seed of that training.")] = None,
+    seed: Annotated[
+        list[int] | None,
+        typer.Option("--seed", help="The seed of that training. Repeated, one for each file: the files are one entry."),
+    ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Record results files of lm_eval, each as an entry of kind `imported`.
+    """Record results files of lm_eval, each as an entry of kind `imported`, or as the seeds of one.
 
     The samples_*.jsonl beside them come along as per-example results. A file that is on the board adds nothing.
     """
-    from emobench.leaderboard.exchange.lm_eval_import import Imported, Subject, find_results, import_results
+    from emobench.leaderboard.exchange.lm_eval_entry import Subject
+    from emobench.leaderboard.exchange.lm_eval_import import Imported, find_results, import_each, import_results
     from emobench.leaderboard.labels import clean
     from emobench.leaderboard.store import Leaderboard
 
-    subject, board = Subject(model, objective, seed), Leaderboard(leaderboard)
+    subject, board = Subject(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
     paths: list[Path] = []
     found: list[tuple[Path, Imported]] = []
     problems: list[str] = []
@@ -43,14 +47,14 @@ def import_(
             paths += find_results(given)
         except UserError as error:
             problems.append(clean(str(error)))
-    for path in paths:
+    for group in import_each(paths, subject) if paths else ():
         try:
-            found.append((path, import_results(path, board, runs, subject)))
+            found.append((group[0], import_results(group, board, runs, subject)))
         except UserError as error:
             problems.append(clean(str(error)))
     for path, done in found:
-        if done.note:
-            typer.echo(clean(f"{path}: without per-example results: {done.note}"), err=True)
+        for note in done.notes:
+            typer.echo(clean(f"{path}: without per-example results: {note}"), err=True)
     if json:
         print_json({"entries": [done.entry for _, done in found], "added": sum(done.added for _, done in found)})
     else:

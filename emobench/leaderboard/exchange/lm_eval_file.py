@@ -43,6 +43,10 @@ class Measured:
         return metric_name(self.task, self.metric, self.filter)
 
     @property
+    def key(self) -> str:
+        return f"{self.metric},{self.filter}"
+
+    @property
     def unit(self) -> str:
         if self.metric.endswith("perplexity"):
             return "perplexity"

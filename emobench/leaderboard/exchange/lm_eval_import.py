@@ -1,46 +1,31 @@
-"""Results of lm-evaluation-harness as entries of kind `imported`: one file, one entry of the suite `lm-eval`."""
+"""Results of lm-evaluation-harness as entries of kind `imported`, with their per-example results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from emobench.config import PRETRAINED, parse_call
-from emobench.errors import DataError
+from emobench.config import PRETRAINED
+from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
-from emobench.leaderboard.exchange.lm_eval_file import Measured, ResultsFile, clip, mapping, number, task_name
-from emobench.leaderboard.exchange.lm_eval_samples import read_samples
+from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
+from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
+from emobench.leaderboard.exchange.lm_eval_samples import Values, read_samples
 from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.scores import Score
-
-SUITE = {"name": "lm-eval", "version": 1}
-NORMAL = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
-
-_SEEDS = {"random_seed": "random", "numpy_seed": "numpy", "torch_seed": "torch", "fewshot_seed": "few-shot"}
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What the user knows of the evaluated model, and the file does not: what it was trained from, with, and how."""
-
-    model: str | None = None
-    objective: str = PRETRAINED
-    seed: int | None = None
 
 
 @dataclass(frozen=True)
 class Imported:
-    """`note` says why per-example results were left behind, if they were."""
+    """`paired` counts the metrics with per-example results; `notes` say why they were left behind, if they were."""
 
     entry: Entry
     added: bool
     paired: int
-    note: str | None
+    notes: tuple[str, ...]
 
 
 def find_results(path: Path) -> list[Path]:
@@ -55,161 +40,88 @@ def find_results(path: Path) -> list[Path]:
     return found
 
 
-def import_results(path: Path, board: Leaderboard, runs: Path, subject: Subject) -> Imported:
-    """Append the entry of a results file; nothing is added where the board has it.
+def import_each(paths: Sequence[Path], subject: Subject) -> list[list[Path]]:
+    """Return which files become one entry: each alone, or all together, one for each seed. Raises ConfigError."""
+    if not subject.seeds:
+        return [[path] for path in paths]
+    if subject.objective == PRETRAINED:
+        raise ConfigError("--seed is the seed of a training; add --objective NAME, what the models were trained with.")
+    if len(subject.seeds) != len(paths) or len(set(subject.seeds)) != len(paths):
+        given = ", ".join(map(str, subject.seeds))
+        raise ConfigError(f"--seed is given as {given}, for {len(paths)} results files; give each file its own seed.")
+    if len(paths) > 1 and subject.model is None:
+        raise ConfigError("Several seeds are one entry; add --model NAME, what the models were trained from.")
+    return [list(paths)]
 
-    The same file with other facts (another objective named, samples found since) supersedes its entry. Per-example
+
+def import_results(paths: Sequence[Path], board: Leaderboard, runs: Path, subject: Subject) -> Imported:
+    """Append the entry of one results file, or of one for each seed; nothing is added where the board has it.
+
+    The same files with other facts (another objective named, samples found since) supersede their entry. Per-example
     results go to `runs`. Raises DataError for a file that is none, StorageError for a disk.
     """
+    files = [_read(path) for path in paths]
+    read = [_examples(file) for file in files]
+    examples, notes = [found for found, _ in read], tuple(note for _, note in read if note)
     try:
-        results = ResultsFile(path)
-        fields = _fields(results, subject)
+        fields = {**entry_fields(files, examples, subject), "supersedes": None}
     except RecursionError:
-        raise DataError(f"{path}: nested too deeply for results of lm_eval.") from None
-    examples, note = _examples(results)
-    run: dict[str, Any] = {"seed": subject.seed, "key": results.sha256[:16]}
+        raise _too_deep(paths[0]) from None
+    seeds = subject.seeds or (None,) * len(files)
+    made: list[dict[str, Any]] = [
+        {"seed": seed, "key": file.sha256[:16]} for seed, file in zip(seeds, files, strict=True)
+    ]
+    if len({run["key"] for run in made}) < len(made):
+        raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
+    paired = len(set(examples[0]).intersection(*examples))
     for row in board.rows():
-        if row.kind == "imported" and row.runs == (run["key"],):
+        if row.kind == "imported" and row.suite == SUITE["name"] and row.runs == tuple(run["key"] for run in made):
             known = board.read(row)
-            if _same(known, {**fields, "runs": [run]}, with_examples=bool(examples)):
-                return Imported(known, False, len(examples), note)
+            if _same(known, {**fields, "runs": made}, examples):
+                return Imported(known, False, paired, notes)
             fields["supersedes"] = known.id
-    if examples:
-        file = runs / "imported" / run["key"] / "examples.jsonl"
-        write_examples(file, examples)
-        run["examples"] = {"path": str(file.relative_to(runs)), "sha256": digest(file)}
-    entry = new_entry({**fields, "runs": [run]}, str(path))
+    for run, found in zip(made, examples, strict=True):
+        if found:
+            run["examples"] = _keep(found, runs / "imported" / run["key"] / "examples.jsonl", runs)
+    entry = new_entry({**fields, "runs": made}, str(paths[0]))
     board.append(entry)
-    return Imported(entry, True, len(examples), note)
+    return Imported(entry, True, paired, notes)
 
 
-def _same(known: Entry, fields: Mapping[str, Any], *, with_examples: bool) -> bool:
-    if with_examples and known.runs[0].examples is None:
+def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[str, Values]]) -> bool:
+    """Return whether an entry says all that these fields say, and has per-example results where there are some."""
+    if any(found and run.examples is None for run, found in zip(known.runs, examples, strict=True)):
         return False
-    given = new_entry({**fields, "supersedes": None})
+    given = new_entry(fields)
     # A file without a date takes its own, which a copy of it has not.
     provenance = replace(given.provenance, created=known.provenance.created)
+    seeds = [run.seed for run in given.runs]
     given = replace(given, id=known.id, supersedes=known.supersedes, provenance=provenance, runs=known.runs)
-    return given == known and known.runs[0].seed == fields["runs"][0]["seed"]
+    return given == known and seeds == [run.seed for run in known.runs]
 
 
-def _fields(results: ResultsFile, subject: Subject) -> dict[str, Any]:
-    metrics, missing = _metrics(results)
-    name, params = parse_call(subject.objective)
-    version = results.text("lm_eval_version")
-    packages = {"lm-eval": version, "transformers": results.text("transformers_version")}
-    hashes = {task: results.text("task_hashes", task) for task in results.results}
-    dtype = results.text("config", "model_dtype")
-    return {
-        "kind": "imported",
-        "supersedes": None,
-        "suite": SUITE,
-        "protocols": {task_name(task): results.protocol(task) for task in results.results},
-        "model": _model(results, subject),
-        "objective": {"name": name, "version": "imported", "params": params},
-        "recipe": {"dtype": dtype.removeprefix("torch.")} if dtype else {},
-        "seeds": [] if subject.seed is None else [subject.seed],
-        "metrics": metrics,
-        "missing": missing,
-        "cost": {},
-        "source": {"cite": _cite(results, version)},
-        "provenance": {
-            "commit": results.text("git_hash"),
-            "packages": {key: value for key, value in packages.items() if value},
-            "hardware": results.text("config", "device"),
-            "data": {task_name(t): f"sha256:{h} (lm-eval's task_hash)" for t, h in hashes.items() if h},
-            "created": _created(results),
-        },
-    }
-
-
-def _metrics(results: ResultsFile) -> tuple[dict[str, Any], dict[str, str]]:
-    metrics: dict[str, Any] = {}
-    missing: dict[str, str] = {}
-    for measured in results.measured():
-        if measured.name in metrics or measured.name in missing:
-            raise DataError(f"{results.path}: two numbers are called {measured.name!r}; rename one task.")
-        if measured.value is None:
-            missing[measured.name] = f"lm-eval has {measured.said}"
-        else:
-            metrics[measured.name] = _summary(measured, measured.value, results)
-    if not metrics:
-        raise DataError(f"{results.path}: has no number under `results`; nothing was imported.")
-    return metrics, missing
-
-
-def _summary(measured: Measured, value: float, results: ResultsFile) -> dict[str, Any]:
-    interval = _interval(measured, value)
-    why = "lm-eval gives no standard error" if measured.stderr is None else "lm-eval's standard error is 0"
-    better = mapping(results.mapping("higher_is_better").get(measured.task)).get(measured.metric)
-    members = len(results.members(measured.task))
-    return {
-        "mean": value,
-        "std": None,
-        "values": [value],
-        "n": results.examples(measured.task, f"{measured.metric},{measured.filter}"),
-        "ci95": interval,
-        "ci95_of": "items" if interval else None,
-        "ci95_missing": None if interval else why,
-        "higher_is_better": better if isinstance(better, bool) else None,
-        "unit": measured.unit,
-        "flags": [f"group_of_{members}_tasks"] if members else [],
-    }
-
-
-def _interval(measured: Measured, value: float) -> list[float] | None:
-    """Return value ± 1.96 standard errors, a fraction's within [0, 1]; none of an error of 0, which is no certainty."""
-    if not measured.stderr or measured.stderr < 0:
-        return None
-    low, high = value - NORMAL * measured.stderr, value + NORMAL * measured.stderr
-    return [max(low, 0.0), min(high, 1.0)] if measured.unit == "fraction" else [low, high]
-
-
-def _examples(results: ResultsFile) -> tuple[dict[str, Score], str | None]:
+def _read(path: Path) -> ResultsFile:
     try:
-        found = read_samples(results)
+        return ResultsFile(path)
+    except RecursionError:
+        raise _too_deep(path) from None
+
+
+def _too_deep(path: Path) -> DataError:
+    return DataError(f"{path}: nested too deeply for results of lm_eval.")
+
+
+def _examples(file: ResultsFile) -> tuple[dict[str, Values], str | None]:
+    try:
+        return read_samples(file), None
     except DataError as error:
         return {}, str(error)
-    numbers = {m.name: m for m in results.measured()}
-    return {
-        name: Score(value=numbers[name].value or 0.0, n=len(values), higher_is_better=None, unit="", examples=values)
-        for name, values in found.items()
-    }, None
 
 
-def _model(results: ResultsFile, subject: Subject) -> dict[str, Any]:
-    args = results.text("config", "model_args") or ""
-    named = results.text("model_name") or args.partition("pretrained=")[2].partition(",")[0] or "unnamed"
-    if subject.model is not None:
-        return {"name": subject.model, "source": subject.model}
-    count = number(results.mapping("config").get("model_num_parameters"))
-    return {
-        "name": named.rstrip("/").rpartition("/")[2] or named,
-        "source": named,
-        "revision": results.text("config", "model_sha"),
-        "parameters": int(count) if count and count > 0 else None,
+def _keep(examples: Mapping[str, Values], path: Path, runs: Path) -> dict[str, str]:
+    scores = {
+        name: Score(value=0.0, n=len(values), higher_is_better=None, unit="", examples=values)
+        for name, values in examples.items()
     }
-
-
-def _cite(results: ResultsFile, version: str | None) -> str:
-    config = results.mapping("config")
-    seeds = [f"{shown} {config[key]}" for key, shown in _SEEDS.items() if isinstance(config.get(key), int)]
-    parts = [
-        f"lm-evaluation-harness {version or 'of an unnamed version'}",
-        f"{clip(results.path.name, 100)} (sha256 {results.sha256[:12]})",
-        f"model {results.text('config', 'model') or 'unnamed'}: {clip(str(config.get('model_args')), 200)}",
-        f"revision {results.text('config', 'model_revision') or 'unnamed'}",
-        f"seeds: {', '.join(seeds) or 'unnamed'}",
-        "ci95: 1.96 of lm-eval's standard errors to either side",
-    ]
-    return "; ".join(parts)
-
-
-def _created(results: ResultsFile) -> str:
-    """Return when the evaluation started, or else when its file was written."""
-    written = results.path.stat().st_mtime
-    try:
-        found = datetime.fromtimestamp(number(results.data.get("date")) or written, UTC)
-    except (OverflowError, OSError, ValueError):
-        found = datetime.fromtimestamp(written, UTC)
-    return found.isoformat(timespec="seconds")
+    write_examples(path, scores)
+    return {"path": str(path.relative_to(runs)), "sha256": digest(path)}

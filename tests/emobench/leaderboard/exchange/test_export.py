@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.exchange.lm_eval_entry import Subject
 from emobench.leaderboard.exchange.lm_eval_export import lm_eval_file_name, lm_eval_name, lm_eval_results, to_json
-from emobench.leaderboard.exchange.lm_eval_import import Subject, import_results
+from emobench.leaderboard.exchange.lm_eval_import import import_results
 from emobench.leaderboard.exchange.model_card import model_card
 from emobench.leaderboard.exchange.rows import to_csv, to_json_lines
 from emobench.leaderboard.published import published_root
@@ -119,10 +120,10 @@ def test_datasets_reads_an_export_as_the_hub_does(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.slow
 def test_an_import_survives_its_export(results_files: list[Path], tmp_path: Path) -> None:
-    first = import_results(results_files[1], Leaderboard(tmp_path / "a"), tmp_path / "runs", Subject()).entry
+    first = import_results([results_files[1]], Leaderboard(tmp_path / "a"), tmp_path / "runs", Subject()).entry
     path = tmp_path / lm_eval_file_name(first)
     path.write_text(to_json(first))
-    again = import_results(path, Leaderboard(tmp_path / "b"), tmp_path / "runs", Subject()).entry
+    again = import_results([path], Leaderboard(tmp_path / "b"), tmp_path / "runs", Subject()).entry
     assert again.metrics.keys() == first.metrics.keys()
     for name, metric in first.metrics.items():
         other = again.metrics[name]

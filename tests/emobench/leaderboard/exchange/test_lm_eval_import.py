@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.errors import DataError, UserError
+from emobench.errors import ConfigError, DataError, UserError
 from emobench.leaderboard.comparison import differences
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import entry_examples
+from emobench.leaderboard.exchange.lm_eval_entry import Subject
 from emobench.leaderboard.exchange.lm_eval_file import LARGEST
-from emobench.leaderboard.exchange.lm_eval_import import Subject, find_results, import_results
+from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
 from emobench.leaderboard.store import Leaderboard
 
-EMO = Subject(model="base", objective="emo(temperature=2)", seed=7)
+EMO = Subject(model="base", objective="emo(temperature=2)", seeds=(7,))
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def write(folder: Path, content: Any) -> Path:
 def test_every_number_of_a_real_file_is_there(results_files: list[Path], board: Leaderboard, runs: Path) -> None:
     for path in results_files:
         data = json.loads(path.read_text())
-        entry = import_results(path, board, runs, Subject()).entry
+        entry = import_results([path], board, runs, Subject()).entry
         expected = {
             f"{task}/{key.removesuffix(',none')}": value
             for task, values in data["results"].items()
@@ -77,7 +78,7 @@ def test_every_number_of_a_real_file_is_there(results_files: list[Path], board: 
 @pytest.mark.slow
 def test_what_a_real_file_says_of_itself_is_kept(results_files: list[Path], board: Leaderboard, runs: Path) -> None:
     data = json.loads(results_files[0].read_text())
-    entry = import_results(results_files[0], board, runs, Subject()).entry
+    entry = import_results([results_files[0]], board, runs, Subject()).entry
     assert (entry.kind, str(entry.suite), entry.untrained) == ("imported", "lm-eval v1", True)
     assert {task: name.partition("@")[0] for task, name in entry.protocols.items()} == {
         "tiny_sent": "lm-eval-v1.0-2-shot",
@@ -104,7 +105,7 @@ def test_two_imported_models_are_paired_example_by_example(
     results_files: list[Path], board: Leaderboard, runs: Path
 ) -> None:
     before, after = (
-        import_results(path, board, runs, Subject("base", objective, 0)).entry
+        import_results([path], board, runs, Subject("base", objective, (0,))).entry
         for path, objective in zip(results_files, ("mle", "emo"), strict=True)
     )
     assert differences(before, after) == []
@@ -125,16 +126,16 @@ def test_two_imported_models_are_paired_example_by_example(
 
 @pytest.mark.slow
 def test_importing_again_adds_nothing(lm_eval_out: Path, board: Leaderboard, runs: Path, tmp_path: Path) -> None:
-    first = [import_results(path, board, runs, Subject()) for path in find_results(lm_eval_out)]
+    first = [import_results([path], board, runs, Subject()) for path in find_results(lm_eval_out)]
     copied = tmp_path / "copy"
     shutil.copytree(lm_eval_out, copied)
-    again = [import_results(path, board, runs, Subject()) for path in find_results(copied)]
+    again = [import_results([path], board, runs, Subject()) for path in find_results(copied)]
     assert [done.added for done in (*first, *again)] == [True, True, False, False]
     assert [done.entry for done in first] == [done.entry for done in again]
     assert len(board.entries(superseded=True)) == 2
     for path in copied.rglob("samples_*"):
         path.unlink()
-    assert not import_results(find_results(copied)[0], board, runs, Subject()).added
+    assert not import_results([find_results(copied)[0]], board, runs, Subject()).added
 
 
 @pytest.mark.slow
@@ -144,15 +145,69 @@ def test_samples_found_later_supersede(
     alone = tmp_path / "alone" / results_files[0].name
     alone.parent.mkdir()
     shutil.copy(results_files[0], alone)
-    first = import_results(alone, board, runs, Subject())
+    first = import_results([alone], board, runs, Subject())
     assert (first.paired, first.entry.runs[0].examples) == (0, None)
-    second = import_results(results_files[0], board, runs, Subject())
+    second = import_results([results_files[0]], board, runs, Subject())
     assert (second.added, second.paired, second.entry.supersedes) == (True, 7, first.entry.id)
-    third = import_results(results_files[0], board, runs, EMO)
+    third = import_results([results_files[0]], board, runs, EMO)
     assert third.entry.supersedes == second.entry.id
     assert third.entry.objective.label == "emo(temperature=2)"
     assert (third.entry.model.name, third.entry.seeds, third.entry.runs[0].seed) == ("base", (7,), 7)
     assert [entry.id for entry in board.entries()] == [third.entry.id]
+
+
+@pytest.mark.slow
+def test_files_of_several_seeds_are_one_entry(results_files: list[Path], board: Leaderboard, runs: Path) -> None:
+    subject = Subject("base", "emo", (3, 5))
+    done = import_results(results_files, board, runs, subject)
+    entry = done.entry
+    assert (entry.seeds, [run.seed for run in entry.runs], done.paired) == ((3, 5), [3, 5], 7)
+    both = [json.loads(path.read_text())["results"] for path in results_files]
+    for name, metric in entry.metrics.items():
+        task, _, key = name.partition("/")
+        values = [one[task][key if "," in key else f"{key},none"] for one in both]
+        assert metric.values == tuple(values)
+        assert metric.mean == pytest.approx(np.mean(values))
+        assert metric.std == pytest.approx(np.std(values, ddof=1))
+    covered = {name: metric.ci95_of for name, metric in entry.metrics.items()}
+    assert covered["tiny_ppl/word_perplexity"] == "seeds and items"
+    assert covered["tiny_two/f1"] == "seeds"
+    assert entry.metrics["tiny_group/acc"].flags == ("group_of_2_tasks",)
+    left, right = entry_examples(entry, runs)
+    assert left["tiny_sent/acc"].keys() == right["tiny_sent/acc"].keys()
+    assert all(path.name in (entry.source.cite or "") for path in results_files)
+    assert not import_results(results_files, board, runs, subject).added
+    assert import_results(results_files[::-1], board, runs, Subject("base", "emo", (5, 3))).added
+
+
+def test_seeds_that_do_not_fit_are_refused(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"results_{name}.json" for name in "ab"]
+    for path, shots in zip(paths, (2, 5), strict=True):
+        path.write_text(json.dumps(tiny(**{"n-shot": {"t": shots}})))
+    assert import_each(paths, Subject()) == [[paths[0]], [paths[1]]]
+    assert import_each(paths, Subject("base", "emo", (0, 1))) == [paths]
+    for subject, said in (
+        (Subject("base", "emo", (0,)), "for 2 results files; give each file its own seed"),
+        (Subject("base", "emo", (1, 1)), "for 2 results files; give each file its own seed"),
+        (Subject(None, "emo", (0, 1)), "add --model NAME"),
+        (Subject("base", "pretrained", (0, 1)), "add --objective NAME"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            import_each(paths, subject)
+    with pytest.raises(DataError, match="its protocol differs from that of"):
+        import_results(paths, board, runs, Subject("base", "emo", (0, 1)))
+    with pytest.raises(DataError, match="the same results are given for two seeds"):
+        import_results([paths[0], paths[0]], board, runs, Subject("base", "emo", (0, 1)))
+    assert not board.root.exists()
+
+
+def test_a_number_that_one_seed_lacks_is_missing(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"results_{name}.json" for name in "ab"]
+    for path, value in zip(paths, (0.25, "N/A"), strict=True):
+        path.write_text(json.dumps(tiny(results={"t": {"acc,none": 0.5, "em,none": value}})))
+    entry = import_results(paths, board, runs, Subject("base", "emo", (0, 1))).entry
+    assert (entry.metrics.keys(), entry.missing) == ({"t/acc"}, {"t/em": "no number in results_b.json"})
+    assert (entry.metrics["t/acc"].values, entry.metrics["t/acc"].n) == ((0.5, 0.5), None)
 
 
 @pytest.mark.slow
@@ -164,12 +219,12 @@ def test_altered_samples_are_left_behind(
     (samples,) = path.parent.glob("samples_tiny_ppl_*")
     lines = samples.read_text().splitlines()
     samples.write_text("\n".join(lines[:-1]) + "\n")  # the mean of 19 is not that of 20
-    done = import_results(path, board, runs, Subject())
+    done = import_results([path], board, runs, Subject())
     assert done.paired == 5
     samples.write_text("\n".join([*lines[:-1], lines[-1][:40]]))
-    cut = import_results(path, Leaderboard(tmp_path / "other"), runs, Subject())
+    cut = import_results([path], Leaderboard(tmp_path / "other"), runs, Subject())
     assert cut.paired == 0
-    assert f"{samples}:20: no JSON of a sample" in (cut.note or "")
+    assert f"{samples}:20: no JSON of a sample" in cut.notes[0]
 
 
 def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(
@@ -177,7 +232,7 @@ def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(
 ) -> None:
     def protocol(task: dict[str, Any], **changes: Any) -> str:
         content = tiny(**{"configs": {"t": task}, "versions": {"t": 1}, "n-shot": {"t": 2}, **changes})
-        return import_results(write(tmp_path, content), board, runs, Subject()).entry.protocols["t"]
+        return import_results([write(tmp_path, content)], board, runs, Subject()).entry.protocols["t"]
 
     config = {"doc_to_text": "{{q}}", "dataset_kwargs": {"data_files": "/a"}, "metadata": {"pretrained": "a"}}
     moved = {"doc_to_text": "{{q}}", "dataset_kwargs": {"data_files": "/b"}, "metadata": {"pretrained": "b"}}
@@ -212,7 +267,7 @@ def test_what_is_no_number_is_missing_and_never_zero(
     value: Any, said: str, board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:
     content = tiny(results={"t": {"acc,none": 0.5, "em,none": value, "em_stderr,none": 0.1}})
-    entry = import_results(write(tmp_path, content), board, runs, Subject()).entry
+    entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert entry.metrics.keys() == {"t/acc"}
     assert entry.missing["t/em"].startswith(said)
 
@@ -222,14 +277,14 @@ def test_a_standard_error_that_is_none_gives_no_interval(
     error: Any, board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:
     content = tiny(results={"t": {"acc,none": 0.5, "acc_stderr,none": error}})
-    summary = import_results(write(tmp_path, content), board, runs, Subject()).entry.metrics["t/acc"]
+    summary = import_results([write(tmp_path, content)], board, runs, Subject()).entry.metrics["t/acc"]
     assert (summary.ci95, summary.ci95_of) == (None, None)
     assert (summary.ci95_missing or "").startswith("lm-eval")
 
 
 def test_percent_is_no_fraction_and_an_old_file_has_no_filters(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
     content = tiny(results={"t": {"acc": 0.25, "acc_stderr": 0.05, "em": 61.5}})
-    entry = import_results(write(tmp_path, content), board, runs, Subject()).entry
+    entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert (entry.metrics["t/acc"].unit, entry.metrics["t/em"].unit) == ("fraction", "score")
     assert entry.metrics["t/acc"].ci95 == pytest.approx((0.25 - 0.098, 0.25 + 0.098), abs=1e-4)
 
@@ -262,7 +317,7 @@ def test_a_file_that_is_none_gives_a_sentence(
     made = content(path) if callable(content) else content
     path.write_bytes(made if isinstance(made, bytes) else made.encode())
     with pytest.raises(DataError, match=said) as raised:
-        import_results(path, board, runs, Subject())
+        import_results([path], board, runs, Subject())
     assert str(path) in str(raised.value)
     assert len(str(raised.value)) < 400
     assert not board.root.exists()
@@ -274,7 +329,7 @@ def test_a_huge_file_is_refused_before_it_is_read(board: Leaderboard, runs: Path
     with path.open("wb") as file:
         file.truncate(LARGEST + 40 * 2**20)
     with pytest.raises(DataError, match="larger than 64 MiB"):
-        import_results(path, board, runs, Subject())
+        import_results([path], board, runs, Subject())
 
 
 @pytest.mark.parametrize("shape", [[], "x", 3, None, {"t": "x"}, {"t": []}, {"t": {"acc": "x"}}])
@@ -291,7 +346,7 @@ def test_facts_of_a_wrong_shape_are_left_out(shape: Any, board: Leaderboard, run
     )
     texts = ("lm_eval_version", "model_name", "git_hash", "date", "chat_template_sha", "groups")
     content = tiny(**dict.fromkeys((*facts, *texts), shape))
-    entry = import_results(write(tmp_path, content), board, runs, Subject()).entry
+    entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert entry.metrics["t/acc"].mean == 0.5
 
 
@@ -303,7 +358,7 @@ def test_hostile_names_stay_text_and_leave_the_folder_alone(board: Leaderboard, 
     path = inside / "results_2026.json"
     path.write_text(json.dumps(content))
     before = sorted(tmp_path.iterdir())
-    entry: Entry = import_results(path, board, runs, Subject()).entry
+    entry: Entry = import_results([path], board, runs, Subject()).entry
     assert [metric.mean for metric in entry.metrics.values()] == [0.5, 0.25]
     assert all(len(key) < 1100 and key.count("/") == 1 for key in entry.metrics)
     assert sorted(tmp_path.iterdir()) == sorted([*before, board.root])
