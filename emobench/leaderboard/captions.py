@@ -40,6 +40,8 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
     lines = [" ".join(filter(None, [_spread(current, intervals), _stars(shown, current)])), *_ranks(shown)]
     if shown.baseline is not None:
         lines.append(_baseline(shown, labels))
+    if _enough_seeds(current):
+        lines += _untested(shown)
     if shown.absent:
         lines.append(f"In no row: {'; '.join(f'{metric} ({why})' for metric, why in shown.absent.items())}.")
     if own:
@@ -100,6 +102,8 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
         return which + (" (--seed 0 --seed 1 --seed 2)." if counts[0] else ".")
     if shown.baseline is not None:
         return ""
+    if len(shown.untested) == len(shown.metrics):
+        return ""
     said = "* better than every other row" if any(shown.best.values()) else "No row is better than every other"
     return f"{said} beyond {NOISE} (two-sided 5 %, Holm over the rows, paired by seed)."
 
@@ -130,6 +134,20 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
     if any(delta.beyond_noise is False for delta in found):
         return f"{text} None is beyond {NOISE} (two-sided 5 %, Holm over the row)."
     return text
+
+
+def _untested(shown: Standings) -> list[str]:
+    """Say what could not be tested and why: differences from the baseline, or metrics of which none is the best."""
+    found: dict[str, list[str]] = {}
+    if isinstance(shown.baseline, Entry):
+        for row in shown.differences.values():
+            for metric, delta in row.items():
+                if delta.why:
+                    found.setdefault(delta.why, []).append(metric)
+    else:
+        for metric, why in shown.untested.items():
+            found.setdefault(why, []).append(metric)
+    return [f"Not tested: {', '.join(dict.fromkeys(metrics))} ({why})." for why, metrics in found.items()]
 
 
 def _older(shown: Standings, labels: dict[str, str]) -> list[str]:

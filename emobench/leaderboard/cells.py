@@ -147,14 +147,13 @@ class _Maker:
         return Column(task, name, figures.unit_label(summaries), size, self._number(shared)), tuple(cells)
 
     def _cell(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
-        older: Style = "older" if entry.id in self.shown.older else ""
         if metric not in entry.metrics:
-            return Cell(ABSENT, style=older)
+            return Cell(ABSENT, style=self._older(entry))
         if isinstance(self.shown.baseline, Entry) and entry.id != self.shown.baseline.id:
             return self._difference(entry, metric, summaries)
         best = self.shown.best.get(metric) == entry.id and self.shown.baseline is None
         text = figures.number(entry.metrics[metric], figures.decimals(summaries), interval=self.view.intervals)
-        return Cell(text, best, style=older)
+        return Cell(text, best, style=self._older(entry))
 
     def _difference(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
         delta = self.shown.differences[entry.id].get(metric)
@@ -162,7 +161,7 @@ class _Maker:
             return Cell(ABSENT)
         rule = figures.relative_decimals if delta.log_scale else figures.decimals
         text = figures.difference(delta, summaries[0].unit, rule(summaries), interval=self.view.intervals)
-        style: Style = "older" if entry.id in self.shown.older else ""
+        style = self._older(entry)
         if delta.beyond_noise and delta.better is not None and not style:
             style = "better" if delta.better else "worse"
         return Cell(text, bool(delta.beyond_noise), style=style)
@@ -175,9 +174,12 @@ class _Maker:
         for entry in self.shown.rows:
             why = places.unranked.get(entry.id)
             place = places.places.get(entry.id)
-            older: Style = "older" if entry.id in self.shown.older else ""
             cells.append(
-                Cell(ABSENT if place is None else str(place), notes=self._number([why] if why else []), style=older)
+                Cell(
+                    ABSENT if place is None else str(place),
+                    notes=self._number([why] if why else []),
+                    style=self._older(entry),
+                )
             )
         return Column("", "rank"), tuple(cells)
 
@@ -194,13 +196,16 @@ class _Maker:
             summary = summaries[entry.id]
             delta = isinstance(self.shown.baseline, Entry) and entry.id != self.shown.baseline.id
             if summary is None:
-                cells.append(Cell(ABSENT))
+                cells.append(Cell(ABSENT, style=self._older(entry)))
             elif delta:
                 cells.append(self._difference(entry, MEAN, known))
             else:
                 # An interval of the mean over tasks is not recorded.
                 cells.append(Cell(figures.number(summary, figures.decimals(known), interval=self.view.intervals)))
         return Column("mean", places.name, figures.unit_label(known)), tuple(cells)
+
+    def _older(self, entry: Entry) -> Style:
+        return "older" if entry.id in self.shown.older else ""
 
     def _remarks(self, entry: Entry, metric: str) -> list[str]:
         if metric not in entry.metrics:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import is_meant
-from emobench.leaderboard.ranks import Ranking, SeriesOf
+from emobench.leaderboard.ranks import Ranking, SeriesOf, compare_rows
 
 if TYPE_CHECKING:
     from emobench.leaderboard.statistics import Difference
@@ -23,8 +23,8 @@ MEAN = "mean"
 class Delta:
     """A row minus the baseline, in the metric's unit, or log(row / baseline) for perplexities.
 
-    `beyond_noise` is None where it is undetermined; then there is no interval and no p either. `better` is None where
-    the metric has no better direction.
+    `beyond_noise` is None where it is undetermined, and `why` says why; then there is no interval and no p either.
+    `better` is None where the metric has no better direction.
     """
 
     effect: float
@@ -34,6 +34,7 @@ class Delta:
     p: float | None = None
     p_holm: float | None = None
     beyond_noise: bool | None = None
+    why: str | None = None
 
 
 def baseline_of(group: Sequence[Entry], text: str) -> Entry | str:
@@ -61,30 +62,42 @@ def deltas(
     tests = {m: _test([m], entry, baseline, series) for m in shared}
     if ranking and entry.id in ranking.means and baseline.id in ranking.means:
         tests[MEAN] = _test(ranking.columns, entry, baseline, series)
-    known = {m: test for m, test in tests.items() if test is not None}
+    known = {m: test for m, test in tests.items() if not isinstance(test, str)}
     adjusted = dict(zip(known, holm([test.p for test in known.values()]), strict=True))
     found = {}
     for metric, test in tests.items():
         summary = entry.metrics[ranking.columns[0] if ranking and metric == MEAN else metric]
-        effect, log = (test.effect, test.log_scale) if test else _effect(metric, entry, baseline, ranking)
-        better = None if summary.higher_is_better is None or not effect else (effect > 0) == summary.higher_is_better
-        if test is None:
-            found[metric] = Delta(effect=effect, log_scale=log, better=better)
+        if isinstance(test, str):
+            effect, log = _effect(metric, entry, baseline, ranking)
+            found[metric] = Delta(effect=effect, log_scale=log, better=_better(effect, summary), why=test)
             continue
         p = adjusted[metric]
         found[metric] = Delta(
-            effect=effect, log_scale=log, better=better, ci95=test.ci95, p=test.p, p_holm=p, beyond_noise=p <= ALPHA
+            effect=test.effect,
+            log_scale=test.log_scale,
+            better=_better(test.effect, summary),
+            ci95=test.ci95,
+            p=test.p,
+            p_holm=p,
+            beyond_noise=p <= ALPHA,
         )
     return found
 
 
-def _test(columns: Sequence[str], entry: Entry, baseline: Entry, series: SeriesOf) -> Difference | None:
-    from emobench.leaderboard.statistics import UNRANKED_FLAG, difference_of_means
+def _better(effect: float, summary: MetricSummary) -> bool | None:
+    return None if summary.higher_is_better is None or not effect else (effect > 0) == summary.higher_is_better
+
+
+def _test(columns: Sequence[str], entry: Entry, baseline: Entry, series: SeriesOf) -> Difference | str:
+    """Return the difference, or why it cannot be tested."""
+    from emobench.leaderboard.statistics import UNRANKED_FLAG
 
     rows = [[series[m][e.id] for m in columns if e.id in series.get(m, {})] for e in (entry, baseline)]
-    if any(len(row) < len(columns) or any(UNRANKED_FLAG in s.flags for s in row) for row in rows):
-        return None
-    return difference_of_means(*rows)
+    if any(len(row) < len(columns) for row in rows):
+        return "the values of single seeds are not known"
+    if any(UNRANKED_FLAG in one.flags for row in rows for one in row):
+        return "too few examples"
+    return compare_rows(*rows)
 
 
 def _effect(metric: str, entry: Entry, baseline: Entry, ranking: Ranking | None) -> tuple[float, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -13,7 +14,7 @@ from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.view import View, named, wanted
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.statistics import Series
+    from emobench.leaderboard.statistics import Difference, Series
 
 SeriesOf = Mapping[str, Mapping[str, "Series"]]
 """Metric -> id of an entry -> its Series; without the entries that lack the metric."""
@@ -40,9 +41,11 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, vi
     """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
 
     The place of a row is 1 + the number of rows that are better beyond noise: pairwise tests of the means over tasks
-    (`statistics.difference_of_means`), two-sided 5 %, Holm over all pairs. A row that lacks a task or has fewer than
-    3 seeds has no place.
+    (`statistics.difference_of_means`), two-sided 5 %, Holm over all pairs. A row that lacks a task, has fewer than
+    3 seeds, or cannot be tested against the others has no place.
     """
+    from emobench.leaderboard.statistics import Difference
+
     found = _ranked_by(group, metrics, view)
     if found is None:
         return None
@@ -53,11 +56,16 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, vi
     ranked = {key: rows for key, rows in complete.items() if key not in unranked}
     remark = _remark(group, columns, ranked)
     if remark:
-        return Ranking(name=name, columns=columns, means=means, remark=remark)
-    places, tests, remark = _places(ranked, {e.id: e.objective.label for e in group})
-    return Ranking(
-        name=name, columns=columns, means=means, places=places, unranked=unranked, tests=tests, remark=remark
-    )
+        return Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=remark)
+    tests = {pair: compare_rows(ranked[pair[0]], ranked[pair[1]]) for pair in itertools.combinations(ranked, 2)}
+    untested = _untested({pair: why for pair, why in tests.items() if isinstance(why, str)})
+    unranked |= {key: f"not ranked: {why}" for key, why in untested.items()}
+    kept = {pair: test for pair, test in tests.items() if isinstance(test, Difference) and not untested.keys() & pair}
+    if not kept:
+        return Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=next(iter(untested.values())))
+    higher = bool(_direction(group, columns))
+    places = _places([key for key in ranked if key not in untested], kept, higher)
+    return Ranking(name=name, columns=columns, means=means, places=places, unranked=unranked, tests=len(kept))
 
 
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, tuple[str, ...]] | None:
@@ -110,23 +118,33 @@ def _means(rows: Sequence[Series]) -> tuple[float, ...]:
     return tuple(math.exp(fmean(map(math.log, values))) if log else fmean(values) for values in by_seed)
 
 
-def _places(
-    ranked: Mapping[str, Sequence[Series]], labels: Mapping[str, str]
-) -> tuple[dict[str, int], int, str | None]:
-    """Return the places, the number of tests behind them, and why there are none where a pair is undetermined."""
-    from emobench.leaderboard.statistics import ALPHA, difference_of_means, holm, undetermined
+def compare_rows(a: Sequence[Series], b: Sequence[Series]) -> Difference | str:
+    """Return the difference of two rows' means over tasks, or why it is undetermined."""
+    from emobench.leaderboard.statistics import difference_of_means, undetermined
 
-    # Models as they are have no seeds, so that two of them cannot be told apart.
-    pairs = [
-        (a, b) for a, b in itertools.combinations(ranked, 2) if not all(None in ranked[x][0].values for x in (a, b))
-    ]
-    found = [difference_of_means(ranked[a], ranked[b]) for a, b in pairs]
-    for (a, b), test in zip(pairs, found, strict=True):
-        if test is None:
-            return {}, 0, f"{labels[a]} and {labels[b]}: {undetermined(ranked[a], ranked[b])}"
-    tests = [test for test in found if test is not None]
+    return difference_of_means(a, b) or undetermined(a, b) or "undetermined"
+
+
+def _untested(undetermined: Mapping[tuple[str, str], str]) -> dict[str, str]:
+    """Return the rows that have to go so that every pair of the others is determined, each with a reason.
+
+    Those of the most undetermined pairs go first, so that one row without examples costs no other row its place.
+    """
+    left, gone = dict(undetermined), {}
+    while left:
+        counts = Counter(itertools.chain.from_iterable(left))
+        # Of equals the later one: a trained row is before a `pretrained` one in a group.
+        worst = max(reversed(counts), key=lambda key: counts[key])
+        gone[worst] = next(why for pair, why in left.items() if worst in pair)
+        left = {pair: why for pair, why in left.items() if worst not in pair}
+    return gone
+
+
+def _places(ranked: Sequence[str], tests: Mapping[tuple[str, str], Difference], higher: bool) -> dict[str, int]:
+    from emobench.leaderboard.statistics import ALPHA, holm
+
     places = dict.fromkeys(ranked, 1)
-    for (a, b), test, p in zip(pairs, tests, holm([test.p for test in tests]), strict=True):
+    for ((a, b), test), p in zip(tests.items(), holm([test.p for test in tests.values()]), strict=True):
         if p <= ALPHA:
-            places[b if (test.effect > 0) == bool(ranked[a][0].higher_is_better) else a] += 1
-    return places, len(tests), None
+            places[b if (test.effect > 0) == higher else a] += 1
+    return places

@@ -34,7 +34,8 @@ ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
 class Standings:
     """One comparable group. `older` holds the ids of rows of older code, and `baseline` a row, or why there is none.
 
-    `metrics` are those to show; `absent` maps those that no row has to a reason.
+    `metrics` are those to show; `absent` maps those that no row has to a reason, and `untested` those for which rows
+    cannot be told apart, whatever their values.
     """
 
     rows: tuple[Entry, ...]
@@ -42,6 +43,7 @@ class Standings:
     metrics: tuple[str, ...]
     absent: Mapping[str, str]
     best: Mapping[str, str | None]
+    untested: Mapping[str, str]
     ranking: Ranking | None
     baseline: Entry | str | None
     differences: Mapping[str, Mapping[str, Delta]]
@@ -75,6 +77,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
     series = _series(group if view.baseline else current, metrics, examples_of)
     places = ranking(current, metrics, series, view)
+    tops = {metric: _best(current, series[metric]) for metric in shown}
     baseline = baseline_of(current, view.baseline) if view.baseline else None
     differences = {
         entry.id: deltas(entry, baseline, shown, series, places)
@@ -86,7 +89,8 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         older=older,
         metrics=tuple(shown),
         absent={metric: _reason(group, metric) for metric in asked if metric not in shown},
-        best={metric: _best(current, series[metric]) for metric in shown},
+        best={metric: top for metric, (top, _) in tops.items()},
+        untested={metric: why for metric, (_, why) in tops.items() if why},
         ranking=places,
         baseline=baseline,
         differences=differences,
@@ -111,12 +115,15 @@ def _reason(group: Sequence[Entry], metric: str) -> str:
     return next((entry.missing[metric] for entry in group if metric in entry.missing), "not measured")
 
 
-def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> str | None:
-    from emobench.leaderboard.statistics import best
+def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> tuple[str | None, str | None]:
+    """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
+    from emobench.leaderboard.statistics import best, undetermined
 
-    rows = {entry.id: series[entry.id] for entry in current if entry.id in series}
-    # A row that lacks the metric cannot be beaten on it.
-    return best(rows) if len(rows) == len(current) else None
+    rows = [series[entry.id] for entry in current if entry.id in series]
+    if len(rows) < max(len(current), 2):  # a row that lacks the metric cannot be beaten on it
+        return None, None
+    top = best({entry.id: row for entry, row in zip(current, rows, strict=True)})
+    return top, None if top else next(filter(None, (undetermined(rows[:1], [other]) for other in rows[1:])), None)
 
 
 def _ordered(

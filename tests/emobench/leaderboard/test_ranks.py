@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import entry_examples
 from emobench.leaderboard.table import to_json
 from emobench.leaderboard.view import View
 
@@ -23,6 +25,9 @@ SCORES = {
     "mixce": {"a/accuracy": [0.851, 0.850, 0.852, 0.851], "b/accuracy": [0.650, 0.651, 0.649, 0.652]},
     "mle": {"a/accuracy": [0.801, 0.800, 0.799, 0.800], "b/accuracy": [0.600, 0.602, 0.601, 0.599]},
 }
+
+
+DAYS = ("2026-02-01T00:00:00", "2026-02-02T00:00:00")
 
 
 def group(entries: Sequence[Entry], **view: Any) -> Any:
@@ -112,12 +117,27 @@ def test_a_selection_of_tasks_is_not_averaged(make_row: MakeEntry) -> None:
     assert group(entries, metrics=("accuracy",))["ranks"]["tasks"] == ["a", "b"]
 
 
-def test_a_pretrained_row_takes_a_place_and_two_of_them_do_not_stop_the_others(make_row: MakeEntry) -> None:
-    scores = {"a/accuracy": [0.85], "b/accuracy": [0.65]}
+def test_a_pretrained_row_is_ranked_by_its_examples(make_entry: MakeEntry, runs: Path) -> None:
+    """200 items that are right for 90, 70 and 50 % of the models' answers, with 3 seeds that flip 2 % of them."""
+    rng = np.random.default_rng(0)
+    level = rng.random((2, 200))
+
+    def answers(share: float, seeds: int) -> dict[str, np.ndarray]:
+        flipped = rng.random((2, seeds, 200)) < 0.02
+        return {task: ((level[i] < share) ^ flipped[i]).astype(float) for i, task in enumerate("ab")}
+
+    entries = [make_entry("emo", answers(0.9, 3)), make_entry("mle", answers(0.5, 3))]
+    entries.append(make_entry("pretrained", answers(0.7, 1), seeds=(), recipe={}))
+    (found,) = to_json(entries, lambda entry: entry_examples(entry, runs))["groups"]
+    assert by_name(entries, found["ranks"]["places"]) == {"emo": 1, "pretrained": 2, "mle": 3}
+
+
+def test_a_row_that_cannot_be_tested_costs_no_other_row_its_place(make_row: MakeEntry) -> None:
     entries = [make_row(name, SCORES[name]) for name in ("emo", "mle")]
-    entries += [make_row("pretrained", scores), make_row("pretrained", scores, created="2026-02-01T00:00:00")]
+    entries += [make_row("pretrained", {"a/accuracy": [0.8], "b/accuracy": [0.6]}, created=day) for day in DAYS]
     ranks = group(entries)["ranks"]
-    assert [ranks["places"][entry.id] for entry in entries] == [1, 4, 2, 2]
+    assert ranks["places"] == {entries[0].id: 1, entries[1].id: 2}
+    assert ranks["why"].keys() == {entry.id for entry in entries[2:]}
 
 
 def test_equal_rows_share_a_place_though_there_is_no_noise(make_row: MakeEntry) -> None:

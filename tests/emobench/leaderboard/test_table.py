@@ -76,20 +76,18 @@ def test_a_group_reads_as_the_paper_would_print_it() -> None:
             {"accuracy": summary("accuracy", [0.951, 0.954, 0.954]), "ppl": summary("ppl", [73.0, 71.4, 72.8])},
             objective={"name": "tailr", "version": "1", "params": {"gamma": 0.2}},
         ),
-        make("pretrained", {"accuracy": summary("accuracy", [0.5]), "ppl": summary("ppl", [300.0])}),
     ]
     lines = [line.rstrip() for line in text(entries, 80).splitlines()]
     conditions = ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm", "tailr with gamma=0.2", ""]
     assert lines[:4] == conditions
-    assert lines[4:10] == [
-        "                accuracy          ppl",
-        "objective          (%) ↑            ↓",
-        "─────────────────────────────────────",
-        "pretrained          50.0        300.0",
-        "mle           90.3 ± 0.2   72.2 ± 0.2",
-        "tailr        95.3 ± 0.2*   72.4 ± 0.9",
+    assert lines[4:9] == [
+        "               accuracy          ppl",
+        "objective         (%) ↑            ↓",
+        "────────────────────────────────────",
+        "mle          90.3 ± 0.2   72.2 ± 0.2",
+        "tailr       95.3 ± 0.2*   72.4 ± 0.9",
     ]
-    assert " ".join(lines[11:14]) == (
+    assert " ".join(lines[10:13]) == (
         "Mean ± standard deviation over 3 seeds. * better than every other row beyond the noise of seeds and"
         " test examples (two-sided 5 %, Holm over the rows, paired by seed)."
     )
@@ -263,15 +261,27 @@ def test_rows_that_differ_in_their_code_alone_are_said_to() -> None:
     assert "other code" not in text([of("0", 0), of(None, 1)])  # not known
 
 
-def test_examples_bring_in_the_noise_of_items() -> None:
-    """Three seeds agree on a difference of 0.5 nats, which is +3 on half of 50 items and -2 on the other half.
+def test_one_value_without_examples_decides_nothing() -> None:
+    trained = make("mle", {"accuracy": summary("accuracy", [0.901, 0.903, 0.905])})
+    entries = [trained, make("pretrained", {"accuracy": summary("accuracy", [0.5])})]
+    lines = [line.rstrip() for line in text(entries, 120).splitlines()]
+    assert lines[6:8] == ["pretrained         50.0", "mle          90.3 ± 0.2"]
+    assert "*" not in text(entries)
+    assert "Not tested: toy/accuracy (one value without seeds and without per-example results)." in lines
 
-    Over the seeds alone it is beyond noise; its items' standard error is 2.5 / 7, so that it could be 0.
+
+@pytest.mark.parametrize(("swing", "marked"), [(0.1, True), (2.5, False)])
+def test_examples_bring_in_their_noise(swing: float, marked: bool) -> None:
+    """Three seeds agree on a difference of 0.5 nats; from one item to the next it swings by 0.1 or by 2.5.
+
+    The standard error over 50 items is swing / 7.
     """
     entries, examples = [], {}
-    for name, ups in (("emo", (0.0, 0.0)), ("mle", (3.0, -2.0))):
-        shifts = (0.001, -0.001, 0.0) if name == "mle" else (0.0, 0.0, 0.0)
-        runs = [{str(i): (4.0 + s + ups[i % 2] + i / 50, 1.0) for i in range(50)} for s in shifts]
+    for name, gap in (("emo", 0.0), ("mle", 0.5)):
+        runs = [
+            {str(i): (4.0 + seed + (gap + swing * (-1) ** i if gap else 0.0) + i / 50, 1.0) for i in range(50)}
+            for seed in ((0.001, -0.001, 0.0) if gap else (0.0, 0.0, 0.0))
+        ]
         given = [
             Score(
                 value=float(np.mean([v for v, _ in r.values()])), n=50, higher_is_better=False, unit="nats", examples=r
@@ -280,10 +290,12 @@ def test_examples_bring_in_the_noise_of_items() -> None:
         ]
         entries.append(make(name, {"kl": to_plain(summarise(given))}))
         examples[entries[-1].id] = [{"toy/kl": run} for run in runs]
-    assert to_json(entries)["groups"][0]["best"] == {"toy/kl": entries[0].id}
-    assert to_json(entries, lambda entry: examples[entry.id])["groups"][0]["best"] == {"toy/kl": None}
-    assert "*" in text(entries, examples_of=lambda entry: None)
-    assert "*" not in text(entries, examples_of=lambda entry: examples[entry.id])
+    (group,) = to_json(entries, lambda entry: examples[entry.id])["groups"]
+    assert group["best"] == {"toy/kl": entries[0].id if marked else None}
+    assert ("*" in text(entries, examples_of=lambda entry: examples[entry.id]).split("Mean")[0]) is marked
+    without = text(entries, 200, examples_of=lambda entry: None)
+    assert "*" not in without
+    assert "Not tested: toy/kl (the per-example results of both sides are not at hand" in without
 
 
 def test_below_three_seeds_no_examples_are_read_and_nothing_is_marked() -> None:
