@@ -56,6 +56,8 @@ def compare(
     from emobench.leaderboard.examples import ExamplesReader
     from emobench.leaderboard.select import select
 
+    if png is not None and png.suffix.lower() != ".png":
+        raise ConfigError(f"--png {png}: expected the name of a PNG file, such as differences.png.")
     chosen = [select(text, leaderboard) for text in entries]
     base = None if baseline is None else select(baseline, leaderboard)
     examples = ExamplesReader(runs)
@@ -99,6 +101,8 @@ def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: boo
 def _draw(found: Sequence[Comparison], path: Path) -> None:
     from emobench.leaderboard.compare_chart import png
 
+    if not any(comparison.contrasts for comparison in found):
+        raise ConfigError(f"{path} was not drawn: there is no metric in common.")
     try:
         path.write_bytes(png(found))
     except OSError as error:

@@ -16,6 +16,7 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.comparison import differences
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.statistics import (
+    EQUAL,
     UNRANKED_FLAG,
     Examples,
     Series,
@@ -41,9 +42,10 @@ class Contrast:
 
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
     (perplexities). `p_holm` is adjusted for the contrasts of the same candidate, and decides the verdict: better,
-    worse, or "differs" where the metric has no direction, at 5 %; else tied. `detectable` is the smallest true effect
-    that this many seeds and items would have shown 4 times in 5. An undetermined one says `why`; entries that are not
-    comparable have no verdict at all.
+    worse, or "differs" where the metric has no direction, at 5 %; else tied, which is no proof of equality: `ci95`
+    holds what is possible. `detectable` estimates, from the noise seen, the smallest true effect that this many seeds
+    and items would show 4 times in 5 in a single test. Equal values are tied without a test. An undetermined contrast
+    says `why`; entries that are not comparable have no verdict at all.
     """
 
     candidate: str
@@ -71,7 +73,8 @@ class Contrast:
 class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
-    `missing` holds, for an id, the metrics that only the other side has.
+    `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
+    and are comparable with no baseline.
     """
 
     baseline: Entry
@@ -79,6 +82,7 @@ class Comparison:
     contrasts: tuple[Contrast, ...]
     apart: Mapping[str, tuple[str, ...]]
     missing: Mapping[str, tuple[str, ...]]
+    left_out: tuple[Entry, ...] = ()
 
     def of(self, candidate: Entry) -> list[Contrast]:
         return [contrast for contrast in self.contrasts if contrast.candidate == candidate.id]
@@ -97,7 +101,7 @@ def compare(
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     """
-    apart = {c.id: tuple(found) for c in candidates if (found := differences(baseline, c))}
+    apart = {c.id: tuple(found) for c in candidates if (found := differences(c, baseline))}
     if apart and not anyway:
         raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
     runs = {e.id: examples_of(e) if examples_of else None for e in (baseline, *candidates)}
@@ -133,23 +137,27 @@ def comparisons(
 ) -> list[Comparison]:
     """Compare what a reader chose, each choice one entry or several, with the last choice or with `baseline`.
 
-    Where every choice is one entry, all of them are compared, or ConfigError says what differs. Where one is several
-    (a query over models, say), each baseline is compared with those chosen that are comparable with it.
+    With one baseline and choices of one entry each, all of them are compared, or ConfigError says what differs. Where
+    there are several (a query over models, say), each baseline is compared with those chosen that are comparable with
+    it; of the others, a single entry that was chosen by itself is refused, and the rest of a query are left out.
     """
     bases = {entry.id: entry for entry in (chosen[-1] if baseline is None else baseline)}
-    others = {entry.id: entry for entries in chosen for entry in entries if entry.id not in bases}
-    if not others:
+    candidates = {entry.id: entry for entries in chosen for entry in entries if entry.id not in bases}
+    if not candidates:
         raise ConfigError(
-            f"{len(bases)} {'entry was' if len(bases) == 1 else 'entries were'} chosen, all to be compared with. Name "
-            "two or more, such as `emobench compare emo mle`; the last one is the baseline, or --baseline names it."
+            f"There is only {' and '.join(title(entry) for entry in bases.values())}, and nothing to compare with it. "
+            "Name two or more, such as `emobench compare emo mle`; the last is the baseline, or --baseline names it."
         )
-    candidates = list(others.values())
-    if len(bases) == 1 and (anyway or all(len(entries) == 1 for entries in chosen)):
-        (base,) = bases.values()
-        return [compare(base, candidates, examples_of, metrics=metrics, anyway=anyway)]
-    pairs = [(base, [c for c in candidates if not differences(base, c)]) for base in bases.values()]
-    found = [compare(base, same, examples_of, metrics=metrics) for base, same in pairs if same]
-    return found or [compare(pairs[0][0], candidates, examples_of, metrics=metrics, anyway=anyway)]
+    named = {entries[0].id for entries in chosen if len(entries) == 1}
+    found = []
+    for base in bases.values():
+        same = [c for c in candidates.values() if anyway or not differences(c, base)]
+        if same:
+            found.append(compare(base, same, examples_of, metrics=metrics, anyway=anyway))
+    lonely = [c for c in candidates.values() if not any(c in comparison.candidates for comparison in found)]
+    if lonely and (not found or any(c.id in named for c in lonely)):
+        return [compare(next(iter(bases.values())), lonely, examples_of, metrics=metrics)]  # raises what differs
+    return [replace(found[0], left_out=tuple(lonely)), *found[1:]]
 
 
 @dataclass(frozen=True)
@@ -197,6 +205,8 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
     if found is None:
         why = undetermined(ours, theirs)
         return replace(plain, verdict="undetermined", why=why, within=_within(ours, theirs))
+    if found.test == EQUAL:
+        return replace(plain, verdict="tied", why="all values are equal", seeds=found.seeds, items=found.items)
     return replace(
         plain,
         effect=found.effect,

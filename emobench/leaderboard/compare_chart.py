@@ -36,7 +36,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                     "low": shown_effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
                     "high": shown_effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
                     "verdict": contrast.verdict or "none",
-                    "said": line.verdict if contrast.p_holm is None else f"{line.verdict}, p {line.p}",
+                    "said": line.verdict if contrast.p_holm is None else f"{line.verdict}, p {line.p} (Holm)",
                 }
                 for line, contrast in pairs
                 if _unit(contrast) == unit
@@ -62,7 +62,11 @@ def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any
     }
 
     def x(field: str) -> dict[str, Any]:
-        return {"field": field, "type": "quantitative", "axis": {"title": f"difference ({unit})", "tickCount": 7}}
+        return {
+            "field": field,
+            "type": "quantitative",
+            "axis": {"title": f"difference, 95 % interval ({unit})", "tickCount": 7},
+        }
 
     return {
         "title": {"text": clean(heading), "fontSize": 12},

@@ -24,7 +24,20 @@ ABSENT = "–"
 SMALLEST_SHOWN_P = 0.001
 _STYLES = {"better": "bold green", "worse": "bold red", "differs": "bold", "tied": "", "undetermined": "dim"}
 _CSV = (
-    *("baseline", "candidate", "metric", "unit", "baseline_mean", "candidate_mean", "effect", "log_scale"),
+    *(
+        "baseline",
+        "baseline_objective",
+        "candidate",
+        "candidate_objective",
+        "model",
+        "suite",
+        "metric",
+        "unit",
+        "baseline_mean",
+        "candidate_mean",
+        "effect",
+        "log_scale",
+    ),
     *("ci95_low", "ci95_high", "p", "p_holm", "test", "detectable", "seeds", "items", "verdict", "why"),
 )
 
@@ -45,6 +58,10 @@ class Line:
     def cells(self) -> list[str]:
         return list(asdict(self).values())
 
+    @property
+    def beyond_noise(self) -> bool:
+        return self.verdict in ("better", "worse", "differs")
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -55,6 +72,12 @@ class Sheet:
     lines: tuple[Line, ...]
     contrasts: tuple[Contrast, ...]
     within: tuple[str, ...]
+
+    def grid(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows, without the columns that have nothing to say."""
+        rows = [line.cells() for line in self.lines]
+        kept = [i for i in range(len(self.header)) if not rows or any(row[i] != ABSENT for row in rows)]
+        return [self.header[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def sheets(comparisons: Sequence[Comparison]) -> tuple[list[Sheet], list[str]]:
@@ -87,11 +110,12 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     found, legend = sheets(comparisons)
     lines: list[str] = []
     for sheet in found:
+        header, rows = sheet.grid()
         lines += [f"**{_markdown_text(sheet.heading)}**", ""]
-        lines += [f"| {' | '.join(map(_markdown_text, sheet.header))} |", "|---|" + "---:|" * 6 + "---|"]
-        for line in sheet.lines:
-            cells = [_markdown_text(cell) for cell in line.cells()]
-            if line.verdict in ("better", "worse", "differs"):
+        lines += [f"| {' | '.join(map(_markdown_text, header))} |", "|---|" + "---:|" * (len(header) - 2) + "---|"]
+        for line, row in zip(sheet.lines, rows, strict=True):
+            cells = [_markdown_text(cell) for cell in row]
+            if line.beyond_noise:
                 cells[3], cells[-1] = f"**{cells[3]}**", f"**{cells[-1]}**"
             lines.append(f"| {' | '.join(cells)} |")
         lines += ["", *(f"- {_markdown_text(line)}" for line in sheet.within), ""]
@@ -103,12 +127,13 @@ def latex(comparisons: Sequence[Comparison]) -> str:
     found, legend = sheets(comparisons)
     lines = ["% \\usepackage{booktabs}"]
     for sheet in found:
-        lines += [f"% {_one_line(sheet.heading)}", "\\begin{tabular}{lrrrrrrl}", "\\toprule"]
-        lines += [" & ".join(map(_latex_text, sheet.header)) + " \\\\", "\\midrule"]
-        for line in sheet.lines:
-            cells = [_latex_text(cell) for cell in line.cells()]
-            if line.verdict in ("better", "worse", "differs"):
-                cells[3] = f"\\textbf{{{cells[3]}}}"
+        header, rows = sheet.grid()
+        lines += [f"% {_one_line(sheet.heading)}", f"\\begin{{tabular}}{{l{'r' * (len(header) - 2)}l}}", "\\toprule"]
+        lines += [" & ".join(map(_latex_text, header)) + " \\\\", "\\midrule"]
+        for line, row in zip(sheet.lines, rows, strict=True):
+            cells = [_latex_text(cell) for cell in row]
+            if line.beyond_noise:
+                cells[3], cells[-1] = f"\\textbf{{{cells[3]}}}", f"\\textbf{{{cells[-1]}}}"
             lines.append(" & ".join(cells) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_one_line(line)}" for line in sheet.within), ""]
     return "\n".join([*lines, *(f"% {_one_line(line)}" for line in legend)])
@@ -120,10 +145,14 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
     writer = csv.DictWriter(out, _CSV, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for comparison in comparisons:
+        entries = {entry.id: entry for entry in comparison.candidates}
         for contrast in comparison.contrasts:
             low, high = contrast.ci95 or (None, None)
-            row = {**vars(contrast), "baseline": comparison.baseline.id, "ci95_low": low, "ci95_high": high}
-            writer.writerow({**row, "verdict": contrast.verdict or "", "why": contrast.why or ""})
+            row = {**vars(contrast), "ci95_low": low, "ci95_high": high, "baseline": comparison.baseline.id}
+            candidate = entries[contrast.candidate]
+            row |= {"baseline_objective": comparison.baseline.objective.label, "model": candidate.model.name}
+            row |= {"candidate_objective": candidate.objective.label, "suite": str(candidate.suite)}
+            writer.writerow({key: _csv_text(value) if isinstance(value, str) else value for key, value in row.items()})
     return out.getvalue()
 
 
@@ -194,20 +223,30 @@ def _line(contrast: Contrast, one_task: bool, notes: _Notes) -> Line:
         difference=_effect(contrast, contrast.effect, decimals) + (" %" if contrast.log_scale else ""),
         interval=f"[{', '.join(low_high)}]" if low_high else ABSENT,
         p=_p(contrast.p_holm),
-        detectable=ABSENT
-        if contrast.detectable is None
-        else _effect(contrast, contrast.detectable, decimals).lstrip("+"),
+        detectable=_detectable(contrast, decimals),
         verdict=(contrast.verdict or ABSENT) + why,
     )
 
 
+def _detectable(contrast: Contrast, decimals: int) -> str:
+    if contrast.detectable is None:
+        return ABSENT
+    return _effect(contrast, contrast.detectable, decimals).lstrip("+") + (" %" if contrast.log_scale else "")
+
+
 def _value(contrast: Contrast, value: float) -> str:
     scale, decimals = (100, 1) if contrast.unit == "fraction" else (1, 3 if contrast.unit == "nats" else 2)
-    return f"{value * scale:.{decimals}f}"
+    return _fixed(value * scale, decimals)
 
 
 def _effect(contrast: Contrast, effect: float, decimals: int) -> str:
-    return f"{shown_effect(contrast, effect):+.{decimals}f}"
+    return _fixed(shown_effect(contrast, effect), decimals, "+")
+
+
+def _fixed(value: float, decimals: int, sign: str = "") -> str:
+    """Return a number with fixed decimals, or with 3 digits where these would hide it or fill the line."""
+    hidden = value and abs(value) < 0.5 * 10**-decimals
+    return f"{value:{sign}.3g}" if hidden or abs(value) >= 1e6 else f"{value:{sign}.{decimals}f}"
 
 
 def shown_effect(contrast: Contrast, effect: float) -> float:
@@ -218,12 +257,12 @@ def shown_effect(contrast: Contrast, effect: float) -> float:
 
 
 def _decimals(contrast: Contrast) -> int:
-    """Return as many decimals as show two digits of the interval's half width, 1 to 4."""
+    """Return as many decimals as show two digits of the interval's half width, 1 to 6."""
     if contrast.ci95 is None:
         return 1 if contrast.unit == "fraction" or contrast.log_scale else 3
     low, high = (shown_effect(contrast, end) for end in contrast.ci95)
     half = (high - low) / 2
-    return min(4, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
+    return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 
 def _p(p: float | None) -> str:
@@ -233,36 +272,52 @@ def _p(p: float | None) -> str:
 
 
 def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
+    """Yield the sentences of one sheet; those of several sheets are shown once."""
     contrasts, apart = comparison.of(candidate), comparison.apart.get(candidate.id)
+    name = candidate.objective.label
     if apart:
         more = f"; and {len(apart) - 6} more" if len(apart) > 6 else ""
-        yield f"Not comparable, so that there is no verdict: {'; '.join(apart[:6])}{more}."
+        yield f"{name} is not comparable, so that there is no verdict: {'; '.join(apart[:6])}{more}."
+    if not contrasts:
+        yield f"{name} and the baseline have no metric in common."
     if "published" in (comparison.baseline.kind, candidate.kind):
         yield "Published rows carry no per-example data and no seeds' values: no noise can be estimated from them."
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
-        counts = sorted({c.seeds for c in tested if c.seeds})
-        seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         yield (
-            f"p: two-sided, Holm over the {len(tested)} tests of this table; {ALPHA:.0%} decides. The seed is the unit "
-            f"({seeds} seeds). Detectable: the smallest true difference that this many seeds and examples would have "
-            "shown 4 times in 5."
-        ).replace("5%", "5 %")
-        for test in dict.fromkeys(c.test for c in tested):
-            used = [c.metric.split("/", 1)[1] for c in tested if c.test == test]
-            yield f"By {test}: {', '.join(dict.fromkeys(used))}."
+            "p: how often a difference as large would be seen if both were equal, adjusted for the metrics of its "
+            f"table (Holm; --metric makes them fewer); verdicts are at {100 * ALPHA:.0f} %. Intervals are for each "
+            "metric alone. tied: no difference was shown, and the interval holds what is possible."
+        )
+        yield (
+            "detectable: the smallest true difference that this many seeds and examples would show 4 times in 5, in a "
+            "single test, as estimated from the noise seen."
+        )
+    for test in dict.fromkeys(c.test for c in tested):
+        seeds = sorted({c.seeds for c in tested if c.test == test and c.seeds})
+        used = [c.metric.split("/", 1)[1] for c in tested if c.test == test]
+        about = "" if any(c.items for c in tested if c.test == test) else "; other test texts are not covered"
+        yield f"By {test} ({' and '.join(map(str, seeds))} seeds{about}): {', '.join(dict.fromkeys(used))}."
     if any(contrast.log_scale for contrast in contrasts):
-        yield "Perplexities are compared as ratios: the difference is in percent of the baseline's."
+        yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):
         yield "Differences of percentages are in percentage points."
     missing = comparison.missing.get(candidate.id)
     if missing:
-        yield f"On one side only: {', '.join(missing)}."
+        more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
+        yield f"{name} or the baseline lacks {', '.join(missing[:6])}{more}."
+    if comparison.left_out:
+        left = ", ".join(f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out[:6])
+        more = f" and {len(comparison.left_out) - 6} more" if len(comparison.left_out) > 6 else ""
+        yield f"Left out, comparable with no baseline that was named: {left}{more}."
 
 
 def _within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
     if any(contrast.within for contrast in contrasts):
-        yield "Within a seed the items alone are a sample: these tests compare two trained models, not two objectives."
+        yield (
+            "Within a seed the test examples alone are a sample: these tests compare two trained models, not two "
+            "objectives. Their p are not adjusted."
+        )
     for contrast in contrasts:
         for found in contrast.within:
             name = contrast.metric.split("/", 1)[1] if one_task else contrast.metric
@@ -271,31 +326,47 @@ def _within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str
 
 def _within(contrast: Contrast, found: WithinSeed) -> str:
     decimals = _decimals(contrast) + 1
-    interval = ", ".join(_effect(contrast, end, decimals) for end in found.ci95 or ())
+    interval = ", ".join(_effect(contrast, end, decimals) for end in found.ci95 or ()) or ABSENT
     seed = "no seed" if found.seed is None else f"seed {found.seed}"
     said = f"{seed}: {_effect(contrast, found.effect, decimals)}{' %' if contrast.log_scale else ''}"
-    return f"{said} [{interval}], p {_p(found.p)} ({found.test}, {found.items} items)"
+    return f"{said} [{interval}], p {_p(found.p)} ({found.test}, {found.items} examples)"
 
 
 def _table(sheet: Sheet, *, narrow: bool) -> Table:
     """Return a table; a narrow one has the interval below the difference, and what is detectable below p."""
+    header, rows = sheet.grid()
+    if narrow:
+        header, *rows = _narrow([header, *rows])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-    for index, head in enumerate(_narrow(list(sheet.header)) if narrow else sheet.header):
-        first, last = index == 0, index == (5 if narrow else 7)
-        table.add_column(Text(head), justify="left" if first or last else "right", overflow="fold", vertical="top")
-    for line, contrast in zip(sheet.lines, sheet.contrasts, strict=True):
-        cells = [Text(cell) for cell in (_narrow(line.cells()) if narrow else line.cells())]
-        style = _STYLES.get(contrast.verdict or "", "")
-        cells[-1].stylize(style)
-        if contrast.verdict in ("better", "worse", "differs"):
+    for place, head in enumerate(header):
+        outer = place in (0, len(header) - 1)
+        table.add_column(Text(head), justify="left" if outer else "right", overflow="fold", vertical="top")
+    for line, contrast, row in zip(sheet.lines, sheet.contrasts, rows, strict=True):
+        cells = [Text(cell) for cell in row]
+        cells[-1].stylize(_STYLES.get(contrast.verdict or "", ""))
+        if line.beyond_noise:
             cells[3].stylize("bold")
         table.add_row(*cells)
     return table
 
 
-def _narrow(cells: Sequence[str]) -> list[str]:
-    metric, baseline, candidate, difference, interval, p, detectable, verdict = cells
-    return [metric, baseline, candidate, f"{difference}\n{interval}", f"{p}\n{detectable}", verdict]
+def _narrow(rows: list[list[str]]) -> list[list[str]]:
+    """Return header and rows with long metrics broken at _, and pairs of columns as one where all of them are there."""
+    broken = [
+        [row[0].replace("_", "_\n", row[0].count("_") - 1 or 1) if len(row[0]) > 20 else row[0], *row[1:]]
+        for row in rows
+    ]
+    if len(rows[0]) < 8:
+        return broken
+    return [
+        [a, b, c, f"{effect}\n{interval}", f"{p}\n{least}", last]
+        for a, b, c, effect, interval, p, least, last in broken
+    ]
+
+
+def _csv_text(text: str) -> str:
+    """Return text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def _markdown_text(text: str) -> str:
@@ -312,6 +383,8 @@ _LATEX = {
     "↑": "$\\uparrow$",
     "↓": "$\\downarrow$",
     "–": "--",
+    "-": "$-$",
+    "[": "{[}",
     "·": "$\\cdot$",
 }
 

@@ -17,8 +17,8 @@ from emobench.leaderboard.twins import older_code
 
 PUBLISHED = "published:"
 FORMS = (
-    "an entry's id or its first digits, an objective (emo), a query (model=gpt2,objective=emo) or a paper's row "
-    "(published:emo-table3/llama-7b/emo)"
+    "an entry's id or its first 4 digits or more, an objective (emo), a query (model=gpt2,objective=emo) or a paper's "
+    "row (published:emo-table3/llama-7b/emo)"
 )
 
 _KEYS: dict[str, Callable[[Row, str], bool]] = {
@@ -41,8 +41,8 @@ def select(text: str, root: Path) -> list[Entry]:
     board.require_folder()
     if published and "=" not in wanted:
         return _read(board, _addressed(wanted, board.rows()))
-    if re.fullmatch(r"[0-9a-f]{4,12}", wanted):
-        found = [row for row in board.rows(superseded=True) if row.id.startswith(wanted)]
+    if re.fullmatch(r"[0-9a-fA-F]{4,12}", wanted):
+        found = [row for row in board.rows(superseded=True) if row.id.startswith(wanted.lower())]
         if len(found) > 1:
             ids = ", ".join(row.id for row in found)
             raise ConfigError(f"{text} begins {len(found)} ids ({ids}); give more digits.")

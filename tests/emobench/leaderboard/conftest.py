@@ -36,10 +36,11 @@ def make_entry(runs: Path) -> MakeEntry:
         seeds: Sequence[int] = (0, 1, 2),
         metric: str = "accuracy",
         unit: str = "fraction",
+        corpus: bool = False,
         **changes: Any,
     ) -> Entry:
         by_seed = [
-            {f"{task}/{metric}": _score(values_SI[index], unit) for task, values_SI in tasks.items()}
+            {f"{task}/{metric}": _score(values_SI[index], unit, corpus) for task, values_SI in tasks.items()}
             for index in range(max(len(seeds), 1))
         ]
         kept = []
@@ -115,14 +116,15 @@ def make_row() -> MakeEntry:
     return make
 
 
-def _score(values_I: np.ndarray, unit: str) -> Score:
+def _score(values_I: np.ndarray, unit: str, corpus: bool) -> Score:
     log = unit == "perplexity"
+    aggregate = "corpus" if corpus else "exp_mean" if log else "mean"
     mean = float(np.mean(values_I))
     return Score(
         value=float(np.exp(mean)) if log else mean,
         n=len(values_I),
         higher_is_better=not log,
         unit=unit,
-        examples={str(i): (float(v), 1.0) for i, v in enumerate(values_I)},
-        aggregate="exp_mean" if log else "mean",
+        examples=None if corpus else {str(i): (float(v), 1.0) for i, v in enumerate(values_I)},
+        aggregate=aggregate,
     )

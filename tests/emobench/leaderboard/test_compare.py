@@ -67,12 +67,26 @@ def test_the_other_way_round(pair: tuple[Entry, Entry], runs: Path) -> None:
     assert back[0].verdict == "worse"
 
 
-def test_without_per_example_results_the_seeds_decide(pair: tuple[Entry, Entry]) -> None:
+def test_corpus_scores_are_compared_by_their_runs(make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(9)
+    mle, emo = (make_entry(name, {"lm": rng.random((3, 1))}, metric="mauve", corpus=True) for name in ("mle", "emo"))
+    (found,) = compare(mle, [emo]).contrasts
+    assert (found.test, found.items) == ("paired t over seeds", None)
+    values = emo.metrics["lm/mauve"].values, mle.metrics["lm/mauve"].values
+    assert found.p == pytest.approx(float(stats.ttest_rel(*values).pvalue))
+    (legend,) = [line for line in sheets([compare(mle, [emo])])[1] if "paired t over seeds" in line]
+    assert "other test texts are not covered" in legend
+
+
+def test_lost_per_example_results_leave_it_undetermined(pair: tuple[Entry, Entry], tmp_path: Path) -> None:
     mle, emo = pair
-    for found in compare(mle, [emo]).contrasts[:3]:
-        values = emo.metrics[found.metric].values, mle.metrics[found.metric].values
-        assert (found.test, found.items) == ("paired t over seeds", None)
-        assert found.p == pytest.approx(float(stats.ttest_rel(*values).pvalue))
+    reader = ExamplesReader(tmp_path / "nowhere")
+    found = compare(mle, [emo], reader)
+    assert {c.verdict for c in found.contrasts} == {"undetermined"}
+    assert {c.why for c in found.contrasts} == {
+        "the per-example results of both sides are not at hand for the same examples"
+    }
+    assert reader.problems
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -108,7 +122,9 @@ def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_ent
     rng = np.random.default_rng(0)
     again = make_entry("twin", {task: answers(rng, 0.7) for task in TASKS})
     found = compare(pair[0], [again], ExamplesReader(runs)).contrasts
-    assert {(c.effect, c.verdict, c.test) for c in found} == {(0.0, "tied", "equal values")}
+    assert {(c.effect, c.verdict, c.p, c.ci95, c.why) for c in found} == {
+        (0.0, "tied", None, None, "all values are equal")
+    }
 
 
 def test_small_n_is_shown_and_not_judged(make_entry: Callable[..., Entry]) -> None:
@@ -135,10 +151,10 @@ def test_a_missing_task_leaves_no_mean(make_entry: Callable[..., Entry], runs: P
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"recipe": {"name": "lm", "epochs": 3}}, "recipe.epochs: none and 3"),
-        ({"model": {"name": "large", "source": "large"}}, r"model: tiny \(tiny\) and large \(large\)"),
-        ({"protocols": dict.fromkeys(TASKS, "paper@2")}, "protocol of sst2: paper@1 and paper@2"),
-        ({"suite": {"name": "nlu", "version": 2}}, "suite: nlu v1 and nlu v2"),
+        ({"recipe": {"name": "lm", "epochs": 3}}, "recipe.epochs: 3 and none"),
+        ({"model": {"name": "large", "source": "large"}}, r"model: large \(large\) and tiny \(tiny\)"),
+        ({"protocols": dict.fromkeys(TASKS, "paper@2")}, "protocol of sst2: paper@2 and paper@1"),
+        ({"suite": {"name": "nlu", "version": 2}}, "suite: nlu v2 and nlu v1"),
     ],
 )
 def test_what_is_not_comparable_is_refused_with_what_differs(
@@ -182,7 +198,13 @@ def test_choices_of_several_models_are_compared_model_by_model(make_entry: Calla
     assert [(c.baseline, c.candidates) for c in found] == [(mles[0], (emos[1],)), (mles[1], (emos[0],))]
     with pytest.raises(ConfigError, match="Not comparable"):
         comparisons([[emos[0]], [mles[0]]], None)
-    with pytest.raises(ConfigError, match="all to be compared with"):
+    small, large = of("emo", "small"), of("tailr", "large")
+    (found,) = comparisons([[small], emos, [mles[1]]], None)
+    assert (found.candidates, found.left_out) == ((small, emos[0]), (emos[1],))
+    assert any("emo of large" in line for line in sheets([found])[1])
+    with pytest.raises(ConfigError, match="Not comparable"):  # chosen by itself
+        comparisons([[large], [emos[0]], [mles[1]]], None)
+    with pytest.raises(ConfigError, match="nothing to compare with it"):
         comparisons([mles], None)
 
 
@@ -201,7 +223,7 @@ def test_the_papers_differences(tmp_path: Path) -> None:
     assert shown["tweet_emotion/accuracy"] == "+12.1"
     assert shown["mmlu/accuracy"] == "+2.9"
     assert {c.verdict for c in found.contrasts} == {"undetermined"}
-    assert {c.why for c in found.contrasts} == {"neither side has seeds"}
+    assert {c.why for c in found.contrasts} == {"the values of single seeds are not known on either side"}
     assert any("Published rows carry no per-example data" in line for line in sheets([found])[1])
 
 
@@ -219,7 +241,7 @@ def test_every_output_has_every_contrast(found: Comparison) -> None:
     }
     for name, text in texts.items():
         for line in sheets([found])[0][0].lines:
-            difference = line.difference.replace("%", "\\%") if name == "latex" else line.difference
+            difference = line.difference.replace("-", "$-$").replace("%", "\\%") if name == "latex" else line.difference
             assert difference in text, name
             assert line.verdict in text, name
     rows = list(csv.DictReader(io.StringIO(to_csv([found]))))

@@ -83,6 +83,35 @@ def test_a_perplexity_is_tested_by_the_bootstrap_over_texts() -> None:
     assert found.p == pytest.approx(2 * stats.norm.sf(abs(effect) / error), abs=0.01)
 
 
+def test_few_texts_are_tested_by_permutation_and_texts_without_weight_do_not_count() -> None:
+    rng = np.random.default_rng(5)
+    a, b, weights = rng.normal(4, 0.5, 60), rng.normal(4.1, 0.5, 60), rng.integers(1, 9, 60).astype(float)
+    for count, test in ((39, PERMUTATION), (40, BOOTSTRAP)):
+        kept = np.where(np.arange(60) < count, weights, 0.0)
+        found = within_seed(series(a, kept, log_scale=True), series(b, kept, log_scale=True), 0)
+        assert found is not None
+        assert (found.test, found.items) == (test, count)
+        assert found.effect == pytest.approx(np.average(a - b, weights=kept))
+
+
+def test_perplexities_of_other_tokens_are_not_tested() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(4, 0.5, 60), rng.normal(4, 0.5, 60)
+    assert (
+        within_seed(series(a, np.full(60, 20.0), log_scale=True), series(b, np.full(60, 28.0), log_scale=True), 0)
+        is None
+    )
+
+
+def test_a_constant_weight_changes_no_answer() -> None:
+    rng = np.random.default_rng(7)
+    a, b = rng.integers(0, 2, 200).astype(float), rng.integers(0, 2, 200).astype(float)
+    light = [within_seed(series(a, np.full(200, w)), series(b, np.full(200, w)), 0) for w in (1.0, 0.1)]
+    assert light[0] is not None
+    assert light[1] is not None
+    assert (light[0].test, light[0].p) == (light[1].test, light[1].p)
+
+
 def test_the_same_data_give_the_same_p() -> None:
     rng = np.random.default_rng(3)
     a, b = series(rng.normal(0, 1, 50)), series(rng.normal(0, 1, 50))
