@@ -1,5 +1,5 @@
 """The leaderboard: what an entry is, where entries are kept, what is comparable, how sure we are, and tables of it.
 
 entry < labels | comparison | files < index < store < page
-entry < examples | statistics < ranks | deltas < standings < captions | figures < cells < layout < table
+entry < examples | statistics < ranks | deltas < standings < captions | figures | grid < cells | layout < table
 """

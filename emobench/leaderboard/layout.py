@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from emobench.leaderboard.cells import Cell, Column, Grid, Label
+from emobench.leaderboard.grid import Cell, Column, Grid, Label
 
 GAP = 2
 

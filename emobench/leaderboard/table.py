@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from emobench.config import to_plain
-from emobench.leaderboard.cells import NO_ENTRIES, Cell, Grid, Label, grids
+from emobench.leaderboard.cells import NO_ENTRIES, grids
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.grid import Cell, Grid, Label
 from emobench.leaderboard.layout import GAP, Sheet, fit
 from emobench.leaderboard.standings import ExamplesOf, Standings, standings
 from emobench.leaderboard.view import View
