@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError
+from emobench.leaderboard.compare import ExamplesOf
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.files import write_whole
 from emobench.leaderboard.site.comparisons import ALL_PAIRS
 from emobench.leaderboard.site.data import board_data, details
 from emobench.leaderboard.site.page import MARK, render_index, render_page
 from emobench.leaderboard.site.runs import RunFiles
-from emobench.leaderboard.standings import ExamplesOf
 
 CHUNK = 64
 """Entries of which a page decompresses the details together."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from emobench.config import to_plain
 from emobench.leaderboard import captions, figures
-from emobench.leaderboard.compare import ExamplesOf
+from emobench.leaderboard.compare import MEAN, ExamplesOf
 from emobench.leaderboard.comparison import conditions
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import labels
 from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
@@ -38,7 +38,7 @@ def board_data(entries: Sequence[Entry], examples_of: ExamplesOf | None, baselin
             for entry in group.rows:
                 if entry.id not in places:
                     places[entry.id] = len(places)
-                    index["entries"].append(_entry(entry, suite.keys))
+                    index["entries"].append(_entry(entry, group.values[entry.id], suite.keys))
             plain = {"suite": len(index["suites"]) - 1, "entries": [places[entry.id] for entry in group.rows]}
             index["groups"].append(plain | suite.group(group, comparisons))
     return index
@@ -56,12 +56,14 @@ class _Suite:
         self.groups = groups
         self.baseline = baseline or _default_baseline(self.groups)
         self.keys = list(dict.fromkeys(key for group in self.groups for key in group.metrics))
+        self.keys.sort(key=lambda key: not key.startswith(f"{MEAN}/"))
         tasks = {key.split("/", 1)[0] for key in self.keys}
         self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
         self._shown: dict[str, list[Entry]] = {}
 
     def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
-        summaries = [entry.metrics[key] for group in self.groups for entry in group.rows if key in entry.metrics][:1]
+        everything = (values for group in self.groups for values in group.values.values())
+        summaries = [values[key] for values in everything if key in values][:1]
         return {
             "key": key,
             "name": key.split("/", 1)[1] if one_task else key,
@@ -75,7 +77,7 @@ class _Suite:
         first = found.first
         ids = [entry.id for entry in rows]
         named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
-        summaries = [[entry.metrics[key] for entry in rows if key in entry.metrics] for key in self.keys]
+        summaries = [[v[key] for v in found.values.values() if key in v] for key in self.keys]
         tests = comparisons.of(rows, named[0] if named else 0)
         best = [found.best.get(key) for key in self.keys]
         like = self._shown.setdefault(first.model.name, [])
@@ -84,8 +86,7 @@ class _Suite:
             "title": first.model.name if len(like) == 1 else f"{first.model.name} · {len(like)}",
             "parameters": first.model.parameters,
             "protocols": dict(first.protocols),
-            "lines": [captions.conditions(first, list(dict.fromkeys(key.split("/", 1)[0] for key in found.metrics))),
-                      *captions.shared_parameters(rows), *([captions.apart(first, like[0])] if len(like) > 1 else [])],
+            "lines": self._lines(found, like),
             "labels": labels(rows, found.older),
             "older": [i for i, entry in enumerate(rows) if entry.id in found.older],
             "ranks": [found.ranks.get(entry.id) for entry in rows] if found.ranks else None,
@@ -96,6 +97,12 @@ class _Suite:
             "best": [ids.index(winner) if winner else None for winner in best],
             "tests": [_test(test, self.keys) for test in tests if test["metric"] in self.keys],
         }  # fmt: skip
+
+    def _lines(self, found: Group, like: Sequence[Entry]) -> list[str]:
+        """Return what the rows share, and what keeps them from the first group of the same model."""
+        tasks = [key.split("/", 1)[0] for key in found.metrics if not key.startswith(f"{MEAN}/")]
+        shared = [captions.conditions(like[-1], list(dict.fromkeys(tasks))), *captions.shared_parameters(found.rows)]
+        return [*shared, *([captions.apart(like[-1], like[0])] if len(like) > 1 else [])]
 
 
 def _default_baseline(found: Sequence[Group]) -> str | None:
@@ -112,8 +119,8 @@ def _default_baseline(found: Sequence[Group]) -> str | None:
     return min(groups, key=lambda name: (-groups[name], recorded[name]), default=None)
 
 
-def _entry(entry: Entry, keys: Sequence[str]) -> dict[str, Any]:
-    known = [(number, entry.metrics[key]) for number, key in enumerate(keys) if key in entry.metrics]
+def _entry(entry: Entry, values: Mapping[str, MetricSummary], keys: Sequence[str]) -> dict[str, Any]:
+    known = [(number, values[key]) for number, key in enumerate(keys) if key in values]
     return {
         "id": entry.id,
         "kind": entry.kind,

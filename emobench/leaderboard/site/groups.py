@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 from typing import TypeAlias
 
-from emobench.leaderboard.compare import ExamplesOf
+from emobench.leaderboard.compare import MEAN, ExamplesOf
 from emobench.leaderboard.comparison import groups
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.ranks import Ranking
 from emobench.leaderboard.standings import group_metrics, standings
 from emobench.leaderboard.twins import older_code
 
@@ -23,11 +25,15 @@ Best: TypeAlias = Mapping[str, str | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Rows that may be ranked together. `older` and `ranks` are by id; `ranked` says whether they were tested."""
+    """Rows that may be ranked together. `older` and `ranks` are by id; `ranked` says whether they were tested.
+
+    `values` maps an id to its metrics, and to "mean/<metric>" where the group has a mean over tasks.
+    """
 
     rows: tuple[Entry, ...]
     older: frozenset[str]
     metrics: tuple[str, ...]
+    values: Mapping[str, Mapping[str, MetricSummary]]
     ranked: bool = False
     best: Best = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
@@ -55,13 +61,30 @@ class Groups:
             older = older_code(members)
             rows = sorted(members, key=lambda e: (e.id in older, not e.untrained, e.provenance.created, e.id))
             metrics = [m for m in group_metrics(rows) if any(m in entry.metrics for entry in rows)]
-            return Group(rows=tuple(rows), older=older, metrics=tuple(metrics))
+            values = {entry.id: entry.metrics for entry in rows}
+            return Group(rows=tuple(rows), older=older, metrics=tuple(metrics), values=values)
         self._left -= pairs
         found = standings(members, self._examples_of)[0]
-        ranks = found.ranking.places if found.ranking else {}
+        mean = (f"{MEAN}/{found.ranking.name}",) if found.ranking and found.ranking.means else ()
         return Group(
-            rows=found.rows, older=found.older, metrics=found.metrics, ranked=True, best=found.best, ranks=ranks
+            rows=found.rows,
+            older=found.older,
+            metrics=(*mean, *found.metrics),
+            values={entry.id: {**entry.metrics, **_mean(entry, found.ranking)} for entry in found.rows},
+            ranked=True,
+            best=found.best,
+            ranks=found.ranking.places if found.ranking else {},
         )
+
+
+def _mean(entry: Entry, ranking: Ranking | None) -> dict[str, MetricSummary]:
+    """Return the mean over tasks of an entry that has them all, without an interval."""
+    values = ranking.means.get(entry.id) if ranking else None
+    if ranking is None or not values:
+        return {}
+    like = replace(entry.metrics[ranking.columns[0]], n=None, ci95=None, ci95_of=None, flags=())
+    spread = stdev(values) if len(values) > 1 else None
+    return {f"{MEAN}/{ranking.name}": replace(like, mean=fmean(values), std=spread, values=tuple(values))}
 
 
 def _place(group: Group) -> tuple[int, str, str, str]:

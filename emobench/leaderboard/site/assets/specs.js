@@ -35,7 +35,13 @@ function themed(spec) {
   };
 }
 
-const series = (names) => ({ domain: names, range: names.map((_, i) => ink().series[i % 8]) });
+/** One colour for each name, everywhere the same where the suite has few names. */
+function series(names) {
+  const known = [...new Set(suiteGroups().flatMap((group) => group.labels))];
+  const places = names.map((name) => known.indexOf(name) % 8);
+  const clear = !places.includes(-1) && new Set(places).size === names.length;
+  return { domain: names, range: names.map((_, i) => ink().series[clear ? places[i] : i % 8]) };
+}
 const tips = (...pairs) => pairs.map(([field, title]) => ({ field, title, type: "nominal" }));
 
 /** Cells {row, column, colour, text, word, ...}; `colour` runs from -limit (worse) over 0 to limit (better). */
