@@ -79,6 +79,8 @@ class MetricSummary:
             mean = math.fsum(value / len(self.values) for value in self.values)  # their sum could overflow
             if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
                 yield f"`mean` is {self.mean}, of its values {mean}."
+        if self.unit == "perplexity" and min((self.mean, *self.values)) <= 0:
+            yield f"`mean` or `values` is {min((self.mean, *self.values))}; expected perplexities above 0."
         if self.unit == "fraction":
             for place, number in numbers:
                 if not (0 <= number <= 1 or place == "std"):
