@@ -38,7 +38,7 @@ _JSON = JSONDecoder(parse_constant=refuse_constant)
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: all that is read is kept, and a tenth of the time would go into looking through it."""
+    """Pause the garbage collector: all that is read is kept, and looking through it would be a tenth of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -227,13 +227,9 @@ def file_of(entry: Entry) -> str:
 
 def _contained(rows: list[Row]) -> set[str | None]:
     """Return the ids of rows all of whose runs are among the more runs of another one."""
-    holders: dict[str, list[Row]] = {}
-    for row in rows:
-        for key in row.runs:
-            holders.setdefault(key, []).append(row)
-
-    def held(row: Row) -> bool:
-        others = holders[row.runs[0]] if row.runs else [row]
-        return len(others) > 1 and any(set(row.runs) < set(other.runs) for other in others)
-
-    return {row.id for row in rows if held(row)}
+    keys = {row.id: frozenset(row.runs) for row in rows}
+    holders: dict[str, set[frozenset[str]]] = {}
+    for runs in set(keys.values()):
+        for key in runs:
+            holders.setdefault(key, set()).add(runs)
+    return {row.id for row in rows if row.runs and any(keys[row.id] < other for other in holders[row.runs[0]])}
