@@ -69,6 +69,7 @@ class ResultsFile:
         except (ValueError, RecursionError) as error:
             text = f"{path}: no JSON that can be read ({clip(str(error), 100)}); it may be truncated. Copy it again."
             raise DataError(text) from None
+        self._protocols: dict[str, str] = {}
         self.sha256 = hashlib.sha256(content).hexdigest()
         self.data: Mapping[str, Any] = mapping(data)
         self.results: Mapping[str, Any] = mapping(self.data.get("results"))
@@ -110,21 +111,30 @@ class ResultsFile:
     def protocol(self, task: str) -> str:
         """Return a task's protocol: version, shots, and a digest of its configuration and of what changes prompts.
 
-        Where the task's data lie, and whom it was run on, are no part of it.
+        Where the task's data lie, and whom it was run on, are no part of it. A group's has those of its members.
         """
+        if task not in self._protocols:
+            self._protocols[task] = "its own group"  # what a group that holds itself finds
+            self._protocols[task] = self._protocol(task)
+        return self._protocols[task]
+
+    def _protocol(self, task: str) -> str:
         config, whole = dict(mapping(self.mapping("configs").get(task))), self.mapping("config")
         config.pop("metadata", None)
         config["dataset_kwargs"] = {k: v for k, v in mapping(config.get("dataset_kwargs")).items() if k not in _PLACES}
+        if str(config.get("dataset_path")).startswith(("/", ".")):
+            del config["dataset_path"]
         version, shots = self.mapping("versions").get(task), self.mapping("n-shot").get(task)
-        chat = self.data.get("chat_template_sha")
+        members, chat = self.members(task), self.data.get("chat_template_sha")
         facts = {
             "config": config,
-            "members": [self.protocol(name) for name in self.members(task) if name in self.results and name != task],
+            "members": [self.protocol(name) for name in members if name in self.results],
             "version": version,
-            "shots": shots,
+            "shots": [shots, whole.get("fewshot_seed")] if shots and not members else shots,
             "chat": [chat, self.data.get("fewshot_as_multiturn")] if chat else None,
             "system": self.data.get("system_instruction_sha"),
-            **{key: whole.get(key) for key in ("limit", "gen_kwargs", "fewshot_seed")},
+            "limit": whole.get("limit"),
+            "gen_kwargs": whole.get("gen_kwargs"),
         }
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:6]
         words = [

@@ -237,6 +237,11 @@ def test_a_protocol_is_what_changes_prompts_and_scores_and_not_where_files_lie(
     config = {"doc_to_text": "{{q}}", "dataset_kwargs": {"data_files": "/a"}, "metadata": {"pretrained": "a"}}
     moved = {"doc_to_text": "{{q}}", "dataset_kwargs": {"data_files": "/b"}, "metadata": {"pretrained": "b"}}
     assert protocol(config) == protocol(moved)
+    assert protocol({**config, "dataset_path": "/a"}) == protocol({**config, "dataset_path": "./b"})
+    assert protocol({**config, "dataset_path": "org/a"}) != protocol({**config, "dataset_path": "org/b"})
+    # Without shots there is nothing that a few-shot seed could draw.
+    none = {"n-shot": {"t": 0}}
+    assert protocol(config, **none) == protocol(config, config={"fewshot_seed": 1}, **none)
     changed = [
         protocol(config),
         protocol({**config, "doc_to_text": "Q: {{q}}"}),
@@ -348,6 +353,15 @@ def test_facts_of_a_wrong_shape_are_left_out(shape: Any, board: Leaderboard, run
     content = tiny(**dict.fromkeys((*facts, *texts), shape))
     entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert entry.metrics["t/acc"].mean == 0.5
+
+
+def test_groups_of_groups_and_of_themselves_end(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    names = [f"t{i}" for i in range(60)]
+    held = {name: [names[i + 1 - 60]] * 2 for i, name in enumerate(names)}  # the last one holds the first
+    content = tiny(results=dict.fromkeys(names, {"acc,none": 0.5}), group_subtasks=held)
+    entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
+    assert len(entry.metrics) == 60
+    assert entry.metrics["t3/acc"].flags == ("group_of_2_tasks",)
 
 
 def test_hostile_names_stay_text_and_leave_the_folder_alone(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
