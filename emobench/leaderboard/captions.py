@@ -11,6 +11,8 @@ from emobench.leaderboard.labels import clean, parameters
 from emobench.leaderboard.standings import Standings
 
 NOISE = "the noise of seeds and test examples"
+FEW = 3
+"""Metrics that are named one by one."""
 
 
 def conditions(entry: Entry, tasks: Sequence[str]) -> str:
@@ -40,8 +42,7 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
     lines = [" ".join(filter(None, [_spread(current, intervals), _stars(shown, current)])), *_ranks(shown)]
     if shown.baseline is not None:
         lines.append(_baseline(shown, labels))
-    if _enough_seeds(current):
-        lines += _untested(shown)
+    lines += _untested(shown, current)
     if shown.absent:
         lines.append(f"In no row: {'; '.join(f'{metric} ({why})' for metric, why in shown.absent.items())}.")
     if own:
@@ -136,18 +137,27 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
     return text
 
 
-def _untested(shown: Standings) -> list[str]:
+def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
     """Say what could not be tested and why: differences from the baseline, or metrics of which none is the best."""
-    found: dict[str, list[str]] = {}
+    from emobench.leaderboard.statistics import MIN_SEEDS
+
+    seeds = _seeds(current)
+    found: dict[str, dict[str, None]] = {}
     if isinstance(shown.baseline, Entry):
-        for row in shown.differences.values():
-            for metric, delta in row.items():
-                if delta.why:
-                    found.setdefault(delta.why, []).append(metric)
-    else:
-        for metric, why in shown.untested.items():
-            found.setdefault(why, []).append(metric)
-    return [f"Not tested: {', '.join(dict.fromkeys(metrics))} ({why})." for why, metrics in found.items()]
+        pairs = [(metric, delta.why) for row in shown.differences.values() for metric, delta in row.items()]
+    else:  # where a row has too few seeds, `_stars` has said so
+        pairs = list(shown.untested.items()) if seeds and seeds[0] >= MIN_SEEDS else []
+    for metric, why in pairs:
+        if why and _enough_seeds(current):
+            found.setdefault(why, {})[metric] = None
+    return [f"Not tested: {_named(list(metrics), shown.metrics)} ({why})." for why, metrics in found.items()]
+
+
+def _named(metrics: Sequence[str], shown: Sequence[str]) -> str:
+    if len(metrics) > FEW:
+        return f"{len(metrics)} of {len(shown)} metrics"
+    one_task = len({metric.split("/", 1)[0] for metric in shown}) == 1
+    return ", ".join(metric.rpartition("/")[2] if one_task else metric for metric in metrics)
 
 
 def _older(shown: Standings, labels: dict[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import is_meant
+from emobench.leaderboard.labels import is_row
 from emobench.leaderboard.ranks import Ranking, SeriesOf, compare_rows
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Delta:
 
 def baseline_of(group: Sequence[Entry], text: str) -> Entry | str:
     """Return the row that `--baseline` means among a group's rows, or why there is none."""
-    meant = [entry for entry in group if is_meant(text, entry.objective.name, entry.objective.label)]
+    meant = [entry for entry in group if is_row(text, entry.id, entry.objective.name, entry.objective.label)]
     if len(meant) == 1:
         return meant[0]
     if not meant:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.index import Row
-from emobench.leaderboard.labels import is_meant
+from emobench.leaderboard.labels import is_row
 from emobench.leaderboard.view import wanted
 
 KNOWN = 20
@@ -50,7 +50,7 @@ class Filters:
             _known("metric", metric, rows, lambda r, m=metric: any(wanted(x, [m]) for x in r.metrics), names)
         for text in self.objectives:
             labels = (name for row in rows for name in (row.objective, row.label))
-            _known("objective", text, rows, lambda r, t=text: is_meant(t, r.objective, r.label), labels)
+            _known("objective", text, rows, lambda r, t=text: is_row(t, r.id, r.objective, r.label), labels)
         if self.model is not None:
             yield _known("model", self.model, rows, lambda r: r.model == self.model, (r.model for r in rows))
         if self.suite is not None:
@@ -60,7 +60,7 @@ class Filters:
             yield _known("kind", self.kind, rows, lambda r: r.kind == self.kind, (r.kind for r in rows))
         if self.objectives:
             given = f"--objective {', '.join(self.objectives)}"
-            yield given, lambda r: any(is_meant(text, r.objective, r.label) for text in self.objectives)
+            yield given, lambda r: any(is_row(text, r.id, r.objective, r.label) for text in self.objectives)
         if self.metrics:
             yield f"--metric {', '.join(self.metrics)}", lambda r: any(wanted(m, self.metrics) for m in r.metrics)
 

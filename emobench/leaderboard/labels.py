@@ -16,6 +16,11 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else "�" for c in text.replace("\n", " "))
 
 
+def is_row(text: str, identity: str, name: str, label: str) -> bool:
+    """Return whether `text` means a row: its objective (`is_meant`), or the first 6 digits or more of its id."""
+    return (len(text) >= 6 and identity.startswith(text)) or is_meant(text, name, label)
+
+
 def is_meant(text: str, name: str, label: str) -> bool:
     """Return whether `text` means the objective with this name and label (`tailr`, `tailr(gamma=0.2, floor=0.0)`).
 

@@ -15,7 +15,7 @@ from emobench.errors import UnknownNameError
 from emobench.leaderboard.comparison import groups
 from emobench.leaderboard.deltas import Delta, baseline_of, deltas
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import is_meant
+from emobench.leaderboard.labels import is_row
 from emobench.leaderboard.ranks import Ranking, SeriesOf, ranking
 from emobench.leaderboard.twins import older_code
 from emobench.leaderboard.view import ORDERS, View, named, wanted
@@ -163,6 +163,6 @@ def _check(view: View, split: Sequence[Sequence[Entry]]) -> None:
             known = metrics if "/" in view.sort else {metric.split("/", 1)[1] for metric in metrics}
             raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *known})
     if view.baseline and split:
-        rows = {(e.objective.name, e.objective.label) for group in split for e in group}
-        if not any(is_meant(view.baseline, name, label) for name, label in rows):
-            raise UnknownNameError("row to be the baseline", view.baseline, {label for _, label in rows})
+        rows = {(e.id, e.objective.name, e.objective.label) for group in split for e in group}
+        if not any(is_row(view.baseline, *row) for row in rows):
+            raise UnknownNameError("row to be the baseline", view.baseline, {label for *_, label in rows})

@@ -35,7 +35,7 @@ def show(
     ] = None,
     kind: Annotated[str | None, typer.Option("--kind", help="Only measured, published or imported ones.")] = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", help="Show differences from this objective's row, tested.")
+        str | None, typer.Option("--baseline", help="Show differences from this objective's row (or an id's), tested.")
     ] = None,
     sort: Annotated[
         str | None, typer.Option("--sort", help="A metric (best first, and ranks by it), created, or name.")

@@ -1,11 +1,11 @@
-"""Which objective a text means."""
+"""Which rows a text means."""
 
 from __future__ import annotations
 
 import pytest
 
 from emobench.errors import ConfigError
-from emobench.leaderboard.labels import is_meant
+from emobench.leaderboard.labels import is_meant, is_row
 
 LABEL = "tailr(gamma=0.2, floor=0.0, cost=gpt2-large)"
 
@@ -26,6 +26,13 @@ LABEL = "tailr(gamma=0.2, floor=0.0, cost=gpt2-large)"
 )
 def test_a_name_means_every_setting_and_a_setting_those_that_have_it(text: str, meant: bool) -> None:
     assert is_meant(text, "tailr", LABEL) is meant
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("012345", True), ("0123456789ab", True), ("01234", False), ("123456", False), ("tailr", True)]
+)
+def test_an_id_means_its_row(text: str, meant: bool) -> None:
+    assert is_row(text, "0123456789ab", "tailr", LABEL) is meant
 
 
 def test_a_sum_of_objectives_is_meant_by_its_whole_name() -> None:

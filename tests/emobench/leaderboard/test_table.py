@@ -267,7 +267,7 @@ def test_one_value_without_examples_decides_nothing() -> None:
     lines = [line.rstrip() for line in text(entries, 120).splitlines()]
     assert lines[6:8] == ["pretrained         50.0", "mle          90.3 ± 0.2"]
     assert "*" not in text(entries)
-    assert "Not tested: toy/accuracy (one value without seeds and without per-example results)." in lines
+    assert "Not tested: accuracy (one value without seeds and without per-example results)." in lines
 
 
 @pytest.mark.parametrize(("swing", "marked"), [(0.1, True), (2.5, False)])
@@ -295,7 +295,7 @@ def test_examples_bring_in_their_noise(swing: float, marked: bool) -> None:
     assert ("*" in text(entries, examples_of=lambda entry: examples[entry.id]).split("Mean")[0]) is marked
     without = text(entries, 200, examples_of=lambda entry: None)
     assert "*" not in without
-    assert "Not tested: toy/kl (the per-example results of both sides are not at hand" in without
+    assert "Not tested: kl (the per-example results of both sides are not at hand" in without
 
 
 def test_below_three_seeds_no_examples_are_read_and_nothing_is_marked() -> None:
