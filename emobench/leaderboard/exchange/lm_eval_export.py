@@ -13,7 +13,7 @@ from emobench.leaderboard.labels import clean
 NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
-STDERR = "half the width of ci95 / 1.96, so that value +- 1.96 stderr is as wide as ci95"
+STDERR = "the longer side of ci95 / 1.96: value +- 1.96 stderr holds all of ci95"
 _GROUP = re.compile(r"group_of_\d+_tasks")
 _SHOTS = re.compile(r"\b(\d+)-shot\b")
 _TASK_HASH = re.compile(r"sha256:([0-9a-f]{64}) \(lm-eval's task_hash\)")
@@ -85,8 +85,8 @@ def _task(entry: Entry, task: str) -> dict[str, Any]:
     for key, metric in _of(entry, task).items():
         name, _, chosen = key.partition(",")
         numbers[key] = metric.mean
-        width = metric.ci95[1] - metric.ci95[0] if metric.ci95 else None
-        numbers[f"{name}_stderr,{chosen}"] = "N/A" if width is None else width / 2 / NORMAL
+        longer = max(metric.ci95[1] - metric.mean, metric.mean - metric.ci95[0]) if metric.ci95 else None
+        numbers[f"{name}_stderr,{chosen}"] = "N/A" if longer is None else longer / NORMAL
     return numbers
 
 

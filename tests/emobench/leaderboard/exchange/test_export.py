@@ -90,6 +90,11 @@ def test_lm_eval_results_have_the_shape_of_lm_eval() -> None:
     assert lm_eval_file_name(entry()) == "results_2026-01-31T10-00-00.json"
 
 
+def test_a_standard_error_holds_the_interval_that_was_cut_at_one() -> None:
+    cut = entry(metrics={"sst2/accuracy": summary(0.95, ci95=[0.89, 1.0], ci95_of="items")})
+    assert lm_eval_results(cut)["results"]["sst2"]["accuracy_stderr,none"] == pytest.approx(0.06 / 1.959964, abs=1e-7)
+
+
 def test_lm_eval_prints_its_table_of_an_export() -> None:
     from lm_eval.utils import get_file_datetime, get_results_filenames, make_table, sanitize_model_name
 

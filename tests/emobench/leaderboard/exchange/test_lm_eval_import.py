@@ -358,7 +358,7 @@ def test_facts_of_a_wrong_shape_are_left_out(shape: Any, board: Leaderboard, run
 def test_groups_of_groups_and_of_themselves_end(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
     names = [f"t{i}" for i in range(60)]
     held = {name: [names[i + 1 - 60]] * 2 for i, name in enumerate(names)}  # the last one holds the first
-    content = tiny(results=dict.fromkeys(names, {"acc,none": 0.5}), group_subtasks=held)
+    content = tiny(results={name: {"acc,none": 0.5} for name in names}, group_subtasks=held)
     entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert len(entry.metrics) == 60
     assert entry.metrics["t3/acc"].flags == ("group_of_2_tasks",)
