@@ -91,7 +91,8 @@ def test_lm_eval_results_have_the_shape_of_lm_eval() -> None:
 
 
 def test_a_standard_error_holds_the_interval_that_was_cut_at_one() -> None:
-    cut = entry(metrics={"sst2/accuracy": summary(0.95, ci95=[0.89, 1.0], ci95_of="items")})
+    metrics = {"sst2/accuracy": summary(0.95, ci95=[0.89, 1.0], ci95_of="items")}
+    cut = entry(metrics=metrics, seeds=[0], runs=[])
     assert lm_eval_results(cut)["results"]["sst2"]["accuracy_stderr,none"] == pytest.approx(0.06 / 1.959964, abs=1e-7)
 
 
