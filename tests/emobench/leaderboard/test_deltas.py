@@ -110,8 +110,9 @@ def test_a_baseline_that_is_not_one_row_is_said_not_guessed(make_row: MakeEntry)
     assert (group["baseline"], group["differences"]) == (None, {})
     text = " ".join(word for line in shown(entries, baseline="tailr") for word in line)
     assert "No differences: tailr means 2 rows here (tailr(gamma=0.1, floor=0.0)" in text
-    (group,) = to_json(entries, view=View(baseline="tailr(gamma=0.2)"))["groups"]
-    assert group["baseline"] == entries[1].id
+    for one_row in ("tailr(gamma=0.2)", entries[1].id[:6]):
+        (group,) = to_json(entries, view=View(baseline=one_row))["groups"]
+        assert group["baseline"] == entries[1].id
     with pytest.raises(UnknownNameError, match="no row to be the baseline 'mlee'; did you mean 'mle'"):
         to_json(entries, view=View(baseline="mlee"))
 
