@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.index import Row
-from emobench.leaderboard.labels import is_row
+from emobench.leaderboard.labels import clean, is_row
 from emobench.leaderboard.view import wanted
 
 KNOWN = 20
@@ -93,7 +93,7 @@ def _known(
 ) -> tuple[str, Callable[[Row], bool]]:
     """Return a filter's option and its test; raises UnknownNameError where no row passes it."""
     if not any(map(test, rows)):
-        known = sorted(set(names))
+        known = sorted({clean(name) for name in names})
         near = difflib.get_close_matches(given, known, n=KNOWN, cutoff=0)
         hint = f"These are the nearest of {len(known)}." if len(known) > KNOWN else ""
         raise UnknownNameError(f"entry of the {what}", given, near, hint=hint)

@@ -15,7 +15,7 @@ from emobench.errors import UnknownNameError
 from emobench.leaderboard.comparison import groups
 from emobench.leaderboard.deltas import Delta, baseline_of, deltas
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import is_row
+from emobench.leaderboard.labels import clean, is_row
 from emobench.leaderboard.ranks import Ranking, SeriesOf, ranking
 from emobench.leaderboard.twins import older_code
 from emobench.leaderboard.view import ORDERS, View, named, wanted
@@ -161,8 +161,8 @@ def _check(view: View, split: Sequence[Sequence[Entry]]) -> None:
         metrics = {metric for group in split for metric in group_metrics(group)}
         if split and not named(view.sort, metrics):
             known = metrics if "/" in view.sort else {metric.split("/", 1)[1] for metric in metrics}
-            raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *known})
+            raise UnknownNameError("metric to sort by", view.sort, {*ORDERS, *map(clean, known)})
     if view.baseline and split:
         rows = {(e.id, e.objective.name, e.objective.label) for group in split for e in group}
         if not any(is_row(view.baseline, *row) for row in rows):
-            raise UnknownNameError("row to be the baseline", view.baseline, {label for *_, label in rows})
+            raise UnknownNameError("row to be the baseline", view.baseline, {clean(label) for *_, label in rows})

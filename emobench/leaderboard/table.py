@@ -50,11 +50,13 @@ def to_json(
 ) -> dict[str, Any]:
     """Return {"schema", "groups"}, with for each group of comparable entries:
 
-    `suite`, `model` and the whole `entries`, in the order shown; `best` (metric -> id or null); `older_code` (ids);
-    `ranks` (null where nothing is ranked by a metric): its `metric` and `tasks`, the `places` and the `means` over
-    tasks by id, and in `why` the reason why an id, or under "all" every row, has no place; `baseline` (an id or null)
-    and `differences` (id -> metric -> `Delta`; the metric "mean" is the mean over tasks). Fractions are fractions,
-    differences of perplexities log ratios.
+    - `suite`, `model` and the whole `entries`, in the order shown; `older_code`: ids;
+    - `best`: metric -> id or null; `untested`: metric -> why its rows cannot be told apart, whatever their values;
+    - `ranks`, null where nothing is ranked: `metric` and `tasks`; by id the `places` and the `means` over tasks; and
+      in `why`, by id or under "all", why a row has no place;
+    - `baseline`: an id or null; `differences`: id -> metric -> `Delta`, with "mean" for the mean over tasks.
+
+    Fractions are fractions, and differences of perplexities log ratios.
     """
     return {"schema": SCHEMA, "groups": [_plain(found) for found in standings(entries, examples_of, view)]}
 
@@ -67,6 +69,7 @@ def _plain(found: Standings) -> dict[str, Any]:
         "model": first["model"],
         "entries": to_plain(found.rows),
         "best": to_plain(found.best),
+        "untested": to_plain(found.untested),
         "older_code": sorted(found.older),
         "ranks": ranks
         and {

@@ -86,6 +86,7 @@ def print_board(
     from emobench.leaderboard import table
     from emobench.leaderboard.examples import ExamplesReader
     from emobench.leaderboard.filters import Filters
+    from emobench.leaderboard.labels import clean
     from emobench.leaderboard.page import read_page
     from emobench.leaderboard.store import Leaderboard
     from emobench.leaderboard.view import View
@@ -103,10 +104,10 @@ def print_board(
         if page.more:
             typer.echo(page.more)
     for problem in (*board.problems, *page.problems):
-        typer.echo(f"skipped: {problem}", err=True)
+        typer.echo(f"skipped: {clean(problem)}", err=True)
     if examples.problems:
         others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
-        typer.echo(f"without per-example results: {examples.problems[0]}{others}", err=True)
+        typer.echo(f"without per-example results: {clean(examples.problems[0])}{others}", err=True)
 
 
 def _root(leaderboard: Path, published: bool) -> Path:

@@ -117,6 +117,17 @@ def test_a_baseline_that_is_not_one_row_is_said_not_guessed(make_row: MakeEntry)
         to_json(entries, view=View(baseline="mlee"))
 
 
+def test_a_hostile_name_reaches_no_terminal(make_row: MakeEntry) -> None:
+    hostile = "\x1b[31mmle"
+    entries = [make_row(hostile, MLE), make_row("emo", EMO)]
+    with pytest.raises(UnknownNameError) as caught:
+        to_json(entries, view=View(baseline="mle"))
+    assert "\x1b" not in str(caught.value)
+    words = " ".join(word for line in shown(entries, baseline=hostile) for word in line)
+    assert "\x1b" not in words
+    assert "Differences from �[31mmle" in words
+
+
 def test_a_group_without_the_baseline_keeps_its_numbers(make_row: MakeEntry) -> None:
     entries = [
         make_row("mle", {"a/kl": [1.0]}),

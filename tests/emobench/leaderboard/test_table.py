@@ -293,6 +293,9 @@ def test_examples_bring_in_their_noise(swing: float, marked: bool) -> None:
     (group,) = to_json(entries, lambda entry: examples[entry.id])["groups"]
     assert group["best"] == {"toy/kl": entries[0].id if marked else None}
     assert ("*" in text(entries, examples_of=lambda entry: examples[entry.id]).split("Mean")[0]) is marked
+    (group,) = to_json(entries)["groups"]
+    assert group["best"] == {"toy/kl": None}
+    assert list(group["untested"]) == ["toy/kl"]
     without = text(entries, 200, examples_of=lambda entry: None)
     assert "*" not in without
     assert "Not tested: kl (the per-example results of both sides are not at hand" in without
