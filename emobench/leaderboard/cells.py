@@ -126,9 +126,10 @@ class _Maker:
             return Cell(ABSENT, style=style)
         rule = figures.relative_decimals if delta.log_scale else figures.decimals
         text = figures.difference(delta, summaries[0].unit, rule(summaries), interval=self.view.intervals)
-        if delta.beyond_noise and delta.better is not None and not style:
+        marked = bool(delta.beyond_noise) and not style
+        if marked and delta.better is not None:
             style = "better" if delta.better else "worse"
-        return Cell(text, bool(delta.beyond_noise), style=style)
+        return Cell(text, marked, style=style)
 
     def _older(self, entry: Entry) -> Style:
         return "older" if entry.id in self.shown.older else ""

@@ -13,7 +13,7 @@ def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[s
     Twins have one objective name and the same parameters. Their code is the objective's version and source digest;
     a row that recorded no digest is nobody's twin. Of twins with more than one code, that of the newest row counts,
     or of the newest among `own` (the ids of the run that is being shown: what was just run is never "older").
-    Older code is shown, and neither gets nor prevents a star, a place or a test as a baseline.
+    Older code is shown, and neither gets nor prevents a star or a place; nor can it be a baseline.
     """
     twins: dict[str, list[Entry]] = {}
     for entry in group:

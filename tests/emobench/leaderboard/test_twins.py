@@ -64,3 +64,13 @@ def test_older_code_is_dim_and_named(make_row: MakeEntry) -> None:
     (line,) = [line for line in out.getvalue().splitlines() if "older code" in line and "other code" not in line]
     assert line.startswith(f"\x1b[2mmine [{twin.id[:6]}] older code\x1b[0m")
     assert f"mine [{twin.id[:6]}]: the same name and parameters, other code." in out.getvalue()
+
+
+def test_a_difference_of_older_code_is_shown_unmarked(make_row: MakeEntry) -> None:
+    """Both codes are 8 nats below the baseline, with noise of 0.01."""
+    entries = [mine(make_row, "0", 1), mine(make_row, "1", 2), make_row("mle", {"a/kl": [9.0, 9.02, 9.01]})]
+    out = io.StringIO()
+    Console(file=out, width=100, color_system=None).print(render(entries, view=View(baseline="mle")))
+    lines = [line.split() for line in out.getvalue().splitlines() if line.startswith("mine ")]
+    assert lines[0] == ["mine", "-8.000*"]
+    assert lines[1] == ["mine", f"[{entries[0].id[:6]}]", "older", "code", "-8.000"]
