@@ -227,7 +227,8 @@ def _means(
     absent = {m.split("/", 1)[1] for m in (*one_sided, *baseline.missing, *candidate.missing)}
     by_name: dict[str, list[str]] = {}
     for metric in shared:
-        by_name.setdefault(metric.split("/", 1)[1], []).append(metric)
+        if not baseline.metrics[metric].of_tasks:
+            by_name.setdefault(metric.split("/", 1)[1], []).append(metric)
     for name, columns in by_name.items():
         kinds = {(e.metrics[m].unit, e.metrics[m].higher_is_better) for e in (baseline, candidate) for m in columns}
         if len(columns) > 1 and name not in absent and len(kinds) == 1:

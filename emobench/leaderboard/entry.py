@@ -53,6 +53,11 @@ class MetricSummary:
     flags: tuple[str, ...] = ()
     ci95_missing: str | None = None
 
+    @property
+    def of_tasks(self) -> bool:
+        """Whether it is an aggregate of other tasks of its entry, which no mean over tasks counts again."""
+        return any(flag.startswith("group_of_") for flag in self.flags)
+
     def __post_init__(self) -> None:
         _refuse(self._wrong())
 

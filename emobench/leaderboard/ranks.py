@@ -71,8 +71,9 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, vi
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, tuple[str, ...]] | None:
     """Return the metric's name and its columns: `--sort`'s where it can be, else the one that most tasks share."""
     shared: dict[str, tuple[str, ...]] = {}
-    for metric in metrics:
-        columns = named(metric.split("/", 1)[1], metrics)
+    single = [m for m in metrics if not any(m in e.metrics and e.metrics[m].of_tasks for e in group)]
+    for metric in single:
+        columns = named(metric.split("/", 1)[1], single)
         kinds = {(m.unit, m.higher_is_better) for e in group for c in columns if (m := e.metrics.get(c))}
         # A mean over the tasks that a filter happens to keep is no mean over the suite's.
         if len(columns) > 1 and len(kinds) == 1 and all(wanted(c, view.metrics) for c in columns):

@@ -14,7 +14,6 @@ NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
 STDERR = "the longer side of ci95 / 1.96: value +- 1.96 stderr holds all of ci95"
-_GROUP = re.compile(r"group_of_\d+_tasks")
 _SHOTS = re.compile(r"\b(\d+)-shot\b")
 _TASK_HASH = re.compile(r"sha256:([0-9a-f]{64}) \(lm-eval's task_hash\)")
 
@@ -39,7 +38,7 @@ def lm_eval_results(entry: Entry) -> dict[str, Any]:
     """Return the results file. What has no place in lm-eval's shape is under `emobench`, missing metrics with why."""
     tasks = list(dict.fromkeys(name.split("/", 1)[0] for name in entry.metrics))
     results = {task: _task(entry, task) for task in tasks}
-    groups = {t: results[t] for t in tasks if any(_GROUP.fullmatch(f) for m in _of(entry, t).values() for f in m.flags)}
+    groups = {task: results[task] for task in tasks if any(metric.of_tasks for metric in _of(entry, task).values())}
     return {
         "results": results,
         **({"groups": groups} if groups else {}),

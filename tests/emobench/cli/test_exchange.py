@@ -105,6 +105,25 @@ def test_a_papers_row_leaves_as_a_model_card(at: Callable[..., Any]) -> None:
     assert len(values) == 8
 
 
+def test_a_group_is_not_counted_again_in_a_mean_over_tasks(
+    at: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    for objective, gain in (("mle", 0.0), ("emo", 0.05)):
+        path = tmp_path / f"results_{objective}.json"
+        numbers = {task: {"acc,none": value + gain} for task, value in (("a", 0.2), ("b", 0.4), ("both", 0.9))}
+        better = {task: {"acc": True} for task in numbers}
+        held = {"both": ["a", "b"]}
+        path.write_text(json.dumps({"results": numbers, "group_subtasks": held, "higher_is_better": better}))
+        assert at("import", path, "--objective", objective, "--model", "base", "--seed", 0).code == 0
+    shown = {line.split()[0]: line.split()[1:] for line in at("show").out.splitlines() if line.strip()}
+    assert (shown["mle"][0], shown["emo"][0]) == ("30.0", "35.0")  # the mean, then a, b, and both
+    told = command("leaderboard", "export", "--leaderboard", tmp_path / "board", "--to", "lm-eval", "emo")
+    assert told.json["groups"] == {"both": told.json["results"]["both"]}
+    compared = command("compare", "emo", "mle", "--leaderboard", tmp_path / "board", "--json")
+    (comparison,) = compared.json["comparisons"]
+    assert [c["tasks"] for c in comparison["contrasts"] if c["metric"] == "mean/acc"] == [["a", "b"]]
+
+
 def test_an_entry_that_is_named_twice_leaves_once(at: Callable[..., Any]) -> None:
     rows = list(csv.DictReader(io.StringIO(at("export", EMO, EMO, "--to", "csv").out)))
     assert len(rows) == 8
