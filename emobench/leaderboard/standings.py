@@ -134,13 +134,16 @@ def _ordered(
     Else by what they are ranked by, else `pretrained` and the oldest first.
     """
     rows = sorted(group, key=lambda e: (not e.untrained, e.provenance.created, e.objective.label))
-    columns = named(view.sort, group_metrics(group)) if view.sort else ()
+    if places and (places.name == view.sort or (places.places and not view.sort)):
+        columns = places.columns
+    else:
+        columns = named(view.sort, group_metrics(group)) if view.sort else ()
     if view.sort == "created":
         rows.sort(key=lambda e: e.provenance.created, reverse=True)
     elif view.sort == "name":
         rows.sort(key=lambda e: e.objective.label)
-    elif columns or (not view.sort and places and places.places):
-        rows.sort(key=lambda e: _badness(e, columns or (places.columns if places else ())))
+    elif columns:
+        rows.sort(key=lambda e: _badness(e, columns))
     return sorted(rows, key=lambda e: (e.id in older, e != baseline, e.id not in view.own))
 
 
