@@ -83,8 +83,9 @@ class Index:
         self._metrics: list[tuple[str, ...]] = []
         self._kept: dict[str, tuple[int, int, Row | str]] = {}
         self._fresh = 0
+        path = root / INDEX
         with contextlib.suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
-            held = json.loads((root / INDEX).read_bytes())
+            held: Any = json.loads(path.read_bytes() if path.is_file() else "{}")  # a pipe would be waited for
             if held["version"] == VERSION and isinstance(held["files"], dict):
                 self._metrics = [tuple(map(str, names)) for names in held["metrics"]]
                 self._held = held["files"]

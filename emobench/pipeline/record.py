@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import emobench
 from emobench.config import PRETRAINED, canonical_json, content_hash, to_plain
-from emobench.errors import MetricError
+from emobench.errors import EmobenchError, MetricError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
 from emobench.leaderboard.statistics import summarise
@@ -37,14 +38,25 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     runs = [_run(row, index, found, stages) for index, found in enumerate(evaluations)]
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
-    for recorded in board.entries(suite=plan.suite.name):
+    keys = {run["key"] for run in runs}
+    for recorded in _of_runs(board, plan.suite.name, keys):
         if _holds(recorded, fields):
             return recorded
-        if {run.key for run in recorded.runs} <= {run["key"] for run in runs}:
+        if {run.key for run in recorded.runs} <= keys:
             fields["supersedes"] = recorded.id
     entry = new_entry(fields)
     board.append(entry)
     return entry
+
+
+def _of_runs(board: Leaderboard, suite: str, keys: set[str]) -> list[Entry]:
+    """Return the entries of a suite that hold any of these runs."""
+    found = []
+    for row in board.rows():
+        if row.suite == suite and not keys.isdisjoint(row.runs):
+            with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
+                found.append(board.read(row))
+    return found
 
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
@@ -75,7 +87,8 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "metrics": metrics,
         "missing": missing,
         "cost": _cost(row, evaluations, stages),
-        "source": {"command": plan.request.command or None, "cite": None},
+        # A name of bytes that are no UTF-8 cannot be written as JSON, and is no reason to lose a run.
+        "source": {"command": plan.request.command.encode(errors="replace").decode() or None, "cite": None},
         "provenance": {
             "commit": _commit(),
             "packages": _packages(),

@@ -100,15 +100,15 @@ def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
     named = [training.folder for training in trainings if training.is_of(name)]
     if named:
         return named
-    entries = [entry for entry in board.entries(superseded=True) if name and entry.id.startswith(name)]
-    if len(entries) > 1:
-        raise ConfigError(f"'{name}' begins the ids {', '.join(e.id for e in entries)}; give more of one.")
-    if not entries:
+    rows = [row for row in board.rows(superseded=True) if name and row.id.startswith(name)]
+    if len(rows) > 1:
+        raise ConfigError(f"'{name}' begins the ids {', '.join(row.id for row in rows)}; give more of one.")
+    if not rows:
         raise ConfigError(
             f"'{name}' is no folder, no key of a stage in {runs}, no objective that was trained there and no entry's "
             f"id in {board.root}; expected one of them, such as runs/train/KEY (see --runs and --leaderboard)."
         )
-    return _of_entry(entries[0], runs)
+    return _of_entry(board.read(rows[0]), runs)
 
 
 def _of_folder(folder: Path, runs: Path) -> list[Path]:

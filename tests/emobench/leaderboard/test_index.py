@@ -283,6 +283,13 @@ def test_an_index_that_cannot_be_written_is_done_without(root: Path) -> None:
     assert sorted(path.name for path in root.iterdir() if path.name.startswith(".")) == [INDEX]
 
 
+def test_a_pipe_in_place_of_the_index_is_not_waited_for(root: Path) -> None:
+    rows = Leaderboard(root).rows()
+    (root / INDEX).unlink()
+    os.mkfifo(root / INDEX)
+    assert Leaderboard(root).rows() == rows
+
+
 def test_entries_of_one_suite_are_read_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Leaderboard(root)
     expected = [entry for entry in board.entries() if entry.suite.name == "nlu"]

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from emobench.leaderboard.entry import new_entry
+from emobench.leaderboard.store import Leaderboard
+
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "20", "--offline", "--quiet", "--json"),
     *("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8"),
@@ -93,3 +96,24 @@ def test_generations_that_were_removed_are_left_out(job: Callable[..., Any], tmp
     _, again = job("run", *TRAINED, folder=tmp_path)
     assert [run["samples"] for run in again["runs"]] == [[], []]
     assert all(len(run["curves"]) == 1 for run in again["runs"])
+
+
+def test_a_command_that_is_no_unicode_text_is_recorded_all_the_same(job: Callable[..., Any], tmp_path: Path) -> None:
+    odd = tmp_path / "data\udcff"  # a byte that is no UTF-8, as Python reads it from the command line
+    odd.mkdir()
+    _, entry = job("evaluate", *EVALUATED, "--data-dir", odd, folder=tmp_path)
+    assert f"--data-dir '{tmp_path}/data?'" in entry["source"]["command"]
+
+
+def test_an_entry_without_runs_is_never_superseded_by_a_run(job: Callable[..., Any], tmp_path: Path) -> None:
+    folder, _ = job("run", *TRAINED)
+    shutil.copytree(folder / "runs", tmp_path / "runs")
+    (path,) = [p for p in (folder / "board").glob("*/*.json") if json.loads(p.read_text())["seeds"]]
+    plain = json.loads(path.read_text())
+    fields = {key: value for key, value in plain.items() if key not in ("schema", "id")}
+    outside = {**fields, "kind": "imported", "runs": [], "source": {"cite": "results.json"}}
+    board = Leaderboard(tmp_path / "board")
+    board.append(new_entry(outside))
+    _, again = job("run", *TRAINED, folder=tmp_path)
+    assert again["supersedes"] is None
+    assert len(board.entries()) == 2
