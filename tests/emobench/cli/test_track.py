@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,3 +83,26 @@ def test_a_tracker_that_cannot_write_loses_nothing(
     # Once for the training, once for its metrics.
     assert done.err.count("--track tensorboard: it failed and is told no more") == 2
     assert "Traceback" not in done.err
+
+
+def test_a_tracker_that_cannot_be_imported_is_a_sentence_before_anything_is_made(
+    small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    """A package of the tracker's name whose import fails, as one that lacks a dependency does."""
+    (tmp_path / "packages" / "trackio").mkdir(parents=True)
+    (tmp_path / "packages" / "trackio" / "__init__.py").write_text("import gradio_client_that_is_not_here\n")
+    information = tmp_path / "packages" / "trackio-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: trackio\nVersion: 1.0\n")
+    places = ("--runs", tmp_path / "runs", "--model", small_model, "--data-dir", small_data)
+    done = subprocess.run(
+        [sys.executable, "-m", "emobench", "train", "--offline", "--objective", "mle", *places, "--track", "trackio"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "packages")},
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert "error: --track trackio: the tracker cannot be started (ModuleNotFoundError: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
