@@ -64,10 +64,12 @@ class _Suite:
     def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
         everything = (values for group in self.groups for values in group.values.values())
         summaries = [values[key] for values in everything if key in values][:1]
+        task, metric = key.split("/", 1)
+        unit = figures.unit_label(summaries)
         return {
             "key": key,
-            "name": key.split("/", 1)[1] if one_task else key,
-            "head": figures.unit_label(summaries),
+            "name": metric if one_task else task,
+            "head": unit if one_task else f"{metric} {unit}".strip(),
             "unit": summaries[0].unit if summaries else "",
             "better": summaries[0].higher_is_better if summaries else None,
         }

@@ -35,7 +35,7 @@ function controlled(make) {
   return host;
 }
 
-const metricOptions = (suite) => suite.metrics.map((metric, i) => [i, metric.name]);
+const metricOptions = (suite) => suite.metrics.map((metric, i) => [i, metricTitle(metric)]);
 const labelsOf = (rows) => [...new Set(rows.map((row) => label(row.group, row.place)))];
 
 function differences(rows, shown) {
@@ -163,7 +163,7 @@ function panelsOf(rows, names) {
   const suite = board.suites[rows[0].group.suite];
   return suite.metrics
     .map((metric, number) => ({
-      title: `${metric.name} ${metric.head}`.trim(),
+      title: metricTitle(metric),
       fraction: metric.unit === "fraction",
       rows: rows.filter((row) => row.entry.values[number]).map((row) => barRow(row.entry, names(row), number, metric, row.group.decimals[number])),
     }))
@@ -250,7 +250,7 @@ function scaling(rows) {
     const points = own.map((row) => ({ ...barRow(row.entry, naming(row), number, metric, row.group.decimals[number]), x: row.entry[view.axis], shown: large(row.entry[view.axis]), model: row.entry.model }));
     const several = new Set(points.map((point) => point.x)).size > 1;
     const few = known.length ? `All of these rows have the same number of ${axes[view.axis]}: a curve needs two.` : `No row here says its number of ${axes[view.axis]}.`;
-    const draw = (width) => (several ? scalingSpec({ points, names: [...new Set(own.map(naming))], joined: own.length < 100, x: axes[view.axis], y: `${metric.name} ${metric.head}`.trim(), width }) : few);
+    const draw = (width) => (several ? scalingSpec({ points, names: [...new Set(own.map(naming))], joined: own.length < 100, x: axes[view.axis], y: metricTitle(metric), width }) : few);
     const notes = [
       alike.length > own.length && `${own.length} of ${alike.length} rows are drawn; choose fewer above.`,
       known.length > alike.length && `${known.length - alike.length} rows with other protocols of ${task} are left out.`,

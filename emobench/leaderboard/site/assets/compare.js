@@ -4,14 +4,15 @@ async function drawCompare(baseId, candidateId) {
   const host = byId("view-compare");
   const pair = [entryOf(baseId), entryOf(candidateId)];
   if (pair.includes(undefined) || pair[0] === pair[1]) {
-    host.replaceChildren(backLink(), h("h1", {}, "Nothing to compare"), h("p", { class: "empty" }, `This board does not have two entries ${baseId} and ${candidateId}.`));
+    fill(host, backLink(), h("h1", {}, "Nothing to compare"), h("p", { class: "empty" }, `This board does not have two entries ${baseId} and ${candidateId}.`));
     return;
   }
   const [base, candidate] = pair;
   const both = await Promise.all(pair.map(details));
   const group = base.groups.find((own) => candidate.groups.includes(own));
   const names = pairNames(pair, group);
-  host.replaceChildren(
+  fill(
+    host,
     backLink(),
     h("h1", {}, names[1], h("small", {}, ` against ${names[0]}`)),
     h("p", { class: "lead" }, group ? `${board.suites[group.suite].label} · ${group.title}` : "Not comparable"),
@@ -57,7 +58,7 @@ function verdicts(group, base, candidate, names) {
     if (test) tested += 1;
     if (test?.why) notes.add(test.why);
     return [
-      `${metric.name} ${metric.head}`.trim(),
+      metricTitle(metric),
       right(cell(base.values[number], metric, decimals)),
       right(cell(candidate.values[number], metric, decimals)),
       right(test ? effect(test.effect, test, metric, decimals) : ABSENT),

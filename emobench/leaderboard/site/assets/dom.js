@@ -10,9 +10,12 @@ function h(tag, attributes = {}, ...children) {
       node.setAttribute(name, value === true ? "" : value);
     }
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...shown(children));
   return node;
 }
+
+const shown = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const fill = (node, ...children) => node.replaceChildren(...shown(children));
 
 const byId = (id) => document.getElementById(id);
 
@@ -28,7 +31,7 @@ function table(heads, rows, caption) {
   const numeric = (i) => rows.some((row) => row[i] instanceof HTMLTableCellElement && row[i].className === "number");
   return h(
     "div",
-    { class: "scroller", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroller", tabindex: "0", role: "region", "aria-label": `${caption}, table` },
     h(
       "table",
       { class: "plain" },
@@ -56,9 +59,9 @@ function tree(name, value, open = false) {
     return h("div", { class: "leaf" }, h("span", { class: "key" }, name), h("span", { class: "value" }, value.join(", ")));
   }
   const node = h("details", { class: "tree", open }, h("summary", {}, h("span", { class: "key" }, name), h("span", { class: "count" }, count)));
-  const fill = () => node.childElementCount === 1 && node.append(...items.map(([key, item]) => tree(key, item)));
-  if (open) fill();
-  else node.addEventListener("toggle", fill);
+  const grow = () => node.childElementCount === 1 && node.append(...items.map(([key, item]) => tree(key, item)));
+  if (open) grow();
+  else node.addEventListener("toggle", grow);
   return node;
 }
 

@@ -4,13 +4,14 @@ async function drawEntry(id) {
   const host = byId("view-entry");
   const entry = entryOf(id);
   if (!entry) {
-    host.replaceChildren(backLink(), h("h1", {}, "No such entry"), h("p", { class: "empty" }, `This board has no entry ${id}. It may have been superseded.`));
+    fill(host, backLink(), h("h1", {}, "No such entry"), h("p", { class: "empty" }, `This board has no entry ${id}. It may have been superseded.`));
     return;
   }
   const found = await details(entry);
   const full = found.entry;
   const group = entry.groups[0];
-  host.replaceChildren(
+  fill(
+    host,
     backLink(),
     h("h1", {}, full.objective.name, h("small", {}, ` on ${full.model.name}`)),
     h("p", { class: "lead" }, [`${full.suite.name} v${full.suite.version}`, full.kind, seedsText(full), full.provenance.created.slice(0, 10)].join(" · ")),
@@ -33,7 +34,7 @@ function metricsTable(full, group) {
     .map((metric, number) => [metric, number, full.metrics[metric.key]])
     .filter(([metric, , value]) => value || full.missing[metric.key])
     .map(([metric, number, value]) => {
-      const name = `${metric.name} ${metric.head}`.trim();
+      const name = metricTitle(metric);
       if (!value) return [name, h("td", { colspan: "6", class: "reason" }, `not measured: ${full.missing[metric.key]}`)];
       const decimals = group.decimals[number];
       const of = value.ci95 ? value.ci95_of : value.ci95_missing || "none";
@@ -66,7 +67,7 @@ function rivals(group, place) {
     });
     return [h("a", { href: `#/compare/${id}/${mine}` }, label(group, other)), ...cells];
   });
-  const heads = ["Against", ...metrics.map((metric) => `${metric.name} ${metric.head}`.trim())];
+  const heads = ["Against", ...metrics.map((metric) => metricTitle(metric))];
   return section(`Against ${group.title}'s other rows`, "This entry minus the other (of perplexities the relative change). Open one for intervals and p-values.", [], table(heads, rows, "Comparisons"));
 }
 

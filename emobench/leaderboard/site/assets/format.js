@@ -2,6 +2,7 @@
 
 const ABSENT = "–";
 const scale = (metric) => (metric.unit === "fraction" ? 100 : 1);
+const metricTitle = (metric) => `${metric.name} ${metric.head}`.trim();
 const plain = (value, decimals) => value.toFixed(decimals).replace("-", "−");
 
 function signed(value, decimals) {

@@ -26,7 +26,7 @@ SIZES = {"small": 100_000_000, "large": 7_000_000_000}
 
 
 def make_entry(name: str, metrics: Mapping[str, Sequence[float]], **changes: Any) -> Entry:
-    """Return an entry with the values of each "<task>/<metric>" by seed; `model` is a name, `params` the objective's."""
+    """Return an entry with the values of each "<task>/<metric>" by seed; `model` is a name, `params` are of `name`."""
     model, params = changes.pop("model", "small"), changes.pop("params", {})
     seeds = [] if name == "pretrained" else list(range(len(next(iter(metrics.values()), [0]))))
     summaries = {}
@@ -60,14 +60,11 @@ def training_files(runs: Path, key: str, start: float) -> dict[str, Any]:
     steps = [{"step": n, "steps": 40, "loss": start - n / 40, "mle": start - n / 40} for n in range(1, 41)]
     (folder / "log.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
     texts = [
-        {"prompt_id": str(n), "prefix_text": f"Prompt {n}", "continuation_text": f" of {key}, {n}"}
-        for n in range(8)
+        {"prompt_id": str(n), "prefix_text": f"Prompt {n}", "continuation_text": f" of {key}, {n}"} for n in range(8)
     ]
     (folder / "samples.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
     name = {"curves": "log.jsonl", "samples": "samples.jsonl"}
-    return {
-        field: [{"path": f"{key}/{file}", "sha256": file_sha256(folder / file)}] for field, file in name.items()
-    }
+    return {field: [{"path": f"{key}/{file}", "sha256": file_sha256(folder / file)}] for field, file in name.items()}
 
 
 def toy_entries(runs: Path) -> list[Entry]:

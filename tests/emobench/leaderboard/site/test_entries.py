@@ -1,0 +1,168 @@
+"""The page of an entry and the comparison of two, in a real browser; and text that would rather be markup."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from emobench.leaderboard.compare import compare
+from emobench.leaderboard.entry import Entry
+
+Opened = Callable[..., Page]
+HOSTILE = {
+    "markup": "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'><svg/onload=alert(3)>{{ 7 * 7 }}${x}",
+    "address": "javascript:alert(4)",
+    "controls": "a\nb\u202etxt\x00\U0001f600",
+}
+
+
+def test_an_entry_shows_everything_in_it(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:
+    page = opened(toy)
+    page.locator("table.grid").get_by_role("link", name="tailr").first.click()
+    expect(page.locator("#view-entry h1")).to_have_text("tailr on small")
+    view = page.locator("#view-entry")
+    metrics = view.get_by_role("region", name="Metrics", exact=True).first
+    expect(metrics).to_contain_text("60.6  59.6  60.1")  # the seeds' own values, in percent
+    expect(metrics).to_contain_text("seeds")
+    unfold(page)
+    for text in ("epochs", "paper@3fa9c1", "torch", "gamma", "0.1", "r-small", "emobench run --objective tailr"):
+        expect(view.locator(".json")).to_contain_text(text)
+    samples = view.get_by_role("region", name="Samples", exact=True)
+    assert samples.locator("li").count() == 5
+    expect(samples.locator("li").first).to_contain_text("Prompt 0")
+    expect(samples.locator("li").first).to_contain_text(" of tailr-small-0, 0")
+    drawn(page)
+    assert view.locator(".chart svg g.mark-line path").count() == 4  # three seeds and their mean
+    page.get_by_role("link", name="← All entries").click()
+    expect(page.locator("table.grid")).to_be_visible()
+
+
+def test_two_entries_are_compared_and_the_link_shows_the_same(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    expect(page.get_by_role("region", name="Entries chosen for comparison", exact=True)).to_be_hidden()
+    page.get_by_label("Compare mle of small").check()
+    expect(page.get_by_text("Choose one more.")).to_be_visible()
+    page.get_by_label("Compare emo of small").check()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    link = page.get_by_label("Link to this comparison").input_value()
+    assert link == page.url
+    verdicts = page.get_by_role("region", name="Verdicts", exact=True).locator("tbody tr").all_inner_texts()
+    again = opened(Path(link.removeprefix("file://").partition("#")[0]), "#" + link.partition("#")[2])
+    assert again.get_by_role("region", name="Verdicts", exact=True).locator("tbody tr").all_inner_texts() == verdicts
+    again.get_by_role("link", name="Swap").click()
+    expect(again.locator("#view-compare h1")).to_have_text("mle against emo")
+    row = again.get_by_role("region", name="Verdicts", exact=True).locator("tbody tr", has_text="accuracy")
+    expect(row).to_contain_text("−10.1")
+    expect(row).to_contain_text("worse")
+    shared = again.get_by_role("region", name="Samples", exact=True).locator("tbody tr").first
+    assert shared.locator("th, td").all_inner_texts() == ["Prompt 0", "of emo-small-0, 0", "of mle-small-0, 0"]
+
+
+def test_the_verdicts_are_those_of_compare(
+    opened: Opened, page_of: Callable[..., Path], row: Callable[..., Entry], tmp_path: Path
+) -> None:
+    """What the page says beside a difference is what `emobench compare` computes."""
+    base = row("mle", {"sst2/accuracy": [0.60, 0.61, 0.59], "wikitext2/ppl": [30.0, 30.3, 29.7]})
+    other = row("emo", {"sst2/accuracy": [0.62, 0.60, 0.61], "wikitext2/ppl": [25.0, 25.3, 24.8]})
+    page = opened(page_of(tmp_path, [base, other], tmp_path), f"#/compare/{base.id}/{other.id}")
+    found = {contrast.metric: contrast for contrast in compare(base, [other]).contrasts}
+    rows = page.get_by_role("region", name="Verdicts", exact=True).locator("tbody tr").all()
+    shown = [[cell.inner_text() for cell in line.locator("th, td").all()] for line in rows]
+    accuracy, ppl = found["sst2/accuracy"], found["wikitext2/ppl"]
+    assert accuracy.p_holm is not None
+    assert accuracy.ci95 is not None
+    low, high = (f"{100 * bound:+.1f}".replace("-", "−") for bound in accuracy.ci95)
+    assert shown[0][3:6] == ["+1.0", f"{low} to {high}", f"{accuracy.p_holm:.3f}"]
+    assert shown[0][7] == accuracy.verdict == "tied"
+    # Of perplexities the relative change of the geometric means.
+    assert shown[1][3] == f"−{100 * (1 - (25.0 * 25.3 * 24.8 / (30.0 * 30.3 * 29.7)) ** (1 / 3)):.1f} %"
+    assert shown[1][7] == ppl.verdict == "better"
+
+
+def test_entries_that_are_not_comparable_get_no_verdict(opened: Opened, toy: Path) -> None:
+    page = opened(toy)
+    page.get_by_label("Compare emo of small").check()
+    page.get_by_label("Compare emo of large").check()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    view = page.locator("#view-compare")
+    expect(view.locator(".warning")).to_contain_text("not comparable")
+    expect(view.get_by_role("region", name="What keeps them apart", exact=True).first).to_contain_text("r-small")
+    assert view.locator(".word").count() == 0
+    for name in ("better", "worse", "tied"):
+        expect(view).not_to_contain_text(name)
+
+
+def test_an_address_of_no_entry_says_so(opened: Opened, toy: Path) -> None:
+    expect(opened(toy, "#/entry/0123456789ab").locator("#view-entry")).to_contain_text("No such entry")
+    expect(opened(toy, "#/compare/0123456789ab/x").locator("#view-compare")).to_contain_text("Nothing to compare")
+
+
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_text_shows_as_text(
+    opened: Opened,
+    drawn: Callable[[Page], None],
+    page_of: Callable[..., Path],
+    row: Callable[..., Entry],
+    tmp_path: Path,
+    hostile: str,
+) -> None:
+    """In every field, table, chart and tooltip; `opened` fails where a script ran or something was loaded."""
+    runs = tmp_path / "runs"
+    path = runs / "texts" / "samples.jsonl"
+    path.parent.mkdir(parents=True)
+    text = {"prefix_text": hostile, "continuation_text": hostile, "reference_text": hostile}
+    path.write_text(json.dumps(text) + "\n")
+    file = {"path": "texts/samples.jsonl", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    task = "".join(hostile.replace("/", "|").split()) or "task"
+    entries = [
+        row(
+            name,
+            {f"{task}/accuracy": [0.5, 0.6, 0.7 + place / 100], "other/ppl": [20.0, 21.0, 22.0 + place]},
+            model=hostile,
+            params={"x": hostile} if place else {},
+            recipe={"name": hostile, hostile: hostile},
+            missing={f"{task}/ppl": hostile},
+            runs=[{"seed": s, "key": f"{place}-{s}", "samples": [file]} for s in range(3)],
+            source={"command": hostile, "cite": hostile},
+        )
+        for place, name in enumerate([hostile, hostile + "2"])
+    ]
+    page = opened(page_of(tmp_path / "out", entries, runs, name=hostile))
+    drawn(page)
+    page.locator(".chart svg path[aria-label]").first.hover(force=True)
+    expect(page.locator("#vg-tooltip-element")).to_contain_text(task[:6])
+    cleaned = "".join(c if c.isprintable() else "�" for c in hostile.replace("\n", " "))
+    squeezed = " ".join(cleaned.split())
+    expect(page.locator("table.grid .name a").first).to_have_text(squeezed)
+    expect(page.locator("table.grid thead")).to_contain_text(task[:6])
+    for entry in entries:
+        page.evaluate(f"location.hash = '#/entry/{entry.id}'")
+        view = page.locator("#view-entry")
+        expect(view.get_by_role("region", name="Samples", exact=True).locator("li span").first).to_have_text(
+            squeezed_text(hostile)
+        )
+        unfold(page)
+        expect(view.locator(".json .value", has_text=squeezed_text(hostile)[:12]).first).to_be_visible()
+        drawn(page)
+    page.evaluate(f"location.hash = '#/compare/{entries[0].id}/{entries[1].id}'")
+    expect(page.get_by_role("region", name="Verdicts", exact=True)).to_be_visible()
+    drawn(page)
+    assert page.locator("img, svg[onload], b:not(.samples b, .selection b), main script").count() == 0
+    assert page.locator("a[href^='javascript:']").count() == 0
+
+
+def unfold(page: Page) -> None:
+    """Open the tree of an entry, whose branches grow when they are opened."""
+    closed = page.locator("#view-entry details:not([open]) > summary")
+    while closed.count() or page.evaluate("new Promise((done) => setTimeout(done, 50))") or closed.count():
+        closed.first.click()
+
+
+def squeezed_text(text: str) -> str:
+    """Return text as a browser's text content compares: a NUL cannot be in a document."""
+    return " ".join(text.split())
