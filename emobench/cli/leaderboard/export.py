@@ -20,7 +20,7 @@ def export(
     entries: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ENTRY ...]",
+            metavar="ENTRY",
             help="Each an id or its first digits, an objective, a query (model=gpt2,objective=emo), or a paper's row "
             "(published:emo-table3/llama-7b/emo). Default: the whole board.",
         ),

@@ -14,9 +14,11 @@ from emobench.errors import DataError, UserError
 
 
 def import_(
-    files: Annotated[list[Path], typer.Argument(help="A results_*.json, or a folder of lm_eval --output_path.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="A results_*.json, or a folder of lm_eval --output_path.")
+    ],
     objective: Annotated[
-        str, typer.Option("--objective", help="What the model was trained with. Default: it is taken as it is.")
+        str, typer.Option("--objective", help="What the model was trained with; pretrained is a model as it is.")
     ] = PRETRAINED,
     model: Annotated[
         str | None, typer.Option("--model", help="What it was trained from. Default: the name in the file.")
