@@ -185,7 +185,7 @@ def test_a_corrected_number_supersedes_the_wrong_one(tmp_path: Path) -> None:
     ("old", "new", "said"),
     [
         ('"gpt2/mle"       = [77.5, ', '"gpt2/mle"       = [', "table 1, row 'gpt2/mle': 5 numbers; expected"),
-        ('"gpt2/mle"       = [77.5,', '"gpt2/mle"       = [775.0,', "[7.75] is no fraction"),
+        ('"gpt2/mle"       = [77.5,', '"gpt2/mle"       = [775.0,', "7.75, no fraction"),
         ("venue =", "venues =", "There is no setting 'venues'; did you mean 'venue'?"),
         ("2026-11-21T00:00:00Z", "'today'", "`transcribed` is 'today'; expected datetime"),
         ("[[experiments]]", "[[experiments]", "no TOML that can be read"),
