@@ -82,8 +82,8 @@ function heatMap(rows, shown) {
     const base = basePlace(group);
     if (base < 0 || names.length >= MOST_ROWS) continue;
     for (const number of metrics) {
-      const row = every ? `${suite.metrics[number].name}\n${suite.metrics[number].head}`.trim() : group.title;
-      const found = heatRow(group, number, base, (place) => shownPlace(group, place));
+      const row = every ? [suite.metrics[number].name, suite.metrics[number].head].filter(Boolean).join("\n") : group.title;
+      const found = heatRow(group, number, base, !every, (place) => shownPlace(group, place));
       if (found.every((item) => item.place === base)) continue;
       names.push(row);
       untested += found.filter((item) => item.word === "not tested").length;
@@ -108,10 +108,12 @@ function heatMap(rows, shown) {
   return { cells: cells.filter((item) => kept.includes(item.column)), rows: names, columns: kept, limit, ends: directed ? ["worse", "better"] : ["lower", "higher"], tooltip, note: notes.filter(Boolean).join(" ") };
 }
 
-function heatRow(group, number, base, wanted) {
+function heatRow(group, number, base, alone, wanted) {
   const metric = board.suites[group.suite].metrics[number];
   const decimals = group.decimals[number];
   const value = (place) => board.entries[group.entries[place]].values[number];
+  // A metric without a better side has no good or bad colour beside others; alone it has its own ends.
+  const side = { true: 1, false: -1, null: alone ? 1 : 0 }[metric.better];
   const from = value(base);
   if (!from) return [];
   const cells = [];
@@ -126,7 +128,7 @@ function heatRow(group, number, base, wanted) {
     const facts = test || { log_scale: metric.unit === "perplexity" };
     const plainly = facts.log_scale ? Math.log(value(place)[0] / from[0]) : value(place)[0] - from[0];
     const difference = test && test.effect !== null ? test.effect : plainly;
-    const gain = difference * (facts.log_scale ? 100 : scale(metric)) * (metric.better === false ? -1 : 1);
+    const gain = difference * (facts.log_scale ? 100 : scale(metric)) * side;
     cells.push({ place, gain, text: effect(difference, facts, metric, decimals), word: word(test), ...about(test, metric, decimals) });
   });
   return cells;

@@ -62,14 +62,14 @@ function verdicts(group, base, candidate, names) {
       right(cell(base.values[number], metric, decimals)),
       right(cell(candidate.values[number], metric, decimals)),
       right(test ? effect(test.effect, test, metric, decimals) : ABSENT),
+      h("td", {}, h("span", { class: `word ${test?.verdict ?? "none"}` }, word(test)), test?.why && h("span", { class: "why" }, test.why)),
       right(facts.interval),
       right(facts.p),
       right(facts.detectable),
-      h("td", {}, h("span", { class: `word ${test?.verdict ?? "none"}` }, word(test)), test?.why && h("span", { class: "why" }, test.why)),
       h("td", { class: "why" }, test?.test ?? ""),
     ];
   });
-  const heads = ["Metric", names[0], names[1], "Difference", "95 % interval", "p (Holm)", "Detectable", "Verdict", "Test"];
+  const heads = ["Metric", names[0], names[1], "Difference", "Verdict", "95 % interval", "p (Holm)", "Detectable", "Test"];
   const command = `emobench compare ${base.id} ${candidate.id}`;
   const text = `${names[1]} minus ${names[0]}; of perplexities the relative change. “Detectable” is the smallest difference that these runs could have shown.`;
   return section("Verdicts", text, [], table(heads, rows, "Verdicts"), !tested && h("p", { class: "note" }, "These two were not compared when the page was made. This does it: ", h("code", {}, command)));

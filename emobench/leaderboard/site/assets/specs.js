@@ -47,8 +47,9 @@ const tips = (...pairs) => pairs.map(([field, title]) => ({ field, title, type: 
 /** Cells {row, column, colour, text, word, ...}; `colour` runs from -limit (worse) over 0 to limit (better). */
 function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
   const colours = ink();
-  const parts = rows.flatMap((row) => row.split("\n"));
-  const longest = Math.min(190, width * 0.4, 10 + 7.2 * Math.max(...parts.map((part) => part.length)));
+  const folded = width < 700 && rows.some((row) => row.includes("\n"));
+  const parts = rows.flatMap((row) => (folded ? row.split("\n") : row));
+  const longest = Math.min(240, width * 0.4, 10 + 7.2 * Math.max(...parts.map((part) => part.length)));
   const step = Math.max(84, Math.min(220, (width - longest - 16) / columns.length));
   const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
   const scale = { domain: [-limit, 0, limit], range: [colours.worse, colours.even, colours.better], interpolate: "rgb" };
@@ -62,7 +63,7 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
     height: { step: 50 },
     encoding: {
       x: { field: "column", type: "nominal", sort: columns, scale: { domain: columns }, axis: { ...axis, orient: "top", labelAngle: 0, labelLimit: step - 8 } },
-      y: { field: "row", type: "nominal", sort: rows, scale: { domain: rows }, axis: { ...axis, labelLimit: longest, labelExpr: "split(datum.label, '\\n')" } },
+      y: { field: "row", type: "nominal", sort: rows, scale: { domain: rows }, axis: { ...axis, labelLimit: longest, labelOffset: folded ? -7 : 0, labelExpr: folded ? "split(datum.label, '\\n')" : "replace(datum.label, '\\n', ' ')" } },
     },
     layer: [
       {

@@ -77,11 +77,11 @@ def test_the_verdicts_are_those_of_compare(
     assert accuracy.p_holm is not None
     assert accuracy.ci95 is not None
     low, high = (f"{100 * bound:+.1f}".replace("-", "−") for bound in accuracy.ci95)
-    assert shown[0][3:6] == ["+1.0", f"{low} to {high}", f"{accuracy.p_holm:.3f}"]
-    assert shown[0][7] == accuracy.verdict == "tied"
+    assert accuracy.verdict == "tied"
+    assert shown[0][3:7] == ["+1.0", "tied", f"{low} to {high}", f"{accuracy.p_holm:.3f}"]
     # Of perplexities the relative change of the geometric means.
     assert shown[1][3] == f"−{100 * (1 - (25.0 * 25.3 * 24.8 / (30.0 * 30.3 * 29.7)) ** (1 / 3)):.1f} %"
-    assert shown[1][7] == ppl.verdict == "better"
+    assert shown[1][4] == ppl.verdict == "better"
 
 
 def test_entries_that_are_not_comparable_get_no_verdict(opened: Opened, toy: Path) -> None:
