@@ -1,5 +1,7 @@
 """The leaderboard: what an entry is, where entries are kept, what is comparable, how sure we are, and tables of it.
 
 entry < labels | comparison | files < index < store < page
-entry < examples | statistics < ranks | deltas < standings < captions | figures | grid < cells | layout < table
+entry < examples | uncertainty < statistics < within < contrasts < ranks | deltas < standings
+standings < captions | figures | grid < cells | layout < table
+contrasts < compare | select < compare_table < compare_chart
 """

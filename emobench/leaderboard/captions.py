@@ -129,10 +129,10 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
         return f"No differences: {shown.baseline}."
     name = labels[shown.baseline.id]
     text = f"Differences from {name}: in points where the unit is %, in percent for perplexities, else in the unit."
-    found = [delta for row in shown.differences.values() for delta in row.values()]
-    if any(delta.beyond_noise for delta in found):
+    found = [contrast for row in shown.differences.values() for contrast in row.values()]
+    if any(contrast.beyond_noise for contrast in found):
         return f"{text} * beyond {NOISE} (two-sided 5 %, Holm over the row)."
-    if any(delta.beyond_noise is False for delta in found):
+    if any(contrast.verdict == "tied" for contrast in found):
         return f"{text} None is beyond {NOISE} (two-sided 5 %, Holm over the row)."
     return text
 
@@ -144,7 +144,8 @@ def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
     seeds = _seeds(current)
     found: dict[str, dict[str, None]] = {}
     if isinstance(shown.baseline, Entry):
-        pairs = [(metric, delta.why) for row in shown.differences.values() for metric, delta in row.items()]
+        found_in = [pair for row in shown.differences.values() for pair in row.items()]
+        pairs = [(metric, contrast.why) for metric, contrast in found_in if contrast.verdict == "undetermined"]
     else:  # where a row has too few seeds, `_stars` has said so
         pairs = list(shown.untested.items()) if seeds and seeds[0] >= MIN_SEEDS else []
     for metric, why in pairs:

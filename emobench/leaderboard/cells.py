@@ -121,14 +121,14 @@ class _Maker:
         return cells
 
     def _difference(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
-        style, delta = self._older(entry), self.shown.differences[entry.id].get(metric)
-        if delta is None:
+        style, contrast = self._older(entry), self.shown.differences[entry.id].get(metric)
+        if contrast is None:
             return Cell(ABSENT, style=style)
-        rule = figures.relative_decimals if delta.log_scale else figures.decimals
-        text = figures.difference(delta, summaries[0].unit, rule(summaries), interval=self.view.intervals)
-        marked = bool(delta.beyond_noise) and not style
-        if marked and delta.better is not None:
-            style = "better" if delta.better else "worse"
+        rule = figures.relative_decimals if contrast.log_scale else figures.decimals
+        text = figures.difference(contrast, rule(summaries), interval=self.view.intervals)
+        marked = contrast.beyond_noise and not style
+        if marked and contrast.verdict in ("better", "worse"):
+            style = contrast.verdict
         return Cell(text, marked, style=style)
 
     def _older(self, entry: Entry) -> Style:

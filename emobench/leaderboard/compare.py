@@ -1,72 +1,19 @@
 """Is one entry better than another, by how much, and are we sure?
 
 Every candidate is compared with one baseline, metric by metric, and on the mean over tasks of a metric that several
-tasks share. What is said of objectives rests on seeds (`statistics.difference`); below three it is undetermined, and
-the tests within each common seed say what they can of the trained models (`within.py`).
+tasks share.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 from emobench.errors import ConfigError
 from emobench.leaderboard.comparison import differences
+from emobench.leaderboard.contrasts import MEAN, Contrast, SeriesOf, SeriesReader, contrasts
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.statistics import (
-    EQUAL,
-    UNRANKED_FLAG,
-    Examples,
-    Series,
-    difference_of_means,
-    holm,
-    undetermined,
-)
-from emobench.leaderboard.uncertainty import ALPHA
-from emobench.leaderboard.within import WithinSeed, within_seed
-
-Verdict: TypeAlias = Literal["better", "worse", "differs", "tied", "undetermined"]
-
-ExamplesOf: TypeAlias = Callable[[Entry], Sequence[Mapping[str, Examples]] | None]
-"""An entry -> the per-example results of its runs, by metric, or None where they are not at hand."""
-
-MEAN = "mean"
-"""Stands for the task where a row is the mean over tasks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """A candidate minus the baseline on one metric; `metric` is "<task>/<metric>", or "mean/<metric>" over `tasks`.
-
-    `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
-    (perplexities). `p_holm` is adjusted for the contrasts of the same candidate, and decides the verdict: better,
-    worse, or "differs" where the metric has no direction, at 5 %; else tied, which is no proof of equality: `ci95`
-    holds what is possible. `detectable` estimates, from the noise seen, the smallest true effect that this many seeds
-    and items would show 4 times in 5 in a single test. Equal values are tied without a test. An undetermined contrast
-    says `why`; entries that are not comparable have no verdict at all.
-    """
-
-    candidate: str
-    metric: str
-    tasks: tuple[str, ...]
-    unit: str
-    higher_is_better: bool | None
-    baseline_mean: float
-    candidate_mean: float
-    effect: float
-    log_scale: bool
-    verdict: Verdict | None
-    why: str | None = None
-    ci95: tuple[float, float] | None = None
-    p: float | None = None
-    p_holm: float | None = None
-    test: str | None = None
-    detectable: float | None = None
-    seeds: int | None = None
-    items: int | None = None
-    within: tuple[WithinSeed, ...] = ()
+from emobench.leaderboard.examples import ExamplesOf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,33 +42,33 @@ def compare(
     *,
     metrics: Sequence[str] | None = None,
     anyway: bool = False,
+    series: SeriesOf | None = None,
 ) -> Comparison:
     """Compare candidates with a baseline, on the metrics that both have (or on those named).
 
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
+    `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.
     """
-    apart = {c.id: tuple(found) for c in candidates if (found := differences(c, baseline))}
+    apart = {c.id: tuple(differs) for c in candidates if (differs := differences(c, baseline))}
     if apart and not anyway:
         raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
-    runs = {e.id: examples_of(e) if examples_of else None for e in (baseline, *candidates)}
-    contrasts: list[Contrast] = []
+    series = series or SeriesReader(examples_of)
+    found: list[Contrast] = []
     missing = {}
     for candidate in candidates:
-        shared = [m for m in baseline.metrics if m in candidate.metrics and (metrics is None or m in metrics)]
-        one_sided = [
-            m
-            for m in (*baseline.metrics, *candidate.metrics)
-            if m not in baseline.metrics or m not in candidate.metrics
-        ]
-        missing[candidate.id] = tuple(m for m in dict.fromkeys(one_sided) if metrics is None or m in metrics)
-        rows = [(m, [m]) for m in shared] + list(_means(shared, missing[candidate.id], baseline, candidate))
-        pair = _Pair(baseline, candidate, runs, apart.get(candidate.id, ()))
-        contrasts += _adjusted([pair.contrast(name, columns) for name, columns in rows])
+        asked = [m for m in dict.fromkeys([*baseline.metrics, *candidate.metrics]) if metrics is None or m in metrics]
+        shared = [m for m in asked if m in baseline.metrics and m in candidate.metrics]
+        missing[candidate.id] = tuple(m for m in asked if m not in shared)
+        rows = {**{m: [m] for m in shared}, **dict(_means(shared, missing[candidate.id], baseline, candidate))}
+        why = apart.get(candidate.id, ())
+        # What differs in the training alone leaves two models that saw the same items.
+        within = all(text.startswith(("model", "recipe.")) for text in why)
+        found += contrasts(candidate, baseline, rows, series, judged=not why, within=within)
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
-        contrasts=tuple(contrasts),
+        contrasts=tuple(found),
         apart=apart,
         missing={key: names for key, names in missing.items() if names},
     )
@@ -149,75 +96,16 @@ def comparisons(
             "Name two or more, such as `emobench compare emo mle`; the last is the baseline, or --baseline names it."
         )
     named = {entries[0].id for entries in chosen if len(entries) == 1}
+    series = SeriesReader(examples_of)
     found = []
     for base in bases.values():
         same = [c for c in candidates.values() if anyway or not differences(c, base)]
         if same:
-            found.append(compare(base, same, examples_of, metrics=metrics, anyway=anyway))
+            found.append(compare(base, same, metrics=metrics, anyway=anyway, series=series))
     lonely = [c for c in candidates.values() if not any(c in comparison.candidates for comparison in found)]
     if lonely and (not found or any(c.id in named for c in lonely)):
-        return [compare(next(iter(bases.values())), lonely, examples_of, metrics=metrics)]  # raises what differs
+        return [compare(next(iter(bases.values())), lonely, metrics=metrics)]  # raises what differs
     return [replace(found[0], left_out=tuple(lonely)), *found[1:]]
-
-
-@dataclass(frozen=True)
-class _Pair:
-    baseline: Entry
-    candidate: Entry
-    runs: Mapping[str, Sequence[Mapping[str, Examples]] | None]
-    apart: Sequence[str]
-
-    def contrast(self, name: str, columns: Sequence[str]) -> Contrast:
-        """Return the contrast of one metric, or of the mean over several; its p is not yet adjusted."""
-        first = self.candidate.metrics[columns[0]]
-        log = all(e.metrics[m].unit == "perplexity" for e in (self.baseline, self.candidate) for m in columns)
-        means = [_mean([e.metrics[m].mean for m in columns], log) for e in (self.baseline, self.candidate)]
-        plain = Contrast(
-            candidate=self.candidate.id,
-            metric=name,
-            tasks=tuple(m.split("/", 1)[0] for m in columns),
-            unit=first.unit,
-            higher_is_better=first.higher_is_better,
-            baseline_mean=means[0],
-            candidate_mean=means[1],
-            effect=math.log(means[1] / means[0]) if log else means[1] - means[0],
-            log_scale=log,
-            verdict=None,
-        )
-        ours, theirs = self._series(self.candidate, columns), self._series(self.baseline, columns)
-        if self.apart:
-            same_items = all(text.startswith(("model", "recipe.")) for text in self.apart)
-            return replace(plain, within=_within(ours, theirs)) if same_items else plain
-        return _judged(plain, ours, theirs)
-
-    def _series(self, entry: Entry, columns: Sequence[str]) -> list[Series]:
-        found = [Series.of_entry(entry, metric, self.runs[entry.id]) for metric in columns]
-        return [row for row in found if row is not None]
-
-
-def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -> Contrast:
-    """Return a contrast with its test; `ours` and `theirs` are the candidate's and the baseline's, for each task."""
-    if not len(ours) == len(theirs) == len(plain.tasks):
-        return replace(plain, verdict="undetermined", why="a mean without its seeds' values")
-    if any(UNRANKED_FLAG in row.flags for row in (*ours, *theirs)):
-        return replace(plain, verdict="undetermined", why="small n: shown, not judged")
-    found = difference_of_means(ours, theirs)
-    if found is None:
-        why = undetermined(ours, theirs)
-        return replace(plain, verdict="undetermined", why=why, within=_within(ours, theirs))
-    if found.test == EQUAL:
-        return replace(plain, verdict="tied", why="all values are equal", seeds=found.seeds, items=found.items)
-    return replace(
-        plain,
-        effect=found.effect,
-        log_scale=found.log_scale,
-        ci95=found.ci95,
-        p=found.p,
-        test=found.test,
-        detectable=found.detectable,
-        seeds=found.seeds,
-        items=found.items,
-    )
 
 
 def _means(
@@ -233,40 +121,6 @@ def _means(
         kinds = {(e.metrics[m].unit, e.metrics[m].higher_is_better) for e in (baseline, candidate) for m in columns}
         if len(columns) > 1 and name not in absent and len(kinds) == 1:
             yield f"{MEAN}/{name}", columns
-
-
-def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSeed, ...]:
-    """Return the tests within each common seed, of one task; a row without seeds stands beside each of its rival's."""
-    if not len(ours) == len(theirs) == 1:
-        return ()
-    (left,), (right,) = ours, theirs
-    seeds = (
-        right.values if None in left.values else [s for s in left.values if s in right.values or None in right.values]
-    )
-    found = [within_seed(left, right, seed) for seed in seeds]
-    return tuple(test for test in found if test is not None)
-
-
-def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """Return one candidate's contrasts with their p adjusted, and the verdicts that follow."""
-    tested = [contrast for contrast in contrasts if contrast.p is not None]
-    adjusted = dict(zip((c.metric for c in tested), holm([c.p for c in tested if c.p is not None]), strict=True))
-    return [
-        replace(c, p_holm=adjusted[c.metric], verdict=_verdict(c, adjusted[c.metric])) if c.metric in adjusted else c
-        for c in contrasts
-    ]
-
-
-def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
-    if p_holm > ALPHA:
-        return "tied"
-    if contrast.higher_is_better is None:
-        return "differs"
-    return "better" if (contrast.effect > 0) == contrast.higher_is_better else "worse"
-
-
-def _mean(values: Sequence[float], log: bool) -> float:
-    return math.exp(math.fsum(map(math.log, values)) / len(values)) if log else math.fsum(values) / len(values)
 
 
 def _refusal(baseline: Entry, candidates: Sequence[Entry], apart: Mapping[str, Sequence[str]]) -> str:

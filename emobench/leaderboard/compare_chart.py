@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from emobench.leaderboard.compare import Comparison, Contrast
-from emobench.leaderboard.compare_table import sheets, shown_effect
+from emobench.leaderboard.compare import Comparison
+from emobench.leaderboard.compare_table import sheets
+from emobench.leaderboard.contrasts import Contrast
+from emobench.leaderboard.figures import effect
 from emobench.leaderboard.labels import clean
 
 COLOURS = {"better": "#1a7f5a", "worse": "#c2410c", "differs": "#4338ca", "tied": "#6b7280", "undetermined": "#c4c8cf"}
@@ -32,9 +34,9 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
             rows = [
                 {
                     "metric": line.metric,
-                    "effect": shown_effect(contrast, contrast.effect),
-                    "low": shown_effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
-                    "high": shown_effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
+                    "effect": effect(contrast, contrast.effect),
+                    "low": effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
+                    "high": effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
                     "verdict": contrast.verdict or "none",
                     "said": line.verdict if contrast.p_holm is None else f"{line.verdict}, p {line.p} (Holm)",
                 }

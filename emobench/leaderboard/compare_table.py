@@ -14,9 +14,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from emobench.leaderboard.compare import MEAN, Comparison, Contrast, title
+from emobench.leaderboard import figures
+from emobench.leaderboard.compare import Comparison, title
+from emobench.leaderboard.contrasts import MEAN, Contrast
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import clean, labels
+from emobench.leaderboard.labels import clean, labels, markdown_text
 from emobench.leaderboard.uncertainty import ALPHA
 from emobench.leaderboard.within import WithinSeed
 
@@ -57,10 +59,6 @@ class Line:
 
     def cells(self) -> list[str]:
         return list(asdict(self).values())
-
-    @property
-    def beyond_noise(self) -> bool:
-        return self.verdict in ("better", "worse", "differs")
 
 
 @dataclass(frozen=True)
@@ -111,15 +109,15 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     lines: list[str] = []
     for sheet in found:
         header, rows = sheet.grid()
-        lines += [f"**{_markdown_text(sheet.heading)}**", ""]
-        lines += [f"| {' | '.join(map(_markdown_text, header))} |", "|---|" + "---:|" * (len(header) - 2) + "---|"]
-        for line, row in zip(sheet.lines, rows, strict=True):
-            cells = [_markdown_text(cell) for cell in row]
-            if line.beyond_noise:
+        lines += [f"**{markdown_text(sheet.heading)}**", ""]
+        lines += [f"| {' | '.join(map(markdown_text, header))} |", "|---|" + "---:|" * (len(header) - 2) + "---|"]
+        for contrast, row in zip(sheet.contrasts, rows, strict=True):
+            cells = [markdown_text(cell) for cell in row]
+            if contrast.beyond_noise:
                 cells[3], cells[-1] = f"**{cells[3]}**", f"**{cells[-1]}**"
             lines.append(f"| {' | '.join(cells)} |")
-        lines += ["", *(f"- {_markdown_text(line)}" for line in sheet.within), ""]
-    return "\n".join([*lines, *(f"{_markdown_text(line)}  " for line in legend)])
+        lines += ["", *(f"- {markdown_text(line)}" for line in sheet.within), ""]
+    return "\n".join([*lines, *(f"{markdown_text(line)}  " for line in legend)])
 
 
 def latex(comparisons: Sequence[Comparison]) -> str:
@@ -130,9 +128,9 @@ def latex(comparisons: Sequence[Comparison]) -> str:
         header, rows = sheet.grid()
         lines += [f"% {_one_line(sheet.heading)}", f"\\begin{{tabular}}{{l{'r' * (len(header) - 2)}l}}", "\\toprule"]
         lines += [" & ".join(map(_latex_text, header)) + " \\\\", "\\midrule"]
-        for line, row in zip(sheet.lines, rows, strict=True):
+        for contrast, row in zip(sheet.contrasts, rows, strict=True):
             cells = [_latex_text(cell) for cell in row]
-            if line.beyond_noise:
+            if contrast.beyond_noise:
                 cells[3], cells[-1] = f"\\textbf{{{cells[3]}}}", f"\\textbf{{{cells[-1]}}}"
             lines.append(" & ".join(cells) + " \\\\")
         lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_one_line(line)}" for line in sheet.within), ""]
@@ -240,7 +238,7 @@ def _value(contrast: Contrast, value: float) -> str:
 
 
 def _effect(contrast: Contrast, effect: float, decimals: int) -> str:
-    return _fixed(shown_effect(contrast, effect), decimals, "+")
+    return _fixed(figures.effect(contrast, effect), decimals, "+")
 
 
 def _fixed(value: float, decimals: int, sign: str = "") -> str:
@@ -249,18 +247,11 @@ def _fixed(value: float, decimals: int, sign: str = "") -> str:
     return f"{value:{sign}.3g}" if hidden or abs(value) >= 1e6 else f"{value:{sign}.{decimals}f}"
 
 
-def shown_effect(contrast: Contrast, effect: float) -> float:
-    """Return percentage points of fractions, percent of a ratio, else the metric's unit."""
-    if contrast.log_scale:
-        return 100 * math.expm1(min(effect, 700.0))
-    return effect * (100 if contrast.unit == "fraction" else 1)
-
-
 def _decimals(contrast: Contrast) -> int:
     """Return as many decimals as show two digits of the interval's half width, 1 to 6."""
     if contrast.ci95 is None:
         return 1 if contrast.unit == "fraction" or contrast.log_scale else 3
-    low, high = (shown_effect(contrast, end) for end in contrast.ci95)
+    low, high = (figures.effect(contrast, end) for end in contrast.ci95)
     half = (high - low) / 2
     return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
@@ -341,10 +332,10 @@ def _table(sheet: Sheet, *, narrow: bool) -> Table:
     for place, head in enumerate(header):
         outer = place in (0, len(header) - 1)
         table.add_column(Text(head), justify="left" if outer else "right", overflow="fold", vertical="top")
-    for line, contrast, row in zip(sheet.lines, sheet.contrasts, rows, strict=True):
+    for contrast, row in zip(sheet.contrasts, rows, strict=True):
         cells = [Text(cell) for cell in row]
         cells[-1].stylize(_STYLES.get(contrast.verdict or "", ""))
-        if line.beyond_noise:
+        if contrast.beyond_noise:
             cells[3].stylize("bold")
         table.add_row(*cells)
     return table
@@ -367,10 +358,6 @@ def _narrow(rows: list[list[str]]) -> list[list[str]]:
 def _csv_text(text: str) -> str:
     """Return text that no spreadsheet takes for a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
-
-
-def _markdown_text(text: str) -> str:
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#~$" else "&amp;" if c == "&" else c for c in text)
 
 
 _LATEX = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from emobench.config import file_sha256
@@ -16,6 +16,12 @@ from emobench.errors import DataError
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.files import write_whole
 from emobench.tasks.scores import Score
+
+RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Metric -> example -> (value, weight), of one run."""
+
+ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
+"""An entry -> the per-example results of its runs, or None where they are not at hand."""
 
 ExampleValues = Mapping[str, tuple[float, float]]
 """An example's id -> (value, weight)."""

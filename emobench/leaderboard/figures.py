@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from emobench.leaderboard.deltas import Delta
 from emobench.leaderboard.entry import MetricSummary
 from emobench.leaderboard.labels import clean
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.contrasts import Contrast
 
 _UNITS = {"fraction": "%", "nats": "nats", "perplexity": "", "tokens": "tokens"}
 
@@ -45,14 +48,16 @@ def number(summary: MetricSummary, places: int, *, interval: bool = False) -> st
     return shown + ("" if summary.std is None else f" ± {summary.std * times:.{places}f}")
 
 
-def difference(delta: Delta, unit: str, places: int, *, interval: bool = False) -> str:
+def effect(contrast: Contrast, value: float) -> float:
+    """Return an effect of a contrast as it is shown: in points of fractions, percent of a ratio, else in the unit."""
+    return 100 * math.expm1(min(value, 700.0)) if contrast.log_scale else value * scale(contrast.unit)
+
+
+def difference(contrast: Contrast, places: int, *, interval: bool = False) -> str:
     """Return a difference in points, percent (on the log scale) or the unit, with its sign."""
-
-    def shown(value: float) -> float:
-        return 100 * math.expm1(min(value, 709.0)) if delta.log_scale else value * scale(unit)
-
-    bounds = _interval([shown(bound) for bound in delta.ci95], places, "+") if interval and delta.ci95 else ""
-    return f"{_signed(shown(delta.effect), places)}{bounds}{' %' if delta.log_scale else ''}"
+    ends = [effect(contrast, bound) for bound in contrast.ci95 or ()]
+    bounds = _interval(ends, places, "+") if interval and ends else ""
+    return f"{_signed(effect(contrast, contrast.effect), places)}{bounds}{' %' if contrast.log_scale else ''}"
 
 
 def _signed(value: float, places: int) -> str:

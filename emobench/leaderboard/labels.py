@@ -21,6 +21,11 @@ def is_row(text: str, identity: str, name: str, label: str) -> bool:
     return (len(text) >= 6 and identity.startswith(text)) or is_meant(text, name, label)
 
 
+def markdown_text(text: str) -> str:
+    """Return text that Markdown shows as it is."""
+    return "".join(f"\\{c}" if c in "\\`*_[]<>|#~$" else "&amp;" if c == "&" else c for c in text)
+
+
 def is_meant(text: str, name: str, label: str) -> bool:
     """Return whether `text` means the objective with this name and label (`tailr`, `tailr(gamma=0.2, floor=0.0)`).
 

@@ -41,10 +41,10 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, vi
     """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
 
     The place of a row is 1 + the number of rows that are better beyond noise: pairwise tests of the means over tasks
-    (`statistics.difference_of_means`), two-sided 5 %, Holm over all pairs. A row that lacks a task, has fewer than
+    (`statistics.compare_rows`), two-sided 5 %, Holm over all pairs. A row that lacks a task, has fewer than
     3 seeds, or cannot be tested against the others has no place.
     """
-    from emobench.leaderboard.statistics import Difference
+    from emobench.leaderboard.statistics import Difference, compare_rows
 
     found = _ranked_by(group, metrics, view)
     if found is None:
@@ -117,13 +117,6 @@ def _means(rows: Sequence[Series]) -> tuple[float, ...]:
     seeds = [seed for seed in rows[0].values if all(seed in row.values for row in rows)]
     by_seed = [[row.values[seed] for row in rows] for seed in seeds]
     return tuple(math.exp(fmean(map(math.log, values))) if log else fmean(values) for values in by_seed)
-
-
-def compare_rows(a: Sequence[Series], b: Sequence[Series]) -> Difference | str:
-    """Return the difference of two rows' means over tasks, or why it is undetermined."""
-    from emobench.leaderboard.statistics import difference_of_means, undetermined
-
-    return difference_of_means(a, b) or undetermined(a, b) or "undetermined"
 
 
 def _untested(undetermined: Mapping[tuple[str, str], str]) -> dict[str, str]:

@@ -6,28 +6,24 @@ Terminal, Markdown and JSON all show this, and nothing computes it again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from emobench.errors import UnknownNameError
 from emobench.leaderboard.comparison import groups
-from emobench.leaderboard.deltas import Delta, baseline_of, deltas
+from emobench.leaderboard.deltas import baseline_of, deltas
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.labels import clean, is_row
 from emobench.leaderboard.ranks import Ranking, SeriesOf, ranking
 from emobench.leaderboard.twins import older_code
 from emobench.leaderboard.view import ORDERS, View, named, wanted
 
 if TYPE_CHECKING:
+    from emobench.leaderboard.contrasts import Contrast
     from emobench.leaderboard.statistics import Series
-
-RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Metric -> example -> (value, weight), of one run."""
-
-ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
-"""An entry -> the per-example results of its runs, or None where they are not at hand: then the seeds alone decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +42,7 @@ class Standings:
     untested: Mapping[str, str]
     ranking: Ranking | None
     baseline: Entry | str | None
-    differences: Mapping[str, Mapping[str, Delta]]
+    differences: Mapping[str, Mapping[str, Contrast]]
 
 
 def standings(
@@ -117,13 +113,16 @@ def _reason(group: Sequence[Entry], metric: str) -> str:
 
 def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> tuple[str | None, str | None]:
     """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
-    from emobench.leaderboard.statistics import best, undetermined
+    from emobench.leaderboard.statistics import best, compare_rows
 
     rows = [series[entry.id] for entry in current if entry.id in series]
     if len(rows) < max(len(current), 2):  # a row that lacks the metric cannot be beaten on it
         return None, None
     top = best({entry.id: row for entry, row in zip(current, rows, strict=True)})
-    return top, None if top else next(filter(None, (undetermined(rows[:1], [other]) for other in rows[1:])), None)
+    if top:
+        return top, None
+    found = (compare_rows(rows[:1], [other]) for other in rows[1:])
+    return None, next((why for why in found if isinstance(why, str)), None)
 
 
 def _ordered(

@@ -140,32 +140,23 @@ class Difference:
 
 
 def difference(a: Series, b: Series) -> Difference | None:
-    """Compare two rows over their seeds; None where it is undetermined (`undetermined` says why).
+    """Compare two rows over their seeds; None where it is undetermined (`compare_rows` says why)."""
+    found = compare_rows([a], [b])
+    return None if isinstance(found, str) else found
+
+
+def compare_rows(a: Sequence[Series], b: Sequence[Series]) -> Difference | str:
+    """Compare two rows, or their means over tasks: each is given as its Series for the same tasks in the same order.
 
     Paired by seed from 3 common seeds on; rows with fewer common seeds and 3 or more of their own are compared as
-    independent ones (Welch). Paired by item where both sides have per-example values of the same items.
-    """
-    return difference_of_means([a], [b])
-
-
-def difference_of_means(a: Sequence[Series], b: Sequence[Series]) -> Difference | None:
-    """Compare the means over tasks of two rows, each given as its Series for the same tasks in the same order.
-
-    A mean over several tasks is taken of scores as they are, so perplexities enter it as log perplexities.
+    independent ones (Welch). Paired by item where the scores are of examples. Returns why where it is undetermined:
+    where noise cannot be known, nothing is said. A mean over several tasks is taken of scores as they are, or of log
+    perplexities where all are perplexities.
     """
     try:
         return _difference(a, b)
-    except _Undetermined:
-        return None
-
-
-def undetermined(a: Sequence[Series], b: Sequence[Series]) -> str | None:
-    """Return why `difference_of_means` cannot tell, or None where it can."""
-    try:
-        _difference(a, b)
     except _Undetermined as why:
         return str(why)
-    return None
 
 
 def best(rows: Mapping[str, Series]) -> str | None:

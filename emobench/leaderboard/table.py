@@ -14,9 +14,11 @@ from rich.text import Text
 from emobench.config import to_plain
 from emobench.leaderboard.cells import NO_ENTRIES, grids
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.grid import Cell, Grid, Label
+from emobench.leaderboard.labels import markdown_text
 from emobench.leaderboard.layout import GAP, Sheet, fit
-from emobench.leaderboard.standings import ExamplesOf, Standings, standings
+from emobench.leaderboard.standings import Standings, standings
 from emobench.leaderboard.view import View
 
 SCHEMA = 2
@@ -54,7 +56,7 @@ def to_json(
     - `best`: metric -> id or null; `untested`: metric -> why its rows cannot be told apart, whatever their values;
     - `ranks`, null where nothing is ranked: `metric` and `tasks`; by id the `places` and the `means` over tasks; and
       in `why`, by id or under "all", why a row has no place;
-    - `baseline`: an id or null; `differences`: id -> metric -> `Delta`, with "mean" for the mean over tasks.
+    - `baseline`: an id or null; `differences`: id -> metric -> `Contrast`, with "mean" for the mean over tasks.
 
     Fractions are fractions, and differences of perplexities log ratios.
     """
@@ -121,19 +123,14 @@ def _styled(shown: Label | Cell, text: str | None = None) -> Text:
 
 
 def _markdown_grid(grid: Grid) -> str:
-    lines = [f"**{_escape(grid.title)}**", "", *(_escape(line) + "\n" for line in grid.subtitle)]
+    lines = [f"**{markdown_text(grid.title)}**", "", *(markdown_text(line) + "\n" for line in grid.subtitle)]
     for sheet in fit(grid, MARKDOWN_WIDTH):
-        heads = " | ".join(_escape(head.replace("\n", " ").strip()) for head in (sheet.corner, *map(str, sheet.heads)))
-        lines += [f"| {heads} |", "|---|" + "---:|" * len(sheet.heads)]
+        heads = [head.replace("\n", " ").strip() for head in (sheet.corner, *map(str, sheet.heads))]
+        lines += [f"| {' | '.join(map(markdown_text, heads))} |", "|---|" + "---:|" * len(sheet.heads)]
         for label, row in zip(sheet.labels, sheet.cells, strict=True):
-            texts = [f"**{_escape(str(cell))}**" if cell.marked else _escape(str(cell)) for cell in row]
-            lines.append(f"| {_escape(str(label).strip())} | {' | '.join(texts)} |")
+            texts = [f"**{markdown_text(str(cell))}**" if cell.marked else markdown_text(str(cell)) for cell in row]
+            lines.append(f"| {markdown_text(str(label).strip())} | {' | '.join(texts)} |")
         lines.append("")
-    lines.append("\n\n".join(map(_escape, grid.legend)))
-    lines += [f"\n{_escape(f'[{number}] {note}')}" for number, note in enumerate(grid.notes, 1)]
+    lines.append("\n\n".join(map(markdown_text, grid.legend)))
+    lines += [f"\n{markdown_text(f'[{number}] {note}')}" for number, note in enumerate(grid.notes, 1)]
     return "\n".join(lines) + "\n"
-
-
-def _escape(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#~$" else "&amp;" if c == "&" else c for c in text)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError
-from emobench.leaderboard.compare import ExamplesOf
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.files import write_whole
 from emobench.leaderboard.site.comparisons import ALL_PAIRS
 from emobench.leaderboard.site.data import board_data, details

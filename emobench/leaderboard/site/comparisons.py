@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.compare import ExamplesOf, compare
+from emobench.leaderboard.compare import compare
+from emobench.leaderboard.contrasts import SeriesReader
 from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.examples import ExamplesOf
 
 ALL_PAIRS = 8
 """Entries of a group of which every pair is compared; of more, each with the baseline."""
@@ -20,7 +22,7 @@ class Comparisons:
 
     def __init__(self, examples_of: ExamplesOf | None, budget: int = BUDGET) -> None:
         self._left = budget
-        self._examples_of = examples_of
+        self._series = SeriesReader(examples_of)
 
     def of(self, group: Sequence[Entry], baseline: int) -> list[dict[str, Any]]:
         """Return the contrasts of a group, plain; `baseline` and `candidate` are places in the group."""
@@ -29,7 +31,7 @@ class Comparisons:
             if len(candidates) > self._left:
                 break
             self._left -= len(candidates)
-            made = compare(group[base], [group[place] for place in candidates], self._examples_of)
+            made = compare(group[base], [group[place] for place in candidates], series=self._series)
             for place in candidates:
                 found += [{**to_plain(c), "baseline": base, "candidate": place} for c in made.of(group[place])]
         return found

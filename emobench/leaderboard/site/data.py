@@ -11,9 +11,10 @@ from typing import Any
 
 from emobench.config import to_plain
 from emobench.leaderboard import captions, figures
-from emobench.leaderboard.compare import MEAN, ExamplesOf
 from emobench.leaderboard.comparison import conditions
+from emobench.leaderboard.contrasts import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.labels import labels
 from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
@@ -46,7 +47,7 @@ def board_data(entries: Sequence[Entry], examples_of: ExamplesOf | None, baselin
 
 def details(entry: Entry) -> dict[str, Any]:
     """Return all that an entry holds, and the conditions that a comparable one shares, under names for people."""
-    return {"entry": to_plain(entry), "conditions": to_plain(conditions(entry))}
+    return {"entry": to_plain(entry), "conditions": conditions(entry)}
 
 
 class _Suite:
@@ -96,6 +97,7 @@ class _Suite:
             "decimals": [figures.decimals(of) for of in summaries],
             "relative": [figures.relative_decimals(of) for of in summaries],
             "ranked": found.ranked,
+            "untested": found.untested,
             "best": [ids.index(winner) if winner else None for winner in best],
             "tests": [_test(test, self.keys) for test in tests if test["metric"] in self.keys],
         }  # fmt: skip

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from emobench.leaderboard.compare import MEAN, ExamplesOf
 from emobench.leaderboard.comparison import groups
+from emobench.leaderboard.contrasts import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.ranks import Ranking
 from emobench.leaderboard.standings import group_metrics, standings
 from emobench.leaderboard.twins import older_code
@@ -37,6 +38,8 @@ class Group:
     ranked: bool = False
     best: Best = field(default_factory=dict)
     ranks: Mapping[str, int] = field(default_factory=dict)
+    untested: str | None = None
+    """Why nothing is marked as best, where rows cannot be told apart."""
 
     @property
     def first(self) -> Entry:
@@ -74,6 +77,7 @@ class Groups:
             ranked=True,
             best=found.best,
             ranks=found.ranking.places if found.ranking else {},
+            untested=next(iter(found.untested.values()), None) if not any(found.best.values()) else None,
         )
 
 

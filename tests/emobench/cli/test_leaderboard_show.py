@@ -127,7 +127,7 @@ def test_the_papers_board_is_shown_in_the_place_of_the_measured_one(command: Cal
     (emo,) = [e["id"] for e in group["entries"] if e["objective"]["name"] == "emo"]
     delta = group["differences"][emo]["tweet_emotion/accuracy"]
     assert delta["effect"] == pytest.approx(0.121)
-    assert delta["beyond_noise"] is None
+    assert delta["verdict"] == "undetermined"
     assert group["ranks"]["places"] == {}
 
 

@@ -49,12 +49,10 @@ def test_differences_are_paired_t_tests_with_holm_over_the_row(make_row: MakeEnt
         assert delta["effect"] == pytest.approx(np.mean(sides[metric][0]) - np.mean(sides[metric][1]))
         assert delta["ci95"] == pytest.approx([interval.low, interval.high])
         assert (delta["p"], delta["p_holm"]) == pytest.approx((test.pvalue, p_holm))
-        assert delta["beyond_noise"] is bool(p_holm <= 0.05)
+        assert (delta["verdict"] == "tied") is bool(p_holm > 0.05)
         assert delta["log_scale"] is (metric == "b/ppl")
-    verdicts = {metric: (delta["beyond_noise"], delta["better"]) for metric, delta in found.items()}
-    assert verdicts["a/accuracy"] == verdicts["mean"] == (True, True)
-    assert verdicts["b/accuracy"][0] is False
-    assert verdicts["b/ppl"] == (True, False)
+    verdicts = {metric: delta["verdict"] for metric, delta in found.items()}
+    assert verdicts == {"a/accuracy": "better", "mean": "better", "b/accuracy": "tied", "b/ppl": "worse"}
 
 
 def test_the_table_shows_points_and_percent_with_a_mark_beyond_noise(make_row: MakeEntry) -> None:
@@ -85,7 +83,8 @@ def test_below_three_seeds_differences_stand_unmarked(make_row: MakeEntry) -> No
     (group,) = to_json(entries, view=View(baseline="mle"))["groups"]
     delta = group["differences"][entries[1].id]["a/kl"]
     assert delta["effect"] == pytest.approx(8.0)
-    assert [delta[key] for key in ("beyond_noise", "p", "p_holm", "ci95")] == [None] * 4
+    assert delta["verdict"] == "undetermined"
+    assert [delta[key] for key in ("p", "p_holm", "ci95")] == [None] * 3
     lines = shown(entries, baseline="mle")
     assert ["emo", "+8.000"] in lines
     assert "Fewer than 3 seeds cannot tell objectives apart: nothing is tested" in " ".join(w for x in lines for w in x)

@@ -8,10 +8,26 @@ from collections.abc import Callable
 import pytest
 
 from emobench.leaderboard import figures
-from emobench.leaderboard.deltas import Delta
+from emobench.leaderboard.contrasts import Contrast
 from emobench.leaderboard.entry import Entry
 
 MakeEntry = Callable[..., Entry]
+
+
+def contrast(effect: float, unit: str, log: bool, ci95: tuple[float, float] | None = None) -> Contrast:
+    return Contrast(
+        candidate="0" * 12,
+        metric="a/b",
+        tasks=("a",),
+        unit=unit,
+        higher_is_better=True,
+        baseline_mean=1.0,
+        candidate_mean=1.0,
+        effect=effect,
+        log_scale=log,
+        verdict=None,
+        ci95=ci95,
+    )
 
 
 def test_percent_has_enough_decimals_for_its_smallest_spread(make_row: MakeEntry) -> None:
@@ -48,11 +64,11 @@ def test_an_interval_stands_in_the_place_of_the_spread(make_row: MakeEntry) -> N
     ],
 )
 def test_differences_have_a_sign_and_their_unit(effect: float, unit: str, log: bool, shown: str) -> None:
-    assert figures.difference(Delta(effect=effect, log_scale=log, better=None), unit, 1) == shown
+    assert figures.difference(contrast(effect, unit, log), 1) == shown
 
 
 def test_an_interval_of_a_difference_is_on_its_scale() -> None:
-    points = Delta(effect=0.05, log_scale=False, better=True, ci95=(0.01, 0.09))
-    assert figures.difference(points, "fraction", 1, interval=True) == "+5.0 [+1.0, +9.0]"
-    ratio = Delta(effect=math.log(2), log_scale=True, better=False, ci95=(math.log(0.5), math.log(8)))
-    assert figures.difference(ratio, "perplexity", 0, interval=True) == "+100 [-50, +700] %"
+    points = contrast(0.05, "fraction", False, (0.01, 0.09))
+    assert figures.difference(points, 1, interval=True) == "+5.0 [+1.0, +9.0]"
+    ratio = contrast(math.log(2), "perplexity", True, (math.log(0.5), math.log(8)))
+    assert figures.difference(ratio, 0, interval=True) == "+100 [-50, +700] %"
