@@ -81,7 +81,10 @@ def test_an_entry_survives_json() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (metric(mean=95.2, values=[95.1, 95.2, 95.3], ci95=None, ci95_of=None), r"`mean` is 95.2, no fraction.*\[0, 1\]"),
+        (
+            metric(mean=95.2, values=[95.1, 95.2, 95.3], ci95=None, ci95_of=None),
+            r"`mean` is 95.2, no fraction.*\[0, 1\]",
+        ),
         (metric(ci95=[0.9, 1.01]), r"`ci95\[1\]` is 1.01, no fraction"),
         (metric(mean=math.nan), "`mean` is nan; a score that could not be computed is missing"),
         (metric(values=[0.951, math.inf, 0.953]), r"`values\[1\]` is inf"),
