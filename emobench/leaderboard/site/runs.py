@@ -81,7 +81,10 @@ class RunFiles:
     def _samples(self, entry: Entry) -> list[dict[str, Any]]:
         """Return a few samples of each file of the first run, so that entries show the same prompts."""
         found = []
-        for file in entry.runs[0].samples if entry.runs else ():
+        files = entry.runs[0].samples if entry.runs else ()
+        # A file does not say its task; where there is one for each, they are in the tasks' order.
+        tasks = list(entry.protocols) if len(files) == len(entry.protocols) else [file.path for file in files]
+        for file, task in zip(files, tasks, strict=True):
             path = self._verified(file)
             if path is None:
                 continue
@@ -90,7 +93,7 @@ class RunFiles:
             except (DataError, OSError, UnicodeDecodeError) as error:
                 self.problems.append(_relative(str(error), self.root))
                 continue
-            found.append({"file": file.path, "seed": entry.runs[0].seed, "texts": texts})
+            found.append({"task": task, "seed": entry.runs[0].seed, "texts": texts})
         return found
 
     def _verified(self, file: File) -> Path | None:

@@ -15,6 +15,8 @@ async function drawEntry(id) {
     backLink(),
     h("h1", {}, full.objective.name, h("small", {}, ` on ${full.model.name}`)),
     h("p", { class: "lead" }, [`${full.suite.name} v${full.suite.version}`, full.kind, seedsText(full), full.provenance.created.slice(0, 10)].join(" · ")),
+    full.source.cite && h("p", { class: "about" }, `Taken from ${full.source.cite}`),
+    full.source.command && h("p", { class: "about" }, "Made by ", h("code", {}, full.source.command)),
     h("div", { class: "actions" }, compareControl(entry)),
     section("Metrics", "Means over the seeds, with the values of each.", [], metricsTable(full, group)),
     h("div", {}, entry.groups.map((own) => rivals(own, own.entries.indexOf(entry.number)))),
@@ -86,7 +88,7 @@ function samplesSection(found) {
     text.reference !== undefined && h("p", { class: "reference" }, h("b", {}, "Reference"), h("span", {}, text.reference)),
   ];
   const files = found.samples.map((file) =>
-    h("details", { class: "samples", open: true }, h("summary", {}, `${file.file}${file.seed === null ? "" : `, seed ${file.seed}`}`), h("ol", {}, file.texts.map((text) => h("li", {}, one(text))))),
+    h("details", { class: "samples", open: true }, h("summary", {}, `${file.task}${file.seed === null ? "" : `, seed ${file.seed}`}`), h("ol", {}, file.texts.map((text) => h("li", {}, one(text))))),
   );
   return section("Samples", "The first texts that the model generated, not chosen by anyone.", [], files);
 }

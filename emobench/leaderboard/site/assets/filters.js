@@ -1,6 +1,7 @@
 // What is shown: one suite, and of it the rows that match. The address keeps it, so that a view can be shared.
 
 const state = { suite: 0, model: "", objective: "", kind: "", q: "" };
+let typing = 0;
 const NAMES = ["model", "objective", "kind", "q"];
 
 const suiteGroups = () => board.groups.filter((group) => group.suite === state.suite);
@@ -40,7 +41,11 @@ function drawFilters(changed) {
     const options = values(field);
     return options.length < 2 ? null : select(text, [["", all], ...options.map((value) => [value, value])], state[name], update(name));
   };
-  const search = h("input", { type: "search", "aria-label": "Search", value: state.q, autocomplete: "off", on: { input: () => update("q")(search.value) } });
+  const typed = () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => update("q")(search.value), 120);
+  };
+  const search = h("input", { type: "search", "aria-label": "Search", value: state.q, autocomplete: "off", on: { input: typed } });
   form.replaceChildren(
     ...[
       board.suites.length > 1 && select("Suite", board.suites.map((suite, i) => [i, suite.label]), state.suite, update("suite")),

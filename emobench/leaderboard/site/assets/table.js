@@ -158,10 +158,12 @@ function legend(suite) {
   const groups = suiteGroups();
   const entries = groups.flatMap((group) => group.entries.map((number) => board.entries[number]));
   const stars = groups.some((group) => group.best.some((place) => place !== null));
+  const untested = groups.map((group) => group.untested).find(Boolean);
   const unranked = groups.filter((group) => !group.ranked).length;
   return [
     entries.some((entry) => entry.seeds > 1) && "Mean ± standard deviation over seeds.",
     stars && "★ better than every other row of its group beyond noise (two-sided 5 %, Holm over the rows).",
+    !stars && untested && `Nothing is marked as best: ${untested}.`,
     groups.some((group) => group.ranks) && "Rank: 1 + the rows that are better beyond noise, so that tied rows share a place.",
     entries.some((entry) => Object.keys(entry.values).length < suite.metrics.length) && `${ABSENT} not measured: the entry says why.`,
     ...grid.shared.map((flag) => `All numbers: ${remark(flag)}.`),

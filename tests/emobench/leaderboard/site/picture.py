@@ -32,7 +32,8 @@ def take(page_file: Path, picture: Path) -> None:
         taken = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
         browser.close()
     # A page has few colours: a palette halves the file.
-    Image.open(io.BytesIO(taken)).convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
+    image = Image.open(io.BytesIO(taken)).convert("RGB")
+    image.quantize(256, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def test_filters_apply_to_table_and_charts_and_are_in_the_address(opened: Opened
     page.get_by_label("Model", exact=True).select_option("large")
     assert len(names(page)) == 3
     page.get_by_label("Search", exact=True).fill("tail 0.1")
-    assert names(page) == ["tailr"]
+    expect(page.locator("table.grid .name a")).to_have_text(["tailr"])
     again = opened(toy, page.url.partition("html")[2])
     assert names(again) == ["tailr"]
     assert again.get_by_label("Search", exact=True).input_value() == "tail 0.1"
