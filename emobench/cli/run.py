@@ -197,11 +197,21 @@ def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
 
 
 def _where(board: Path, runs: Path, entries: list[Entry]) -> str:
-    """Say where the entries are, and what shows their trainings."""
+    """Say where the entries are, and what shows more of them."""
     count = len({entry.id for entry in entries})
-    said = f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"
-    names = list(dict.fromkeys(entry.objective.name for entry in entries if not entry.untrained))
-    if not names:
-        return said
-    elsewhere = () if runs == options.DEFAULT_RUNS else ("--runs", str(runs))
-    return f"{said} · {shlex.join(['emobench', 'curves', *names, *elsewhere])} draws the trainings"
+    said = [f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"]
+    trained = [entry for entry in entries if not entry.untrained]
+    names = list(dict.fromkeys(entry.objective.name for entry in trained))
+    rows = [entry.objective.label if len(names) < len(trained) else entry.objective.name for entry in entries]
+    on_board = () if board == options.DEFAULT_BOARD else ("--leaderboard", str(board))
+    with_runs = () if runs == options.DEFAULT_RUNS else ("--runs", str(runs))
+    hints = {}
+    if len(set(rows)) > 1:  # the first one is the baseline
+        hints["how sure the differences are"] = ["compare", *rows[1:], rows[0], *on_board, *with_runs]
+    if names:
+        hints["the trainings"] = ["curves", *names, *with_runs]
+    hints["a page of the board"] = ["leaderboard", "site", "pages", "--open", *on_board, *with_runs]
+    width = max(len(hint) for hint in hints) + 1
+    return "\n".join(
+        said + [f"{hint + ':':{width}} {shlex.join(['emobench', *words])}" for hint, words in hints.items()]
+    )

@@ -94,7 +94,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
             "packages": _packages(),
             "hardware": hardware(plan.request.device),
             "data": _data(row),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
         },
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -84,8 +85,8 @@ def _task(entry: Entry, task: str) -> dict[str, Any]:
     for key, metric in _of(entry, task).items():
         name, _, chosen = key.partition(",")
         numbers[key] = metric.mean
-        longer = max(metric.ci95[1] - metric.mean, metric.mean - metric.ci95[0]) if metric.ci95 else None
-        numbers[f"{name}_stderr,{chosen}"] = "N/A" if longer is None else longer / NORMAL
+        longer = max((abs(end - metric.mean) for end in metric.ci95 or ()), default=math.inf)
+        numbers[f"{name}_stderr,{chosen}"] = longer / NORMAL if math.isfinite(longer) else "N/A"
     return numbers
 
 

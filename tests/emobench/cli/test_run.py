@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -294,7 +295,7 @@ def test_progress_goes_to_stderr_and_results_to_stdout(again: Job) -> None:
     assert "pretrained, seed 0" in done.err
     assert "lm-quick v1" in done.out
     assert "lm-quick v1" not in done.err
-    assert done.err.splitlines()[-1] == f"recorded in {again.folder / 'board'} (1 entry)"
+    assert f"recorded in {again.folder / 'board'} (1 entry)" in done.err.splitlines()
 
 
 def test_a_run_ends_with_where_things_are(again: Job) -> None:
@@ -303,10 +304,13 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
     assert "recorded in" not in again.command(*given).err
     loud = again.command(*(word for word in given if word != "--quiet"))
     assert loud.code == 0
-    said, _, shown = loud.err.splitlines()[-1].partition(" · ")
+    said, *shown = loud.err.splitlines()[-4:]
     assert said == f"recorded in {again.folder / 'board'} (2 entries)"
-    assert shown == f"emobench curves mle emo --runs {again.folder / 'runs'} draws the trainings"
-    curves = again.command(*shown.removesuffix(" draws the trainings").split()[1:])
+    compare, curves, site = (shlex.split(line.partition(": ")[2]) for line in shown)
+    assert compare[:4] == ["emobench", "compare", "emo", "mle"]
+    assert "undetermined" in again.command(*compare[1:]).out  # of two seeds
+    assert site[:5] == ["emobench", "leaderboard", "site", "pages", "--open"]
+    curves = again.command(*curves[1:])
     assert [line.split()[0] for line in curves.out.splitlines() if "mean of seeds 0, 1" in line] == ["mle", "emo"]
 
 
