@@ -1,17 +1,18 @@
 // Vega-Lite specifications. They are given numbers that are ready to be shown; none aggregates anything.
 
+/** Colours of the theme. Most are left to the style sheet, so that they are right on paper, too; a scale of colours
+ * has to know its ends. */
 function ink() {
   const style = getComputedStyle(document.documentElement);
-  const get = (name) => style.getPropertyValue(`--${name}`).trim();
+  const known = (name) => style.getPropertyValue(`--${name}`).trim();
   return {
-    text: get("text"),
-    muted: get("muted"),
-    line: get("line"),
-    surface: get("surface"),
-    worse: get("worse"),
-    even: get("even"),
-    better: get("better"),
-    series: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => get(`series-${number}`)),
+    text: "var(--text)",
+    muted: "var(--muted)",
+    line: "var(--line)",
+    surface: "var(--surface)",
+    onScale: known("text"),
+    scale: [known("worse"), known("even"), known("better")],
+    series: [1, 2, 3, 4, 5, 6, 7, 8].map((number) => `var(--series-${number})`),
   };
 }
 
@@ -52,10 +53,10 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
   const longest = Math.min(240, width * 0.4, 10 + 7.2 * Math.max(...parts.map((part) => part.length)));
   const step = Math.max(84, Math.min(220, (width - longest - 16) / columns.length));
   const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
-  const scale = { domain: [-limit, 0, limit], range: [colours.worse, colours.even, colours.better], interpolate: "rgb" };
+  const scale = { domain: [-limit, 0, limit], range: colours.scale, interpolate: "rgb" };
   const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'no difference'`;
   const legend = { title: null, values: [-limit, 0, limit], labelExpr: expression, orient: "bottom", gradientLength: 240, offset: 14 };
-  const text = (dy, field, more) => ({ mark: { type: "text", dy, ...more }, encoding: { text: { field, type: "nominal" } } });
+  const text = (dy, field, more) => ({ mark: { type: "text", dy, color: colours.onScale, ...more }, encoding: { text: { field, type: "nominal" } } });
   return {
     description: "Heat map of differences from the baseline",
     data: { values: cells },

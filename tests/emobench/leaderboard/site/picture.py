@@ -1,7 +1,7 @@
 """Takes the README's picture of a board's page: its head, its table and its differences, light, at twice the scale.
 
-    emobench leaderboard site /tmp/site          (after `make demo`)
-    python tests/emobench/leaderboard/site/picture.py /tmp/site/measured.html leaderboards/page.png
+emobench leaderboard site /tmp/site          (after `make demo`)
+python tests/emobench/leaderboard/site/picture.py /tmp/site/measured.html leaderboards/page.png
 """
 
 from __future__ import annotations
