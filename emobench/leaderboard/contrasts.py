@@ -104,7 +104,7 @@ def contrasts(
         plain = _plain(candidate, baseline, name, columns)
         ours, theirs = (_known([series(e, metric) for metric in columns]) for e in (candidate, baseline))
         found = _judged(plain, ours, theirs) if judged else plain
-        untold = found.verdict in (None, "undetermined")
+        untold = found.p is None and found.verdict != "tied"
         made.append(replace(found, within=_within(ours, theirs)) if within and untold else found)
     return _adjusted(made)
 

@@ -45,6 +45,7 @@ def test_a_contrast_for_each_task_and_for_their_mean(pair: tuple[Entry, Entry], 
     found = compare(mle, [emo], ExamplesReader(runs))
     assert [c.metric for c in found.contrasts] == ["sst2/accuracy", "trec/accuracy", "cr/accuracy", "mean/accuracy"]
     sst2, trec, cr, mean = found.contrasts
+    assert not any(contrast.within for contrast in found.contrasts)  # three seeds say it
     assert sst2.effect == pytest.approx(emo.metrics["sst2/accuracy"].mean - mle.metrics["sst2/accuracy"].mean)
     assert mean.effect == pytest.approx((sst2.effect + trec.effect + cr.effect) / 3)
     assert mean.tasks == TASKS
