@@ -20,7 +20,21 @@ from typing import Any
 from emobench.errors import ConfigError
 
 _HERE = Path(__file__).parent
-SCRIPTS = ("dom", "format", "data", "specs", "charts", "filters", "table", "board", "entry", "compare", "main")
+SCRIPTS = (
+    "dom",
+    "format",
+    "data",
+    "specs",
+    "charts",
+    "filters",
+    "table",
+    "board",
+    "differences",
+    "panels",
+    "entry",
+    "compare",
+    "main",
+)
 """Our script's parts in `assets/`, in order; they share one scope."""
 MARK = '<meta name="generator" content="emobench leaderboard site">'
 """Stands in every file that we write, and tells it from a foreign one."""

@@ -35,7 +35,14 @@ async function draw(host) {
   const inner = h("div");
   host.replaceChildren(inner);
   // Expressions are interpreted (`ast`), so that the page's policy need not allow code that is made from text.
-  const options = { mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
+  const options = {
+    mode: "vega-lite",
+    renderer: "svg",
+    actions: false,
+    ast: true,
+    defaultStyle: false,
+    tooltip: { disableDefaultStyle: true },
+  };
   found.view = await window.vegaEmbed(inner, themed(spec), options);
   host.dataset.drawn = "yes";
 }

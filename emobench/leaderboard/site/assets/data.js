@@ -1,8 +1,21 @@
 // The board's data: the index at once, the details of an entry when they are asked for.
 
 const TEST = [
-  "baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "detectable",
-  "verdict", "test", "why", "seeds", "items",
+  "baseline",
+  "candidate",
+  "metric",
+  "effect",
+  "log_scale",
+  "low",
+  "high",
+  "p",
+  "p_holm",
+  "detectable",
+  "verdict",
+  "test",
+  "why",
+  "seeds",
+  "items",
 ];
 const board = { suites: [], groups: [], entries: [], chunk: 1 };
 const chunks = new Map();

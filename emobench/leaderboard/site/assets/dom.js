@@ -14,7 +14,8 @@ function h(tag, attributes = {}, ...children) {
   return node;
 }
 
-const shown = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const shown = (children) =>
+  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 const fill = (node, ...children) => node.replaceChildren(...shown(children));
 
 const byId = (id) => document.getElementById(id);
@@ -22,12 +23,17 @@ const byId = (id) => document.getElementById(id);
 /** A labelled select; `options` are [value, text] pairs. */
 function select(label, options, value, changed) {
   const field = h("select", { "aria-label": label, on: { change: () => changed(field.value) } });
-  field.append(...options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text)));
+  field.append(
+    ...options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text)),
+  );
   return h("label", { class: "field" }, h("span", {}, label), field);
 }
 
 function table(heads, rows, caption) {
-  const cells = (row) => row.map((cell, i) => (cell instanceof HTMLTableCellElement ? cell : h(i ? "td" : "th", i ? {} : { scope: "row" }, cell)));
+  const cells = (row) =>
+    row.map((cell, i) =>
+      cell instanceof HTMLTableCellElement ? cell : h(i ? "td" : "th", i ? {} : { scope: "row" }, cell),
+    );
   const numeric = (i) => rows.some((row) => row[i] instanceof HTMLTableCellElement && row[i].className === "number");
   return h(
     "div",
@@ -36,8 +42,20 @@ function table(heads, rows, caption) {
       "table",
       { class: "plain" },
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, heads.map((head, i) => h("th", { scope: "col", class: numeric(i) && "number" }, head)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, cells(row)))),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          heads.map((head, i) => h("th", { scope: "col", class: numeric(i) && "number" }, head)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) => h("tr", {}, cells(row))),
+      ),
     ),
   );
 }
@@ -50,15 +68,30 @@ function breakable(text) {
 /** A collapsible tree of any JSON value. */
 function tree(name, value, open = false) {
   if (value === null || typeof value !== "object") {
-    return h("div", { class: "leaf" }, h("span", { class: "key" }, name), h("span", { class: "value" }, value === null ? "none" : String(value)));
+    return h(
+      "div",
+      { class: "leaf" },
+      h("span", { class: "key" }, name),
+      h("span", { class: "value" }, value === null ? "none" : String(value)),
+    );
   }
   const items = Object.entries(value);
   const count = Array.isArray(value) ? `${items.length}` : "";
-  if (!items.length) return h("div", { class: "leaf" }, h("span", { class: "key" }, name), h("span", { class: "value" }, "none"));
+  if (!items.length)
+    return h("div", { class: "leaf" }, h("span", { class: "key" }, name), h("span", { class: "value" }, "none"));
   if (Array.isArray(value) && value.every((item) => item === null || typeof item !== "object")) {
-    return h("div", { class: "leaf" }, h("span", { class: "key" }, name), h("span", { class: "value" }, value.join(", ")));
+    return h(
+      "div",
+      { class: "leaf" },
+      h("span", { class: "key" }, name),
+      h("span", { class: "value" }, value.join(", ")),
+    );
   }
-  const node = h("details", { class: "tree", open }, h("summary", {}, h("span", { class: "key" }, name), h("span", { class: "count" }, count)));
+  const node = h(
+    "details",
+    { class: "tree", open },
+    h("summary", {}, h("span", { class: "key" }, name), h("span", { class: "count" }, count)),
+  );
   const grow = () => node.childElementCount === 1 && node.append(...items.map(([key, item]) => tree(key, item)));
   if (open) grow();
   else node.addEventListener("toggle", grow);

@@ -4,7 +4,12 @@ async function drawEntry(id) {
   const host = byId("view-entry");
   const entry = entryOf(id);
   if (!entry) {
-    fill(host, backLink(), h("h1", {}, "No such entry"), h("p", { class: "empty" }, `This board has no entry ${id}. It may have been superseded.`));
+    fill(
+      host,
+      backLink(),
+      h("h1", {}, "No such entry"),
+      h("p", { class: "empty" }, `This board has no entry ${id}. It may have been superseded.`),
+    );
     return;
   }
   const found = await details(entry);
@@ -14,21 +19,51 @@ async function drawEntry(id) {
     host,
     backLink(),
     h("h1", {}, full.objective.name, h("small", {}, ` on ${full.model.name}`)),
-    h("p", { class: "lead" }, [`${full.suite.name} v${full.suite.version}`, full.kind, seedsText(full), full.provenance.created.slice(0, 10)].join(" · ")),
+    h(
+      "p",
+      { class: "lead" },
+      [
+        `${full.suite.name} v${full.suite.version}`,
+        full.kind,
+        seedsText(full),
+        full.provenance.created.slice(0, 10),
+      ].join(" · "),
+    ),
     full.source.cite && h("p", { class: "about" }, `Taken from ${full.source.cite}`),
     full.source.command && h("p", { class: "about" }, "Made by ", h("code", {}, full.source.command)),
     h("div", { class: "actions" }, compareControl(entry)),
     section("Metrics", "Means over the seeds, with the values of each.", [], metricsTable(full, group)),
-    h("div", {}, entry.groups.map((own) => rivals(own, own.entries.indexOf(entry.number)))),
+    h(
+      "div",
+      {},
+      entry.groups.map((own) => rivals(own, own.entries.indexOf(entry.number))),
+    ),
     curvesSection([{ name: label(group, group.entries.indexOf(entry.number)), curves: found.curves }], full),
     samplesSection(found),
-    found.problems.length ? section("Files", "Some files of this entry could not be used.", [], h("ul", {}, found.problems.map((text) => h("li", {}, text)))) : "",
-    section("Everything in the entry", "The entry as it is on disk. Fractions are stored here as they are.", [], everything(full)),
+    found.problems.length
+      ? section(
+          "Files",
+          "Some files of this entry could not be used.",
+          [],
+          h(
+            "ul",
+            {},
+            found.problems.map((text) => h("li", {}, text)),
+          ),
+        )
+      : "",
+    section(
+      "Everything in the entry",
+      "The entry as it is on disk. Fractions are stored here as they are.",
+      [],
+      everything(full),
+    ),
   );
 }
 
 const backLink = () => h("p", { class: "back" }, h("a", { href: boardAddress() }, "← All entries"));
-const seedsText = (full) => (full.seeds.length ? `${full.seeds.length} ${full.seeds.length === 1 ? "seed" : "seeds"}` : "no seeds");
+const seedsText = (full) =>
+  full.seeds.length ? `${full.seeds.length} ${full.seeds.length === 1 ? "seed" : "seeds"}` : "no seeds";
 
 function metricsTable(full, group) {
   const suite = board.suites[group.suite];
@@ -37,7 +72,8 @@ function metricsTable(full, group) {
     .filter(([metric, , value]) => value || full.missing[metric.key])
     .map(([metric, number, value]) => {
       const name = metricTitle(metric);
-      if (!value) return [name, h("td", { colspan: "6", class: "reason" }, `not measured: ${full.missing[metric.key]}`)];
+      if (!value)
+        return [name, h("td", { colspan: "6", class: "reason" }, `not measured: ${full.missing[metric.key]}`)];
       const decimals = group.decimals[number];
       const of = value.ci95 ? value.ci95_of : value.ci95_missing || "none";
       const number_ = (text) => h("td", { class: "number" }, text);
@@ -51,7 +87,19 @@ function metricsTable(full, group) {
         number_(value.values.map((item) => plain(item * scale(metric), decimals)).join("  ")),
       ];
     });
-  return table(["Metric", "Mean", "Std", "95 % interval", "It covers", "n", full.seeds.length ? `Seeds ${full.seeds.join(", ")}` : "Values"], rows, "Metrics");
+  return table(
+    [
+      "Metric",
+      "Mean",
+      "Std",
+      "95 % interval",
+      "It covers",
+      "n",
+      full.seeds.length ? `Seeds ${full.seeds.join(", ")}` : "Values",
+    ],
+    rows,
+    "Metrics",
+  );
 }
 
 /** The tests of an entry against each other one of its group. */
@@ -65,12 +113,22 @@ function rivals(group, place) {
     const cells = metrics.map((metric, number) => {
       const test = testOf(group, other, place, number);
       if (!test) return h("td", { class: "number" }, ABSENT);
-      return h("td", { class: "number" }, effect(test.effect, test, metric, group.decimals[number]), h("span", { class: `word ${test.verdict}` }, word(test)));
+      return h(
+        "td",
+        { class: "number" },
+        effect(test.effect, test, metric, group.decimals[number]),
+        h("span", { class: `word ${test.verdict}` }, word(test)),
+      );
     });
     return [h("a", { href: `#/compare/${id}/${mine}` }, label(group, other)), ...cells];
   });
   const heads = ["Against", ...metrics.map((metric) => metricTitle(metric))];
-  return section(`Against ${group.title}'s other rows`, "This entry minus the other (of perplexities the relative change). Open one for intervals and p-values.", [], table(heads, rows, "Comparisons"));
+  return section(
+    `Against ${group.title}'s other rows`,
+    "This entry minus the other (of perplexities the relative change). Open one for intervals and p-values.",
+    [],
+    table(heads, rows, "Comparisons"),
+  );
 }
 
 function curvesSection(chosen, full) {
@@ -84,23 +142,46 @@ function samplesSection(found) {
   if (!found.samples.length) return "";
   const one = (text) => [
     text.prompt !== undefined && h("p", { class: "prompt" }, h("b", {}, "Prompt"), h("span", {}, text.prompt)),
-    h("p", { class: "text" }, h("b", {}, text.of ? `Continuation (${text.of})` : "Continuation"), h("span", {}, text.continuation)),
-    text.reference !== undefined && h("p", { class: "reference" }, h("b", {}, "Reference"), h("span", {}, text.reference)),
+    h(
+      "p",
+      { class: "text" },
+      h("b", {}, text.of ? `Continuation (${text.of})` : "Continuation"),
+      h("span", {}, text.continuation),
+    ),
+    text.reference !== undefined &&
+      h("p", { class: "reference" }, h("b", {}, "Reference"), h("span", {}, text.reference)),
   ];
   const files = found.samples.map((file) =>
-    h("details", { class: "samples", open: true }, h("summary", {}, `${file.task}${file.seed === null ? "" : `, seed ${file.seed}`}`), h("ol", {}, file.texts.map((text) => h("li", {}, one(text))))),
+    h(
+      "details",
+      { class: "samples", open: true },
+      h("summary", {}, `${file.task}${file.seed === null ? "" : `, seed ${file.seed}`}`),
+      h(
+        "ol",
+        {},
+        file.texts.map((text) => h("li", {}, one(text))),
+      ),
+    ),
   );
   return section("Samples", "The first texts that the model generated, not chosen by anyone.", [], files);
 }
 
 function everything(full) {
   const open = ["objective", "model", "seeds", "suite", "id", "kind"];
-  return h("div", { class: "json" }, Object.entries(full).map(([name, value]) => tree(name, value, open.includes(name))));
+  return h(
+    "div",
+    { class: "json" },
+    Object.entries(full).map(([name, value]) => tree(name, value, open.includes(name))),
+  );
 }
 
 function compareControl(entry) {
-  const others = entry.groups.flatMap((group) => group.entries.map((number, place) => [group, place, board.entries[number]]));
-  const options = others.filter(([, , other]) => other !== entry).map(([group, place, other]) => [other.id, `${label(group, place)} · ${group.title}`]);
+  const others = entry.groups.flatMap((group) =>
+    group.entries.map((number, place) => [group, place, board.entries[number]]),
+  );
+  const options = others
+    .filter(([, , other]) => other !== entry)
+    .map(([group, place, other]) => [other.id, `${label(group, place)} · ${group.title}`]);
   if (!options.length) return "";
   return select("Compare with", [["", "choose an entry"], ...options], "", (id) => {
     if (id) location.hash = `#/compare/${id}/${entry.id}`;

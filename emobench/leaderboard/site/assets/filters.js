@@ -39,16 +39,30 @@ function drawFilters(changed) {
   };
   const choice = (text, name, field, all) => {
     const options = values(field);
-    return options.length < 2 ? null : select(text, [["", all], ...options.map((value) => [value, value])], state[name], update(name));
+    return options.length < 2
+      ? null
+      : select(text, [["", all], ...options.map((value) => [value, value])], state[name], update(name));
   };
   const typed = () => {
     clearTimeout(typing);
     typing = setTimeout(() => update("q")(search.value), 120);
   };
-  const search = h("input", { type: "search", "aria-label": "Search", value: state.q, autocomplete: "off", on: { input: typed } });
+  const search = h("input", {
+    type: "search",
+    "aria-label": "Search",
+    value: state.q,
+    autocomplete: "off",
+    on: { input: typed },
+  });
   form.replaceChildren(
     ...[
-      board.suites.length > 1 && select("Suite", board.suites.map((suite, i) => [i, suite.label]), state.suite, update("suite")),
+      board.suites.length > 1 &&
+        select(
+          "Suite",
+          board.suites.map((suite, i) => [i, suite.label]),
+          state.suite,
+          update("suite"),
+        ),
       choice("Model", "model", "model", "all models"),
       choice("Objective", "objective", "name", "all objectives"),
       choice("Kind", "kind", "kind", "all kinds"),

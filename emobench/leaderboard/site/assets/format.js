@@ -35,7 +35,12 @@ const whole = (value) => value.toLocaleString("en", { maximumFractionDigits: 0 }
 
 function large(value) {
   if (value === null || value === undefined) return ABSENT;
-  const steps = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
+  const steps = [
+    [1e12, "T"],
+    [1e9, "B"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ];
   const step = steps.find(([size]) => value >= size);
   return step ? `${Number((value / step[0]).toPrecision(3))}${step[1]}` : String(value);
 }

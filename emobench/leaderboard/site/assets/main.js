@@ -64,7 +64,13 @@ async function start() {
   try {
     await loadBoard();
   } catch (error) {
-    byId("table").replaceChildren(h("p", { class: "empty" }, `The entries cannot be read (${error.message}). The page needs a browser of 2023 or later.`));
+    byId("table").replaceChildren(
+      h(
+        "p",
+        { class: "empty" },
+        `The entries cannot be read (${error.message}). The page needs a browser of 2024 or later.`,
+      ),
+    );
     return;
   }
   orderable();

@@ -3,8 +3,11 @@
 /** Colours of the theme. Most are left to the style sheet, so that they are right on paper, too; a scale of colours
  * has to know its ends. */
 function ink() {
-  const style = getComputedStyle(document.documentElement);
-  const known = (name) => style.getPropertyValue(`--${name}`).trim();
+  const probe = byId("said");
+  const known = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
   return {
     text: "var(--text)",
     muted: "var(--muted)",
@@ -30,7 +33,15 @@ function themed(spec) {
       view: { stroke: null },
       axis: { ...labels, ...titles, gridColor: colours.line, domainColor: colours.line, tickColor: colours.line },
       legend: { ...labels, ...titles, orient: "top", symbolStrokeWidth: 3, symbolOpacity: 1 },
-      title: { color: colours.text, font, fontSize: 13, fontWeight: 600, anchor: "start", offset: 8, subtitleColor: colours.muted },
+      title: {
+        color: colours.text,
+        font,
+        fontSize: 13,
+        fontWeight: 600,
+        anchor: "start",
+        offset: 8,
+        subtitleColor: colours.muted,
+      },
       text: { color: colours.text, font },
     },
   };
@@ -55,16 +66,43 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
   const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
   const scale = { domain: [-limit, 0, limit], range: colours.scale, interpolate: "rgb" };
   const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'no difference'`;
-  const legend = { title: null, values: [-limit, 0, limit], labelExpr: expression, orient: "bottom", gradientLength: 240, offset: 14 };
-  const text = (dy, field, more) => ({ mark: { type: "text", dy, color: colours.onScale, ...more }, encoding: { text: { field, type: "nominal" } } });
+  const legend = {
+    title: null,
+    values: [-limit, 0, limit],
+    labelExpr: expression,
+    orient: "bottom",
+    gradientLength: 240,
+    offset: 14,
+  };
+  const text = (dy, field, more) => ({
+    mark: { type: "text", dy, color: colours.onScale, ...more },
+    encoding: { text: { field, type: "nominal" } },
+  });
   return {
     description: "Heat map of differences from the baseline",
     data: { values: cells },
     width: { step },
     height: { step: 50 },
     encoding: {
-      x: { field: "column", type: "nominal", sort: columns, scale: { domain: columns }, axis: { ...axis, orient: "top", labelAngle: 0, labelLimit: step - 8 } },
-      y: { field: "row", type: "nominal", sort: rows, scale: { domain: rows }, axis: { ...axis, labelLimit: longest, labelOffset: folded ? -7 : 0, labelExpr: folded ? "split(datum.label, '\\n')" : "replace(datum.label, '\\n', ' ')" } },
+      x: {
+        field: "column",
+        type: "nominal",
+        sort: columns,
+        scale: { domain: columns },
+        axis: { ...axis, orient: "top", labelAngle: 0, labelLimit: step - 8 },
+      },
+      y: {
+        field: "row",
+        type: "nominal",
+        sort: rows,
+        scale: { domain: rows },
+        axis: {
+          ...axis,
+          labelLimit: longest,
+          labelOffset: folded ? -7 : 0,
+          labelExpr: folded ? "split(datum.label, '\\n')" : "replace(datum.label, '\\n', ' ')",
+        },
+      },
     },
     layer: [
       {
@@ -97,8 +135,18 @@ function barPanel({ title, fraction, rows }, names, width) {
   const ends = rows.flatMap((row) => [row.mean, row.low ?? row.mean, row.high ?? row.mean]);
   const domain = [Math.min(0, ...ends), (Math.max(0, ...ends) || 1) * 1.3];
   const percent = { labelExpr: "datum.value > 100 ? '' : datum.label" };
-  const x = { field: "mean", type: "quantitative", scale: { domain, nice: false }, axis: { title: null, tickCount: 4, grid: false, ...(fraction && percent) } };
-  const y = { field: "name", type: "nominal", sort: names, axis: { title: null, domain: false, ticks: false, labelColor: colours.text, labelLimit: 160 } };
+  const x = {
+    field: "mean",
+    type: "quantitative",
+    scale: { domain, nice: false },
+    axis: { title: null, tickCount: 4, grid: false, ...(fraction && percent) },
+  };
+  const y = {
+    field: "name",
+    type: "nominal",
+    sort: names,
+    axis: { title: null, domain: false, ticks: false, labelColor: colours.text, labelLimit: 160 },
+  };
   const tooltip = tips(["name", "objective"], ["text", title], ["interval", "95 % interval"], ["of", "it covers"]);
   const known = rows.filter((row) => row.low !== null);
   const ends95 = { x: { field: "low", type: "quantitative" }, x2: { field: "high" } };
@@ -109,14 +157,20 @@ function barPanel({ title, fraction, rows }, names, width) {
     data: { values: rows },
     encoding: { y },
     layer: [
-      { mark: { type: "bar", height: 15, opacity: 0.85, cornerRadiusEnd: 2 }, encoding: { x, color: { field: "name", type: "nominal", scale: series(names), legend: null }, tooltip } },
+      {
+        mark: { type: "bar", height: 15, opacity: 0.85, cornerRadiusEnd: 2 },
+        encoding: { x, color: { field: "name", type: "nominal", scale: series(names), legend: null }, tooltip },
+      },
       { data: { values: known }, mark: { type: "rule", strokeWidth: 1.6, color: colours.text }, encoding: ends95 },
       ...["low", "high"].map((field) => ({
         data: { values: known },
         mark: { type: "tick", thickness: 1.6, size: 9, color: colours.text },
         encoding: { x: { field, type: "quantitative" } },
       })),
-      { mark: { type: "text", align: "left", dx: 6, fontSize: 12 }, encoding: { x: { field: "end", type: "quantitative" }, text: { field: "text" } } },
+      {
+        mark: { type: "text", align: "left", dx: 6, fontSize: 12 },
+        encoding: { x: { field: "end", type: "quantitative" }, text: { field: "text" } },
+      },
     ],
   };
 }
@@ -140,15 +194,32 @@ function curvesSpec({ points, names, title, width }) {
       color: { field: "name", type: "nominal", scale: series(names), title: null },
       tooltip: tips(["name", "objective"], ["seed", "seed"], ["step", "step"], ["value", title]),
     },
-    layer: [lines(false, { strokeWidth: 1, opacity: 0.3 }), lines(true, { strokeWidth: 2.2, point: few && { size: 50 } })],
+    layer: [
+      lines(false, { strokeWidth: 1, opacity: 0.3 }),
+      lines(true, { strokeWidth: 2.2, point: few && { size: 50 } }),
+    ],
   };
 }
 
 /** Points {name, x, mean, low, high, text, ...} of several models; `x` is on a logarithmic scale. */
 function scalingSpec({ points, names, joined, x, y, width }) {
   const colour = { field: "name", type: "nominal", scale: series(names), title: null };
-  const tooltip = tips(["name", "objective"], ["model", "model"], ["shown", x], ["text", y], ["interval", "95 % interval"]);
-  const position = { x: { field: "x", type: "quantitative", scale: { type: "log" }, title: x, axis: { format: "~s", grid: false, tickCount: 6 } } };
+  const tooltip = tips(
+    ["name", "objective"],
+    ["model", "model"],
+    ["shown", x],
+    ["text", y],
+    ["interval", "95 % interval"],
+  );
+  const position = {
+    x: {
+      field: "x",
+      type: "quantitative",
+      scale: { type: "log" },
+      title: x,
+      axis: { format: "~s", grid: false, tickCount: 6 },
+    },
+  };
   const mean = { field: "mean", type: "quantitative", scale: { zero: false }, title: y };
   return {
     description: `${y} against ${x}`,
@@ -157,9 +228,23 @@ function scalingSpec({ points, names, joined, x, y, width }) {
     data: { values: points },
     encoding: { ...position, color: colour },
     layer: [
-      { transform: [{ filter: "datum.low !== null" }], mark: { type: "rule", strokeWidth: 1.4, opacity: 0.7 }, encoding: { y: { field: "low", type: "quantitative", scale: { zero: false }, title: y }, y2: { field: "high" } } },
+      {
+        transform: [{ filter: "datum.low !== null" }],
+        mark: { type: "rule", strokeWidth: 1.4, opacity: 0.7 },
+        encoding: {
+          y: { field: "low", type: "quantitative", scale: { zero: false }, title: y },
+          y2: { field: "high" },
+        },
+      },
       ...(joined ? [{ mark: { type: "line", strokeWidth: 2 }, encoding: { y: mean } }] : []),
-      { mark: { type: "point", filled: true, size: 70, opacity: 1 }, encoding: { y: mean, shape: { field: "name", type: "nominal", scale: { domain: names }, title: null }, tooltip } },
+      {
+        mark: { type: "point", filled: true, size: 70, opacity: 1 },
+        encoding: {
+          y: mean,
+          shape: { field: "name", type: "nominal", scale: { domain: names }, title: null },
+          tooltip,
+        },
+      },
     ],
   };
 }

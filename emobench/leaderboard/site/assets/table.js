@@ -17,24 +17,46 @@ function columnsOf(suite) {
   const ranked = groups.some((group) => group.ranks);
   const seeded = groups.some((group) => group.entries.some((number) => board.entries[number].seeds));
   const by = (read) => (data, type, row) => read(row, type);
-  const text = (head, read, show) => ({ head, type: "string", className: "text", render: by((row, type) => (type === "display" ? show(row) : read(row))) });
+  const text = (head, read, show) => ({
+    head,
+    type: "string",
+    className: "text",
+    render: by((row, type) => (type === "display" ? show(row) : read(row))),
+  });
   const hidden = (read) => ({ head: "", visible: false, type: "num", render: by(read) });
   const metrics = suite.metrics.map((metric, number) => ({
     head: [metric.name, metric.head],
     type: "measure",
     className: "number",
     orderSequence: metric.better === false ? ["asc", "desc"] : ["desc", "asc"],
-    render: by((row, type) => (type === "display" ? metricCell(row, metric, number) : row.entry.values[number]?.[0] ?? null)),
+    render: by((row, type) =>
+      type === "display" ? metricCell(row, metric, number) : (row.entry.values[number]?.[0] ?? null),
+    ),
   }));
   return [
     hidden((row) => row.group.number),
     hidden((row) => row.place),
-    { head: "Compare", orderable: false, className: "pick", render: by((row, type) => (type === "display" ? pick(row) : "")) },
+    {
+      head: "Compare",
+      orderable: false,
+      className: "pick",
+      render: by((row, type) => (type === "display" ? pick(row) : "")),
+    },
     text("Objective", (row) => label(row.group, row.place), objectiveCell),
-    ranked && { head: "Rank", type: "measure", className: "number", orderSequence: ["asc", "desc"], render: by((row, type) => row.group.ranks?.[row.place] ?? (type === "display" ? ABSENT : null)) },
+    ranked && {
+      head: "Rank",
+      type: "measure",
+      className: "number",
+      orderSequence: ["asc", "desc"],
+      render: by((row, type) => row.group.ranks?.[row.place] ?? (type === "display" ? ABSENT : null)),
+    },
     ...metrics,
     seeded && { head: "Seeds", type: "num", className: "number", render: by((row) => row.entry.seeds) },
-    text("Recorded", (row) => row.entry.created, (row) => h("span", { class: "date" }, row.entry.created)),
+    text(
+      "Recorded",
+      (row) => row.entry.created,
+      (row) => h("span", { class: "date" }, row.entry.created),
+    ),
   ].filter(Boolean);
 }
 
@@ -42,7 +64,8 @@ function columnsOf(suite) {
 function remarks() {
   const entries = suiteGroups().flatMap((group) => group.entries.map((number) => board.entries[number]));
   const found = [...new Set(entries.flatMap((entry) => Object.values(entry.flags).flat()))];
-  const everywhere = (flag) => entries.every((entry) => Object.keys(entry.values).every((number) => entry.flags[number]?.includes(flag)));
+  const everywhere = (flag) =>
+    entries.every((entry) => Object.keys(entry.values).every((number) => entry.flags[number]?.includes(flag)));
   return { marked: found.filter((flag) => !everywhere(flag)), shared: found.filter(everywhere) };
 }
 
@@ -63,7 +86,10 @@ function metricCell({ group, place, entry }, metric, number) {
   return h(
     "span",
     { class: best ? "best" : null, title: title.filter(Boolean).join("; ") || null },
-    best && [h("span", { class: "star", "aria-hidden": "true" }, "★"), h("span", { class: "unseen" }, "best beyond noise: ")],
+    best && [
+      h("span", { class: "star", "aria-hidden": "true" }, "★"),
+      h("span", { class: "unseen" }, "best beyond noise: "),
+    ],
     plain(mean * scale(metric), decimals),
     marks.length > 0 && h("sup", {}, marks.join(" ")),
     std !== null && h("span", { class: "spread" }, ` ± ${plain(std * scale(metric), decimals)}`),
@@ -77,7 +103,11 @@ function objectiveCell({ group, place, entry }) {
 }
 
 function pick({ group, place, entry }) {
-  const box = h("input", { type: "checkbox", "data-entry": entry.id, "aria-label": `Compare ${label(group, place)} of ${entry.model}` });
+  const box = h("input", {
+    type: "checkbox",
+    "data-entry": entry.id,
+    "aria-label": `Compare ${label(group, place)} of ${entry.model}`,
+  });
   box.checked = chosen.includes(entry.id);
   box.addEventListener("change", () => choose(entry.id, box.checked));
   return box;
@@ -99,14 +129,26 @@ function drawSelection() {
   const ready = chosen.length === 2;
   bar.replaceChildren(
     h("span", { class: "chosen" }, names[0] || "", ready ? " and " : "", names[1] || ""),
-    ready ? h("a", { class: "button", href: `#/compare/${chosen.join("/")}` }, "Compare") : h("span", {}, "Choose one more."),
-    h("button", { type: "button", class: "quiet", on: { click: () => [...chosen].forEach((id) => choose(id, false)) } }, "Clear"),
+    ready
+      ? h("a", { class: "button", href: `#/compare/${chosen.join("/")}` }, "Compare")
+      : h("span", {}, "Choose one more."),
+    h(
+      "button",
+      { type: "button", class: "quiet", on: { click: () => [...chosen].forEach((id) => choose(id, false)) } },
+      "Clear",
+    ),
   );
 }
 
 function groupHead(rows, number) {
   const group = board.groups[number];
-  return h("span", { class: "group" }, h("strong", {}, group.title), group.parameters ? h("span", {}, `${large(group.parameters)} parameters`) : null, group.lines.map((line) => h("span", {}, line)));
+  return h(
+    "span",
+    { class: "group" },
+    h("strong", {}, group.title),
+    group.parameters ? h("span", {}, `${large(group.parameters)} parameters`) : null,
+    group.lines.map((line) => h("span", {}, line)),
+  );
 }
 
 function drawTable(rows) {
@@ -125,9 +167,18 @@ function drawTable(rows) {
 function makeTable(rows, suite) {
   const columns = columnsOf(suite);
   const heads = columns.map(({ head, className }) =>
-    h("th", { scope: "col", class: className }, [head].flat().map((part, i) => (i ? h("span", { class: "unit" }, part) : breakable(part)))),
+    h(
+      "th",
+      { scope: "col", class: className },
+      [head].flat().map((part, i) => (i ? h("span", { class: "unit" }, part) : breakable(part))),
+    ),
   );
-  const node = h("table", { class: "grid" }, h("caption", { class: "unseen" }, `Entries of ${suite.label}`), h("thead", {}, h("tr", {}, heads)));
+  const node = h(
+    "table",
+    { class: "grid" },
+    h("caption", { class: "unseen" }, `Entries of ${suite.label}`),
+    h("thead", {}, h("tr", {}, heads)),
+  );
   byId("table").replaceChildren(node, h("p", { class: "legend" }, legend(suite)));
   const nothing = "No entry matches. Clear a filter to see more.";
   const made = new DataTable(node, {
@@ -141,16 +192,37 @@ function makeTable(rows, suite) {
     orderFixed: { pre: [[0, "asc"]] },
     order: [[1, "asc"]],
     rowGroup: { dataSrc: (row) => row.group.number, startRender: groupHead },
-    layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: rows.length > PAGE ? ["info", "pageLength", "paging"] : null },
-    language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", lengthMenu: "_MENU_ a page", emptyTable: nothing, zeroRecords: nothing },
+    layout: {
+      topStart: null,
+      topEnd: null,
+      bottomStart: null,
+      bottomEnd: null,
+      bottom: rows.length > PAGE ? ["info", "pageLength", "paging"] : null,
+    },
+    language: {
+      info: "_START_ to _END_ of _TOTAL_ rows",
+      infoEmpty: "No rows",
+      lengthMenu: "_MENU_ a page",
+      emptyTable: nothing,
+      zeroRecords: nothing,
+    },
   });
   // DataTables tells assistive technology the direction of the groups, which never change it.
   const told = () =>
-    node.querySelectorAll("th[aria-sort]").forEach((head) => head.setAttribute("aria-sort", head.classList.contains("dt-ordering-desc") ? "descending" : "ascending"));
+    node
+      .querySelectorAll("th[aria-sort]")
+      .forEach((head) =>
+        head.setAttribute("aria-sort", head.classList.contains("dt-ordering-desc") ? "descending" : "ascending"),
+      );
   made.on("draw", told);
   const scroller = node.parentElement;
   scroller.classList.add("scroller");
-  for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": `Entries of ${suite.label}` })) scroller.setAttribute(name, value);
+  for (const [name, value] of Object.entries({
+    tabindex: "0",
+    role: "region",
+    "aria-label": `Entries of ${suite.label}`,
+  }))
+    scroller.setAttribute(name, value);
   return made;
 }
 
@@ -164,12 +236,15 @@ function legend(suite) {
     entries.some((entry) => entry.seeds > 1) && "Mean ± standard deviation over seeds.",
     stars && "★ better than every other row of its group beyond noise (two-sided 5 %, Holm over the rows).",
     !stars && untested && `Nothing is marked as best: ${untested}.`,
-    groups.some((group) => group.ranks) && "Rank: 1 + the rows that are better beyond noise, so that tied rows share a place.",
-    entries.some((entry) => Object.keys(entry.values).length < suite.metrics.length) && `${ABSENT} not measured: the entry says why.`,
+    groups.some((group) => group.ranks) &&
+      "Rank: 1 + the rows that are better beyond noise, so that tied rows share a place.",
+    entries.some((entry) => Object.keys(entry.values).length < suite.metrics.length) &&
+      `${ABSENT} not measured: the entry says why.`,
     ...grid.shared.map((flag) => `All numbers: ${remark(flag)}.`),
     ...grid.marked.map((flag, i) => `[${i + 1}] ${remark(flag)}.`),
     groups.length > 1 && "Rows are sorted within their group: only these may be ranked together.",
-    unranked > 0 && `${unranked === groups.length ? "The groups are" : `${unranked} of ${groups.length} groups are`} too large for stars and ranks here: emobench leaderboard show has them.`,
+    unranked > 0 &&
+      `${unranked === groups.length ? "The groups are" : `${unranked} of ${groups.length} groups are`} too large for stars and ranks here: emobench leaderboard show has them.`,
   ]
     .filter(Boolean)
     .join(" ");
