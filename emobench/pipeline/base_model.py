@@ -13,7 +13,7 @@ from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.pipeline.request import Request
-from emobench.pipeline.tiny_oracle import CONTEXT
+from emobench.pipeline.tiny_oracle import CONTEXT, parameters
 
 if TYPE_CHECKING:
     from emobench.models.load import LoadedModel, ModelFacts
@@ -139,8 +139,8 @@ class BaseModel:
         revision = self.source.revision or f"sha256:{content_hash(self.facts)}"
         # A local folder's path says nothing to others, and is nobody's business: its files' digests identify it.
         source = "local folder" if self.source.kind == "local" else self.source.source
-        parameters = None if self.checked is None else self.checked.parameters
-        return {"name": self.name, "source": source, "revision": revision, "parameters": parameters}
+        count = parameters(self.rows) if self.checked is None else self.checked.parameters
+        return {"name": self.name, "source": source, "revision": revision, "parameters": count}
 
 
 def find_base_model(name: str, request: Request) -> BaseModel:

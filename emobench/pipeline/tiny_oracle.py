@@ -18,6 +18,12 @@ NAME, RECIPE = "tiny-oracle", "oracle-pretrain"
 SEED = 0
 
 
+def parameters(rows: int) -> int:
+    """Return how many weights the model has, its head of `rows` rows (tied to the embedding) counted once."""
+    block = 12 * WIDTH**2 + 13 * WIDTH  # attention, feed-forward, two layer norms
+    return WIDTH * (rows + CONTEXT) + LAYERS * block + 2 * WIDTH
+
+
 def write_untrained(folder: Path) -> None:
     """Write the untrained model and its tokenizer as a Hugging Face folder."""
     from transformers import GPT2Config, GPT2LMHeadModel, set_seed
