@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.files import write_whole
@@ -36,9 +36,12 @@ def write_site(
 ) -> list[Path]:
     """Write a page for each board and `index.html`, which comes first in the paths that are returned.
 
-    `baseline` is the objective that differences are shown against at first. Raises ConfigError where a file of
-    another origin is in the way, StorageError where one cannot be written.
+    `baseline` is the objective that differences are shown against at first. Raises UnknownNameError where no
+    entry has it, ConfigError where a file of another origin is in the way, StorageError where one cannot be written.
     """
+    names = {entry.objective.name for board in boards for entry in board.entries}
+    if baseline is not None and baseline not in names:
+        raise UnknownNameError("objective to be the baseline", baseline, names)
     paths = _paths(boards, out)
     links = [_summary(board, path) for board, path in zip(boards, paths, strict=True)]
     for path in (out / "index.html", *paths):

@@ -20,7 +20,7 @@ from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
 
 _TEST = ("baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "detectable",
-         "verdict", "test", "why", "seeds", "items")  # fmt: skip
+         "verdict", "test", "why", "seeds", "items", "within")  # fmt: skip
 """What the index keeps of a contrast, in this order (`assets/data.js` reads it)."""
 
 
@@ -55,7 +55,8 @@ class _Suite:
 
     def __init__(self, groups: Sequence[Group], baseline: str | None) -> None:
         self.groups = groups
-        self.baseline = baseline or _default_baseline(self.groups)
+        named = any(entry.objective.name == baseline for group in groups for entry in group.rows)
+        self.baseline = baseline if named else _default_baseline(groups)
         self.keys = list(dict.fromkeys(key for group in self.groups for key in group.metrics))
         self.keys.sort(key=lambda key: not key.startswith(f"{MEAN}/"))
         tasks = {key.split("/", 1)[0] for key in self.keys}
@@ -144,7 +145,9 @@ def _entry(entry: Entry, values: Mapping[str, MetricSummary], keys: Sequence[str
 
 def _test(test: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
     low, high = test["ci95"] or (None, None)
-    plain = {**test, "metric": keys.index(test["metric"]), "low": low, "high": high}
+    within = [[w["seed"], w["test"], _round(w["effect"]), *map(_round, w["ci95"] or (None, None)), _round(w["p"])]
+              for w in test["within"]]  # fmt: skip
+    plain = {**test, "metric": keys.index(test["metric"]), "low": low, "high": high, "within": within}
     return [_round(plain[name]) if isinstance(plain[name], float) else plain[name] for name in _TEST]
 
 

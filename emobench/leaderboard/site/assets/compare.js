@@ -28,6 +28,7 @@ async function drawCompare(baseId, candidateId) {
       h("a", { class: "button quiet", href: `#/compare/${candidate.id}/${base.id}` }, "Swap"),
     ),
     group ? verdicts(group, base, candidate, names) : apart(both, pair, names),
+    group && withinSeeds(group, base, candidate),
     bars(group, pair, names),
     curvesSection(
       pair.map((entry, i) => ({ name: names[i], curves: both[i].curves })).filter((item) => item.curves.length),
@@ -125,6 +126,35 @@ function verdicts(group, base, candidate, names) {
         "These two were not compared when the page was made. This does it: ",
         h("code", {}, command),
       ),
+  );
+}
+
+/** What single seeds say where the objectives are undetermined: something about these models, not about objectives. */
+function withinSeeds(group, base, candidate) {
+  const places = [base, candidate].map((entry) => group.entries.indexOf(entry.number));
+  const right = (text) => h("td", { class: "number" }, text);
+  const rows = board.suites[group.suite].metrics.flatMap((metric, number) => {
+    const test = testOf(group, ...places, number);
+    const decimals = group.decimals[number];
+    return (test?.within ?? []).map(([seed, name, difference, low, high, p]) => [
+      metricTitle(metric),
+      right(seed ?? ABSENT),
+      right(effect(difference, test, metric, decimals)),
+      right(
+        low === null ? ABSENT : `${effect(low, test, metric, decimals)} to ${effect(high, test, metric, decimals)}`,
+      ),
+      right(pValue(p)),
+      h("td", { class: "why" }, name),
+    ]);
+  });
+  if (!rows.length) return "";
+  const text =
+    "Too few seeds tell nothing about the objectives. Of the trained models, one seed each, their examples say:";
+  return section(
+    "Within one seed",
+    text,
+    [],
+    table(["Metric", "Seed", "Difference", "95 % interval", "p", "Test"], rows, "Within one seed"),
   );
 }
 

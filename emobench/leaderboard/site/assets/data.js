@@ -16,6 +16,7 @@ const TEST = [
   "why",
   "seeds",
   "items",
+  "within",
 ];
 const board = { suites: [], groups: [], entries: [], chunk: 1 };
 const chunks = new Map();
@@ -70,6 +71,14 @@ function testOf(group, baseline, candidate, metric) {
     low: negative(other.high),
     high: negative(other.low),
     verdict: turned[other.verdict] || other.verdict,
+    within: other.within.map(([seed, test, effect, low, high, p]) => [
+      seed,
+      test,
+      negative(effect),
+      negative(high),
+      negative(low),
+      p,
+    ]),
   };
 }
 

@@ -85,6 +85,9 @@ def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], on
     assert done.code == 0
     assert done.out.strip() == str(out / "index.html")
     assert "Mine results" in (out / "mine.html").read_text()
+    other = command("leaderboard", "site", str(out), "--leaderboard", str(tmp_path / "mine"), "--baseline", "ml")
+    assert other.code == 2
+    assert "did you mean 'mle'?" in other.err
     missing = command("leaderboard", "site", str(out), "--leaderboard", str(tmp_path / "mistyped"))
     assert missing.code == 2
     assert "mistyped" in missing.err

@@ -7,8 +7,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
+from scipy.stats import binom
 
 from emobench.leaderboard.compare import compare
 from emobench.leaderboard.entry import Entry
@@ -82,6 +84,22 @@ def test_the_verdicts_are_those_of_compare(
     # Of perplexities the relative change of the geometric means.
     assert shown[1][3] == f"−{100 * (1 - (25.0 * 25.3 * 24.8 / (30.0 * 30.3 * 29.7)) ** (1 / 3)):.1f} %"
     assert shown[1][4] == ppl.verdict == "better"
+
+
+def test_one_seed_says_something_of_its_models_alone(
+    opened: Opened, page_of: Callable[..., Path], make_entry: Callable[..., Entry], runs: Path, tmp_path: Path
+) -> None:
+    right_SI = np.array([[1.0] * 30 + [0.0] * 20])
+    other_SI = right_SI.copy()
+    other_SI[0, 28:40] = [0.0] * 2 + [1.0] * 10  # wrong on 2 that were right, right on 10 that were wrong
+    base, candidate = (make_entry(name, {"sst2": x}, seeds=[0]) for name, x in (("mle", right_SI), ("emo", other_SI)))
+    page = opened(page_of(tmp_path / "out", [base, candidate], runs), f"#/compare/{base.id}/{candidate.id}")
+    expect(page.get_by_role("region", name="Verdicts", exact=True).locator(".word")).to_have_text("undetermined")
+    shown = page.get_by_role("region", name="Within one seed", exact=True).locator("tbody tr td").all_inner_texts()
+    mid_p = 2 * binom.cdf(1, 12, 0.5) + binom.pmf(2, 12, 0.5)
+    assert shown[:2] == ["0", "+16.0"]
+    assert shown[3] == f"{mid_p:.3f}"
+    assert "McNemar" in shown[4]
 
 
 def test_entries_that_are_not_comparable_get_no_verdict(opened: Opened, toy: Path) -> None:
