@@ -7,7 +7,7 @@ function drawBoard() {
   drawTable(rows);
   const shown = [...new Set(rows.map((row) => row.group))];
   byId("charts").replaceChildren(
-    ...(shown.length ? [differences(rows, shown), tasks(rows, shown), trainings(rows, shown), scaling(rows)] : []),
+    ...(shown.length ? [differences(rows, shown), groupPanels(rows, shown), scaling(rows)] : []),
   );
   redraw();
 }

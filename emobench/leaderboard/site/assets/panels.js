@@ -4,6 +4,11 @@ const MOST_POINTS = 500;
 const MOST_SERIES = 12;
 const MOST_BARS = 24;
 
+/** What is shown of one group, which either section's control changes for both. */
+function groupPanels(rows, shown) {
+  return controlled((set) => h("div", {}, tasks(rows, shown, set), trainings(rows, shown, set)));
+}
+
 /** A control that chooses one group of those shown. */
 function groupControl(shown, set) {
   if (!shown.some((group) => group.number === view.group)) view.group = shown[0].number;
@@ -48,24 +53,22 @@ function panelsOf(rows, names) {
     .filter((panel) => panel.rows.length);
 }
 
-function tasks(rows, shown) {
-  return controlled((set) => {
-    const control = groupControl(shown, set);
-    const all = rows.filter((row) => row.group.number === view.group);
-    const own = all.slice(0, MOST_BARS);
-    const left = all.length > own.length ? ` ${own.length} of ${all.length} rows are drawn; choose fewer above.` : "";
-    const name = (row) => label(row.group, row.place);
-    const panels = panelsOf(own, name);
-    const text = `${own[0].group.title}: every metric with its 95 % interval. Bars begin at 0.${left}`;
-    return section(
-      "Metrics by task",
-      text,
-      [control],
-      chart("Metrics by task", (width) =>
-        panels.length ? barsSpec({ panels, names: own.map(name), width }) : "No metric was measured.",
-      ),
-    );
-  });
+function tasks(rows, shown, set) {
+  const control = groupControl(shown, set);
+  const all = rows.filter((row) => row.group.number === view.group);
+  const own = all.slice(0, MOST_BARS);
+  const left = all.length > own.length ? ` ${own.length} of ${all.length} rows are drawn; choose fewer above.` : "";
+  const name = (row) => label(row.group, row.place);
+  const panels = panelsOf(own, name);
+  const text = `${own[0].group.title}: every metric with its 95 % interval. Bars begin at 0.${left}`;
+  return section(
+    "Metrics by task",
+    text,
+    [control],
+    chart("Metrics by task", (width) =>
+      panels.length ? barsSpec({ panels, names: own.map(name), width }) : "No metric was measured.",
+    ),
+  );
 }
 
 /** The points of curves.  `chosen` are {name, curves}; means alone where `seeds` is false. */
@@ -126,21 +129,19 @@ function curvesBody(chosen, host) {
   );
 }
 
-function trainings(rows, shown) {
-  return controlled((set) => {
-    const control = groupControl(shown, set);
-    const own = rows.filter((row) => row.group.number === view.group && !row.entry.untrained).slice(0, 12);
-    const host = h("div", {}, h("p", { class: "empty" }, "Reading the curves …"));
-    Promise.all(
-      own.map(async (row) => ({ name: label(row.group, row.place), curves: (await details(row.entry)).curves })),
-    ).then((chosen) => curvesBody(chosen, host));
-    return section(
-      "Training curves",
-      `What ${own[0]?.group.title ?? "the group"}'s trainings logged, over the optimizer's steps.`,
-      [control],
-      host,
-    );
-  });
+function trainings(rows, shown, set) {
+  const control = groupControl(shown, set);
+  const own = rows.filter((row) => row.group.number === view.group && !row.entry.untrained).slice(0, 12);
+  const host = h("div", {}, h("p", { class: "empty" }, "Reading the curves …"));
+  Promise.all(
+    own.map(async (row) => ({ name: label(row.group, row.place), curves: (await details(row.entry)).curves })),
+  ).then((chosen) => curvesBody(chosen, host));
+  return section(
+    "Training curves",
+    `What ${own[0]?.group.title ?? "the group"}'s trainings logged, over the optimizer's steps.`,
+    [control],
+    host,
+  );
 }
 
 function scaling(rows) {

@@ -215,9 +215,9 @@ function scalingSpec({ points, names, joined, x, y, width }) {
     x: {
       field: "x",
       type: "quantitative",
-      scale: { type: "log" },
+      scale: { type: "log", nice: false, padding: 24 },
       title: x,
-      axis: { format: "~s", grid: false, tickCount: 6 },
+      axis: { format: "~s", labelExpr: "replace(datum.label, 'G', 'B')", grid: false, tickCount: 6 },
     },
   };
   const mean = { field: "mean", type: "quantitative", scale: { zero: false }, title: y };

@@ -142,6 +142,11 @@ def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page],
     curves = page.get_by_role("group", name="Training curves").locator("svg")
     # One line for each of three seeds and their mean, for three objectives.
     assert curves.locator("g.mark-line path").count() == 12
+    # Either control chooses the group of both sections.
+    page.get_by_label("Group", exact=True).last.select_option("large")
+    expect(page.get_by_role("region", name="Metrics by task")).to_contain_text("large: every metric")
+    expect(page.get_by_role("region", name="Training curves").first).to_contain_text("What large's trainings logged")
+    drawn(page)
     scaling = page.get_by_role("group", name="Scaling").locator("svg")
     assert scaling.locator("g.mark-symbol.role-mark path").count() == 6
     page.get_by_label("Against", exact=True).select_option("tokens")
