@@ -43,7 +43,10 @@ def site(
         found = Leaderboard(root)
         if leaderboard:
             found.require_folder()
-        boards.append(Board(name=root.resolve().name, entries=found.entries(), problems=tuple(found.problems)))
+        entries = found.entries()
+        # A page is published: it names files, and not where this machine has them.
+        problems = tuple(problem.replace(f"{root}/", "") for problem in found.problems)
+        boards.append(Board(name=root.resolve().name, entries=entries, problems=problems))
         for problem in found.problems:
             typer.echo(f"skipped: {problem}", err=True)
     examples = ExamplesReader(runs)

@@ -6,6 +6,7 @@ The index holds, by number: `suites` with their metrics, `groups` of comparable 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -152,4 +153,5 @@ def _test(test: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
 
 
 def _round(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    # JSON has no infinity, which a difference of unlike things may be.
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -11,7 +11,7 @@ function show(name) {
 async function route() {
   const [path, query] = location.hash.slice(1).split("?");
   if (path && !path.startsWith("/")) return; // a place on this page
-  const [, page, ...ids] = path.split("/").map(decodeURIComponent);
+  const [, page, ...ids] = path.split("/");
   if (page === "entry" || page === "compare") {
     show(page);
     await (page === "entry" ? drawEntry(ids[0]) : drawCompare(ids[0], ids[1]));

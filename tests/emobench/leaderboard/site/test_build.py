@@ -79,12 +79,17 @@ def test_an_empty_board_says_what_to_type(
 
 
 def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], one: Entry, tmp_path: Path) -> None:
-    Leaderboard(tmp_path / "mine").append(one)
+    (Leaderboard(tmp_path / "mine").append(one).parent / "0123456789ab.json").write_text('{"schema": <b>')
     out = tmp_path / "out"
     done = command("leaderboard", "site", str(out), "--leaderboard", str(tmp_path / "mine"))
     assert done.code == 0
     assert done.out.strip() == str(out / "index.html")
-    assert "Mine results" in (out / "mine.html").read_text()
+    text = (out / "mine.html").read_text()
+    assert "Mine results" in text
+    assert "1 file was skipped" in text
+    assert "<li>toy-v1/0123456789ab.json: " in text
+    assert str(tmp_path) not in text
+    assert "skipped: " in done.err
     other = command("leaderboard", "site", str(out), "--leaderboard", str(tmp_path / "mine"), "--baseline", "ml")
     assert other.code == 2
     assert "did you mean 'mle'?" in other.err

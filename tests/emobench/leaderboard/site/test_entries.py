@@ -117,6 +117,7 @@ def test_entries_that_are_not_comparable_get_no_verdict(opened: Opened, toy: Pat
 
 def test_an_address_of_no_entry_says_so(opened: Opened, toy: Path) -> None:
     expect(opened(toy, "#/entry/0123456789ab").locator("#view-entry")).to_contain_text("No such entry")
+    expect(opened(toy, "#/entry/%E0%A4%A/<b>").locator("#view-entry")).to_contain_text("No such entry")
     expect(opened(toy, "#/compare/0123456789ab/x").locator("#view-compare")).to_contain_text("Nothing to compare")
 
 
