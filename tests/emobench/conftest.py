@@ -1,4 +1,4 @@
-"""A small model and small corpora, on which the real pipeline runs in seconds, and the real command line in-process."""
+"""A small model and small corpora, on which the real pipeline runs in seconds, the real command line, and entries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.entry import Entry
 
 # As the command line does for itself, before torch is imported: threads that spin while they wait make small models
 # many times slower where another process uses a core.
@@ -105,3 +108,43 @@ def command() -> Iterator[Callable[..., Finished]]:
         patch.setenv("OMP_WAIT_POLICY", "passive")
         patch.setenv("COLUMNS", "300")
         yield run
+
+
+@pytest.fixture
+def fields() -> dict[str, Any]:
+    """All plain fields of a measured entry without scores, but `schema` and `id`."""
+    return _fields()
+
+
+@pytest.fixture(scope="session")
+def entry_of() -> Callable[..., Entry]:
+    """Return a function that makes a measured entry of an objective from the fields in which it differs from `fields`.
+
+    Unless given, its protocols are of the tasks, and its seeds of the values, that its plain metrics have.
+    """
+    from emobench.leaderboard.entry import new_entry
+
+    return lambda name="emo", **changes: new_entry(_fields(name, **changes))
+
+
+def _fields(name: str = "emo", *, created: str = "2026-01-31T12:00:00", **changes: Any) -> dict[str, Any]:
+    metrics, missing = changes.get("metrics", {}), changes.get("missing", {})
+    values = max((len(metric["values"]) for metric in metrics.values()), default=1)
+    untrained = name == "pretrained"
+    return {
+        "kind": "measured",
+        "supersedes": None,
+        "suite": {"name": "nlu", "version": 1},
+        "protocols": {key.partition("/")[0]: "paper@1" for key in (*metrics, *missing)},
+        "model": {"name": "tiny", "source": "tiny"},
+        "objective": {"name": name, "version": "1", "params": {}},
+        "recipe": {} if untrained else {"name": "lm"},
+        "seeds": [] if untrained else list(range(values)),
+        "metrics": {},
+        "missing": {},
+        "runs": [],
+        "cost": {},
+        "source": {},
+        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": created},
+        **changes,
+    }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emobench.config import to_plain
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import write_examples
 from emobench.leaderboard.statistics import summarise
 from emobench.tasks.scores import Score
@@ -25,7 +25,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make_entry(runs: Path) -> MakeEntry:
+def make_entry(runs: Path, entry_of: MakeEntry) -> MakeEntry:
     """Return a function that makes an entry of one task's accuracies and writes its per-example results."""
 
     def make(
@@ -51,42 +51,20 @@ def make_entry(runs: Path) -> MakeEntry:
             kept.append(
                 {"seed": seed, "key": f"{name}-{seed}-{digest[:8]}", "examples": {"path": path, "sha256": digest}}
             )
-        fields = {
-            "kind": "measured",
-            "supersedes": None,
-            "suite": {"name": "nlu", "version": 1},
-            "protocols": dict.fromkeys(tasks, "paper@1"),
-            "model": {"name": "tiny", "source": "tiny"},
-            "objective": {"name": name, "version": "1", "params": {}},
-            "recipe": {"name": "lm"},
-            "seeds": list(seeds),
-            "metrics": {key: to_plain(summarise([scores[key] for scores in by_seed])) for key in by_seed[0]},
-            "missing": {},
-            "runs": kept,
-            "cost": {},
-            "source": {},
-            "provenance": {
-                "commit": None,
-                "packages": {},
-                "hardware": None,
-                "data": {},
-                "created": "2026-01-31T12:00:00",
-            },
-        }
-        return new_entry({**fields, **changes})
+        metrics = {key: to_plain(summarise([scores[key] for scores in by_seed])) for key in by_seed[0]}
+        return entry_of(name, **{"seeds": list(seeds), "metrics": metrics, "runs": kept, **changes})
 
     return make
 
 
 @pytest.fixture
-def make_row() -> MakeEntry:
+def make_row(entry_of: MakeEntry) -> MakeEntry:
     """Return a function that makes an entry of each seed's scores, by <task>/<metric>, without per-example results.
 
     A metric's name says what it is: accuracy and mauve are fractions, ppl is a perplexity, and lower nats are better.
     """
 
     def make(name: str, scores: Mapping[str, Sequence[float]], /, **changes: Any) -> Entry:
-        seeds = [] if name == "pretrained" else list(range(max(map(len, scores.values()), default=1)))
         metrics = {}
         for metric, values in scores.items():
             unit = {"ppl": "perplexity", "kl": "nats"}.get(metric.split("/")[1], "fraction")
@@ -94,24 +72,7 @@ def make_row() -> MakeEntry:
                 Score(value=v, n=50, higher_is_better=unit == "fraction", unit=unit, aggregate="corpus") for v in values
             ]
             metrics[metric] = to_plain(summarise(made))
-        fields = {
-            "kind": "measured",
-            "supersedes": None,
-            "suite": {"name": "nlu", "version": 1},
-            "protocols": {metric.split("/")[0]: "paper@1" for metric in (*scores, *changes.get("missing", ()))},
-            "model": {"name": "tiny", "source": "tiny"},
-            "objective": {"name": name, "version": "1", "params": {}},
-            "recipe": {} if name == "pretrained" else {"name": "lm"},
-            "seeds": seeds,
-            "metrics": metrics,
-            "missing": {},
-            "runs": [],
-            "cost": {},
-            "source": {},
-        }
-        created = changes.pop("created", "2026-01-31T12:00:00")
-        provenance = {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": created}
-        return new_entry({**fields, "provenance": provenance, **changes})
+        return entry_of(name, **{"metrics": metrics, **changes})
 
     return make
 
