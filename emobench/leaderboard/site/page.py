@@ -100,7 +100,7 @@ def _libraries() -> tuple[str, str]:
     table = _of_itables("dt_bundle.js")
     exported = re.search(r"export\{[^}]*?([\w$]+) as default[^}]*\}", table)
     if exported is None:
-        raise ConfigError("The installed itables exports no DataTable. Install another: pip install 'itables>=2.8'.")
+        raise ConfigError("The installed itables exports no DataTable. Install another: pip install --upgrade itables")
     vega = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r", "\n")
     found = (f"{table}\nwindow.DataTable = {exported[1]};\n", f"{vega}\n")
     if any("</script" in text.lower() for text in found):

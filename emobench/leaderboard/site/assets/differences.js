@@ -128,7 +128,7 @@ function heatRow(group, number, base, alone, wanted) {
   group.entries.forEach((_, place) => {
     if (!wanted(place) || !value(place)) return;
     if (place === base) {
-      cells.push({ place, gain: 0, text: plain(from[0] * scale(metric), decimals), word: "baseline" });
+      cells.push({ place, gain: 0, text: plain(from[0] * scale(metric), decimals), word: "baseline", ...about(null) });
       return;
     }
     const test = testOf(group, base, place, number);
@@ -150,12 +150,12 @@ function heatRow(group, number, base, alone, wanted) {
 
 /** What a test says beside its effect, as text. */
 function about(test, metric, decimals) {
-  if (!test) return { interval: ABSENT, p: ABSENT, detectable: ABSENT, why: "" };
+  if (!test) return { interval: ABSENT, p: ABSENT, detectable: ABSENT, why: ABSENT };
   const both = [test.low, test.high].map((end) => effect(end, test, metric, decimals));
   return {
     interval: test.low === null ? ABSENT : both.join(" to "),
     p: pValue(test.p_holm ?? test.p),
     detectable: test.detectable === null ? ABSENT : effect(test.detectable, test, metric, decimals).replace("+", "±"),
-    why: test.why || "",
+    why: test.why || ABSENT,
   };
 }

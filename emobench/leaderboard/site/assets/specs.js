@@ -25,7 +25,6 @@ function themed(spec) {
   const labels = { labelColor: colours.muted, labelFont: font, labelFontSize: 12, labelLimit: 220 };
   const titles = { titleColor: colours.muted, titleFont: font, titleFontSize: 12, titleFontWeight: "normal" };
   return {
-    $schema: "https://vega.github.io/schema/vega-lite/v6.json",
     background: "transparent",
     ...spec,
     config: {
