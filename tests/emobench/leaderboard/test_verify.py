@@ -15,26 +15,11 @@ import pytest
 
 from emobench.errors import DataError
 from emobench.leaderboard import index as indexing
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.index import INDEX
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import Finding, verify
 
-FIELDS: dict[str, Any] = {
-    "kind": "measured",
-    "supersedes": None,
-    "suite": {"name": "lm-quick", "version": 1},
-    "protocols": {},
-    "model": {"name": "tiny", "source": "tiny"},
-    "objective": {"name": "emo", "version": "1", "params": {}},
-    "recipe": {"name": "lm"},
-    "seeds": [0],
-    "metrics": {},
-    "missing": {},
-    "cost": {},
-    "source": {},
-    "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
-}
 NAMES = ("examples/k0/examples.jsonl", "train/t0/log.jsonl", "generate/g0/samples.jsonl", "generate/g1/samples.json")
 
 
@@ -48,20 +33,17 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def board(tmp_path: Path, runs: Path) -> Leaderboard:
+def board(tmp_path: Path, runs: Path, entry_of: Callable[..., Entry]) -> Leaderboard:
     """A board of three entries: one with files, one that supersedes another, and that other."""
     board = Leaderboard(tmp_path / "board")
-    old = new_entry({**FIELDS, "runs": [], "recipe": {"name": "old"}})
-    new = new_entry({**FIELDS, "runs": [], "recipe": {"name": "new"}, "supersedes": old.id})
-    for entry in (with_files(), old, new):
-        board.append(entry)
-    return board
-
-
-def with_files() -> Entry:
     files = [{"path": name, "sha256": hashlib.sha256(f"{name}\n".encode()).hexdigest()} for name in NAMES]
     run = {"seed": 0, "key": "k0", "examples": files[0], "curves": files[1:2], "samples": files[2:]}
-    return new_entry({**FIELDS, "runs": [run]})
+    suite = {"name": "lm-quick", "version": 1}
+    old = entry_of(suite=suite, recipe={"name": "old"})
+    new = entry_of(suite=suite, recipe={"name": "new"}, supersedes=old.id)
+    for entry in (entry_of(suite=suite, runs=[run]), old, new):
+        board.append(entry)
+    return board
 
 
 def path_of(board: Leaderboard, recipe: str) -> Path:
