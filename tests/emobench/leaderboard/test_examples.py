@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emobench.errors import DataError, StorageError
-from emobench.leaderboard.entry import new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import digest, entry_examples, read_examples, write_examples
 from emobench.tasks.scores import Score
 
@@ -74,33 +74,13 @@ def test_absent_files_and_unwritable_folders_get_a_sentence(tmp_path: Path) -> N
         write_examples(tmp_path / "file" / "x.jsonl", scores())
 
 
-def test_an_entry_finds_its_examples_and_refuses_altered_ones(tmp_path: Path) -> None:
+def test_an_entry_finds_its_examples_and_refuses_altered_ones(tmp_path: Path, entry_of: Callable[..., Entry]) -> None:
     sha256 = write_examples(tmp_path / "k0" / "examples.jsonl", scores())
-
-    def entry(run: dict[str, Any]) -> Any:
-        return new_entry(
-            {
-                "kind": "measured",
-                "supersedes": None,
-                "suite": {"name": "lm-quick", "version": 1},
-                "protocols": {},
-                "model": {"name": "tiny", "source": "tiny"},
-                "objective": {"name": "emo", "version": "1", "params": {}},
-                "recipe": {},
-                "seeds": [0],
-                "metrics": {},
-                "missing": {},
-                "runs": [{"seed": 0, "key": "k0", **run}],
-                "cost": {},
-                "source": {},
-                "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31"},
-            }
-        )
-
-    recorded = entry({"examples": {"path": "k0/examples.jsonl", "sha256": sha256}})
+    run = {"seed": 0, "key": "k0"}
+    recorded = entry_of(runs=[{**run, "examples": {"path": "k0/examples.jsonl", "sha256": sha256}}])
     assert entry_examples(recorded, tmp_path)[0]["wikitext2/ppl_test"] == PPL
     with pytest.raises(DataError, match=r"k0 of entry .* recorded no per-example results"):
-        entry_examples(entry({}), tmp_path)
+        entry_examples(entry_of(runs=[run]), tmp_path)
     with (tmp_path / "k0" / "examples.jsonl").open("a") as file:
         file.write("\n")
     with pytest.raises(DataError, match="altered since entry"):
