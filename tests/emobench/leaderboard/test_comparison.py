@@ -2,55 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from emobench.leaderboard.comparison import comparison_key, differences, groups
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
+
+MakeEntry = Callable[..., Entry]
 
 
-def make(name: str = "emo", **changes: Any) -> Entry:
-    recipe = {} if name == "pretrained" else {"name": "lm", "epochs": 3, "lora": {"rank": 8}, "objective": name}
-    data = {"sst2": "sha256:aa", **({} if name == "pretrained" else {"wikitext103": "sha256:cc"})}
-    given = {
-        "kind": "measured",
-        "supersedes": None,
-        "suite": {"name": "nlu", "version": 1},
-        "protocols": {"sst2": "paper@3fa9c1"},
-        "model": {"name": "gpt2", "source": "openai-community/gpt2", "revision": "607a30d"},
-        "objective": {"name": name, "version": "1", "params": {}},
-        "recipe": recipe,
-        "seeds": [] if name == "pretrained" else [0, 1],
-        "metrics": {},
-        "missing": {"sst2/accuracy": "not run"},
-        "runs": [],
-        "cost": {},
-        "source": {},
-        "provenance": {
-            "commit": None,
-            "packages": {},
-            "hardware": None,
-            "data": data,
-            "created": "2026-01-31T12:00:00",
-        },
-    }
-    return new_entry({**given, **changes})
+@pytest.fixture
+def make(entry_of: MakeEntry, fields: dict[str, Any]) -> MakeEntry:
+    """Return a function that makes an entry with every condition that can keep entries apart."""
+
+    def make(name: str = "emo", **changes: Any) -> Entry:
+        recipe = {} if name == "pretrained" else {"name": "lm", "epochs": 3, "lora": {"rank": 8}, "objective": name}
+        data = {"sst2": "sha256:aa", **({} if name == "pretrained" else {"wikitext103": "sha256:cc"})}
+        given = {
+            "protocols": {"sst2": "paper@3fa9c1"},
+            "model": {"name": "gpt2", "source": "openai-community/gpt2", "revision": "607a30d"},
+            "recipe": recipe,
+            "seeds": [] if name == "pretrained" else [0, 1],
+            "missing": {"sst2/accuracy": "not run"},
+            "provenance": {**fields["provenance"], "data": data},
+        }
+        return entry_of(name, **{**given, **changes})
+
+    return make
 
 
-def test_the_objective_and_the_seeds_do_not_keep_entries_apart() -> None:
+def test_the_objective_and_the_seeds_do_not_keep_entries_apart(make: MakeEntry) -> None:
     a, b = make("emo"), make(seeds=[5], objective={"name": "tailr", "version": "3", "params": {"gamma": 0.2}})
     assert comparison_key(a) == comparison_key(b)
     assert differences(a, b) == []
 
 
-def test_every_condition_keeps_entries_apart_and_is_named() -> None:
+def test_every_condition_keeps_entries_apart_and_is_named(make: MakeEntry, fields: dict[str, Any]) -> None:
     base = make()
-    provenance = {"commit": None, "packages": {}, "hardware": None, "created": "2026-01-31T12:00:00"}
     cases = {
         "suite: nlu v1 and nlu v2": {"suite": {"name": "nlu", "version": 2}},
         "protocol of sst2: paper@3fa9c1 and official-code@3fa9c1": {"protocols": {"sst2": "official-code@3fa9c1"}},
         "model: gpt2 (607a30d) and gpt2 (other)": {"model": {"name": "gpt2", "source": "x", "revision": "other"}},
         "recipe.lora.rank: 8 and 16": {"recipe": {"name": "lm", "epochs": 3, "lora": {"rank": 16}}},
-        "data of wikitext103: sha256:cc and none": {"provenance": {**provenance, "data": {"sst2": "sha256:aa"}}},
+        "data of wikitext103: sha256:cc and none": {
+            "provenance": {**fields["provenance"], "data": {"sst2": "sha256:aa"}}
+        },
     }
     for told, change in cases.items():
         other = make(**change)
@@ -58,12 +56,12 @@ def test_every_condition_keeps_entries_apart_and_is_named() -> None:
         assert comparison_key(base) != comparison_key(other)
 
 
-def test_one_model_under_two_names_or_folders_is_one_model() -> None:
+def test_one_model_under_two_names_or_folders_is_one_model(make: MakeEntry) -> None:
     other = make(model={"name": "my-gpt2", "source": "/elsewhere/gpt2", "revision": "607a30d"})
     assert differences(make(), other) == []
 
 
-def test_a_pretrained_row_joins_the_groups_that_share_its_evaluation() -> None:
+def test_a_pretrained_row_joins_the_groups_that_share_its_evaluation(make: MakeEntry) -> None:
     short, long, plain = make("emo"), make("mle", recipe={"name": "lm", "epochs": 9}), make("pretrained")
     other = make("pretrained", protocols={"sst2": "official-code@1"})
     assert groups([plain, short, long, other]) == [[short, plain], [long, plain], [other]]
