@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emobench.config import to_plain
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.statistics import summarise
 from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.scores import Score
@@ -18,38 +18,24 @@ TASKS = ("sst2", "mmlu")
 LEVELS = {"mle": 0.5, "emo": 0.6, "tailr": 0.4}
 
 
-def entry(name: str, level: float, model: str = "gpt2", **changes: Any) -> Entry:
+def metrics(level: float) -> dict[str, Any]:
+    """Return the accuracies of each task over three seeds."""
+
     def summary(shift: float) -> Any:
         values = [level + shift + noise for noise in (0.0, 0.001, 0.003)]
         return to_plain(
             summarise([Score(value=v, n=9, higher_is_better=True, unit="fraction", aggregate="corpus") for v in values])
         )
 
-    fields = {
-        "kind": "measured",
-        "supersedes": None,
-        "suite": {"name": "nlu", "version": 1},
-        "protocols": dict.fromkeys(TASKS, "paper@1"),
-        "model": {"name": model, "source": model},
-        "objective": {"name": name, "version": "1", "params": {}},
-        "recipe": {"name": "lm"},
-        "seeds": [0, 1, 2],
-        "metrics": {f"{task}/accuracy": summary(0.001 * place) for place, task in enumerate(TASKS)},
-        "missing": {},
-        "runs": [],
-        "cost": {},
-        "source": {},
-        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
-    }
-    return new_entry({**fields, **changes})
+    return {f"{task}/accuracy": summary(0.001 * place) for place, task in enumerate(TASKS)}
 
 
 @pytest.fixture
-def show(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+def show(command: Callable[..., Any], tmp_path: Path, entry_of: Callable[..., Entry]) -> Callable[..., Any]:
     board = Leaderboard(tmp_path)
     for model, shift in (("gpt2", 0.0), ("opt-125m", 0.1)):
         for name, level in LEVELS.items():
-            board.append(entry(name, level + shift, model))
+            board.append(entry_of(name, metrics=metrics(level + shift), model={"name": model, "source": model}))
 
     def run(*arguments: object) -> Any:
         return command("leaderboard", "show", "--leaderboard", tmp_path, *arguments)
