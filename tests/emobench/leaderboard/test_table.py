@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from emobench.config import to_plain
-from emobench.leaderboard.entry import Entry, new_entry, read_entry
+from emobench.leaderboard.entry import Entry, read_entry
 from emobench.leaderboard.statistics import summarise
 from emobench.leaderboard.table import markdown, render, to_json
 from emobench.leaderboard.view import View
 from emobench.tasks.scores import Score
+
+MakeEntry = Callable[..., Entry]
 
 SIZES = {"accuracy": ("fraction", True), "ppl": ("perplexity", False), "kl": ("nats", False), "entropy": ("nats", None)}
 
@@ -31,27 +33,21 @@ def summary(name: str, values: Sequence[float], **more: Any) -> Any:
     return to_plain(summarise(scores))
 
 
-def make(name: str, metrics: Mapping[str, Any], **changes: Any) -> Entry:
-    """Return an entry; metrics without a task are of the task `toy`."""
-    metrics = {key if "/" in key else f"toy/{key}": value for key, value in metrics.items()}
-    runs = max((len(value["values"]) for value in metrics.values()), default=1)
-    given = {
-        "kind": "measured",
-        "supersedes": None,
-        "suite": {"name": "suite", "version": 2},
-        "protocols": {key.split("/")[0]: "paper@3fa9c1" for key in metrics} or {"toy": "paper@3fa9c1"},
-        "model": {"name": "tiny", "source": "tiny", "revision": "r1"},
-        "objective": {"name": name, "version": "1", "params": {}},
-        "recipe": {} if name == "pretrained" else {"name": "lm", "epochs": 3},
-        "seeds": [] if name == "pretrained" else list(range(runs)),
-        "metrics": metrics,
-        "missing": {},
-        "runs": [],
-        "cost": {},
-        "source": {},
-        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
-    }
-    return new_entry({**given, **changes})
+@pytest.fixture
+def make(entry_of: MakeEntry) -> MakeEntry:
+    """Return a function that makes an entry of plain metrics; those without a task are of the task `toy`."""
+
+    def make(name: str, metrics: Mapping[str, Any], **changes: Any) -> Entry:
+        metrics = {key if "/" in key else f"toy/{key}": value for key, value in metrics.items()}
+        given = {
+            "suite": {"name": "suite", "version": 2},
+            "protocols": {key.split("/")[0]: "paper@3fa9c1" for key in metrics},
+            "model": {"name": "tiny", "source": "tiny", "revision": "r1"},
+            "recipe": {} if name == "pretrained" else {"name": "lm", "epochs": 3},
+        }
+        return entry_of(name, metrics=metrics, **{**given, **changes})
+
+    return make
 
 
 def text(entries: Sequence[Entry], width: int = 100, **more: Any) -> str:
@@ -66,7 +62,7 @@ def rows(shown: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in split}
 
 
-def test_a_group_reads_as_the_paper_would_print_it() -> None:
+def test_a_group_reads_as_the_paper_would_print_it(make: MakeEntry) -> None:
     entries = [
         make(
             "mle", {"accuracy": summary("accuracy", [0.901, 0.903, 0.905]), "ppl": summary("ppl", [72.0, 72.4, 72.2])}
@@ -93,7 +89,7 @@ def test_a_group_reads_as_the_paper_would_print_it() -> None:
     )
 
 
-def test_rows_of_one_objective_show_the_parameters_in_which_they_differ() -> None:
+def test_rows_of_one_objective_show_the_parameters_in_which_they_differ(make: MakeEntry) -> None:
     entries = [
         make(
             "tailr",
@@ -114,7 +110,7 @@ def test_no_entries_say_which_command_makes_one() -> None:
     assert to_json([]) == {"schema": 2, "groups": []}
 
 
-def four_objectives(metrics: int) -> list[Entry]:
+def four_objectives(make: MakeEntry, metrics: int) -> list[Entry]:
     rng = np.random.default_rng(0)
     names = [f"task{i}/{'ppl' if i % 2 else 'kl'}{i}" for i in range(metrics)]
     return [
@@ -131,8 +127,8 @@ def four_objectives(metrics: int) -> list[Entry]:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("metrics", [1, 3, 9, 20])
-def test_every_number_is_shown_at_every_width(width: int, metrics: int) -> None:
-    entries = four_objectives(metrics)
+def test_every_number_is_shown_at_every_width(make: MakeEntry, width: int, metrics: int) -> None:
+    entries = four_objectives(make, metrics)
     shown = text(entries, width)
     assert max(cell_len(line.rstrip()) for line in shown.splitlines()) <= width
     assert "…" not in shown
@@ -141,13 +137,13 @@ def test_every_number_is_shown_at_every_width(width: int, metrics: int) -> None:
     assert sorted(re.findall(r"\d+\.\d+ ± \d+\.\d+", markdown(entries))) == found
 
 
-def test_a_table_that_fits_better_turned_is_turned() -> None:
-    shown = rows(text(four_objectives(9), 100))
+def test_a_table_that_fits_better_turned_is_turned(make: MakeEntry) -> None:
+    shown = rows(text(four_objectives(make, 9), 100))
     assert shown["metric"] == ["a-rather-long-objective", "emo", "mixce", "mle"]
     assert len(shown["task0/kl0 (nats) ↓"]) == 4
 
 
-def test_what_all_columns_say_is_said_once() -> None:
+def test_what_all_columns_say_is_said_once(make: MakeEntry) -> None:
     entries = [
         make(n, {f"{t}/accuracy": summary("accuracy", [v]) for t in "ab"}) for n, v in (("emo", 0.6), ("mle", 0.5))
     ]
@@ -161,7 +157,7 @@ def test_what_all_columns_say_is_said_once() -> None:
     ]
 
 
-def test_a_tasks_metrics_stay_in_one_table() -> None:
+def test_a_tasks_metrics_stay_in_one_table(make: MakeEntry) -> None:
     """At 60 columns a table has room for four columns; a task has three, so that each task has a table of its own."""
     names = [f"{task}/{metric}" for task in ("one", "two", "six") for metric in ("kl", "ppl", "accuracy")]
     entries = [make(f"objective-{i}", {m: summary(m.split("/")[1], [0.5]) for m in names}) for i in range(12)]
@@ -171,7 +167,7 @@ def test_a_tasks_metrics_stay_in_one_table() -> None:
     assert shown.count("objective-11 ") == 3
 
 
-def test_intervals_and_n_in_the_place_of_the_spread() -> None:
+def test_intervals_and_n_in_the_place_of_the_spread(make: MakeEntry) -> None:
     """Three seeds of 50, 51 and 52 %: 51 -+ 4.3027 / sqrt(3) (Student's t with 2 degrees of freedom)."""
     entries = [make("emo", {"accuracy": summary("accuracy", [0.50, 0.51, 0.52])})]
     shown = text(entries, view=View(intervals=True))
@@ -183,7 +179,7 @@ def test_intervals_and_n_in_the_place_of_the_spread() -> None:
     assert "no interval: one seed, and no per-example results" in single
 
 
-def test_ranks_are_explained() -> None:
+def test_ranks_are_explained(make: MakeEntry) -> None:
     entries = [
         make(n, {f"{t}/accuracy": summary("accuracy", [v, v + 0.01, v + 0.03 + e]) for t in "ab"})
         for n, v, e in (("emo", 0.9, 0.0), ("mle", 0.5, 0.001), ("tailr", 0.2, 0.002))
@@ -194,7 +190,7 @@ def test_ranks_are_explained() -> None:
     assert [row[1:3] for row in cells] == [["objective", "rank"], ["emo", "1"], ["mle", "2"], ["tailr", "3"]]
 
 
-def test_missing_scores_and_small_n_have_footnotes() -> None:
+def test_missing_scores_and_small_n_have_footnotes(make: MakeEntry) -> None:
     small = summary("accuracy", [0.5, 0.9, 0.6], flags=("small_n",))
     entries = [
         make("emo", {"accuracy": small, "kl": summary("kl", [1.0, 1.1, 1.2])}),
@@ -208,7 +204,7 @@ def test_missing_scores_and_small_n_have_footnotes() -> None:
     assert "*" not in shown
 
 
-def test_a_spread_never_rounds_to_zero_and_one_seed_has_none() -> None:
+def test_a_spread_never_rounds_to_zero_and_one_seed_has_none(make: MakeEntry) -> None:
     shown = rows(text([make("emo", {"accuracy": summary("accuracy", [0.50001, 0.50003])})]))
     assert shown["emo"] == ["50.002 ± 0.001"]
     single = text([make("emo", {"kl": summary("kl", [0.12345])})])
@@ -216,7 +212,7 @@ def test_a_spread_never_rounds_to_zero_and_one_seed_has_none() -> None:
     assert "Values of one seed." in single
 
 
-def test_a_row_that_ties_is_not_marked() -> None:
+def test_a_row_that_ties_is_not_marked(make: MakeEntry) -> None:
     entries = [
         make(n, {"accuracy": summary("accuracy", v)}) for n, v in (("a", [0.5, 0.6, 0.7]), ("b", [0.6, 0.5, 0.7]))
     ]
@@ -225,14 +221,14 @@ def test_a_row_that_ties_is_not_marked() -> None:
     assert "No row is better than every other beyond the noise of seeds" in shown
 
 
-def test_no_row_is_marked_where_a_rival_lacks_the_metric() -> None:
+def test_no_row_is_marked_where_a_rival_lacks_the_metric(make: MakeEntry) -> None:
     wins = [make(n, {"kl": summary("kl", [v, v + 0.01, v + 0.03])}) for n, v in (("a", 1.0), ("b", 9.0))]
     wins[1] = make("b", {"kl": summary("kl", [9.0, 9.02, 9.01])})
     assert "1.013 ± 0.015*" in text(wins)
     assert "*" not in text([*wins, make("c", {"accuracy": summary("accuracy", [0.5])}, missing={"toy/kl": "no"})])
 
 
-def test_entries_that_are_not_comparable_stand_in_tables_of_their_own() -> None:
+def test_entries_that_are_not_comparable_stand_in_tables_of_their_own(make: MakeEntry) -> None:
     values = summary("accuracy", [0.5, 0.6])
     entries = [make("emo", {"accuracy": values}), make("emo", {"accuracy": values}, recipe={"name": "lm", "epochs": 9})]
     shown = text(entries)
@@ -241,12 +237,12 @@ def test_entries_that_are_not_comparable_stand_in_tables_of_their_own() -> None:
     assert [len(group["entries"]) for group in to_json(entries)["groups"]] == [1, 1]
 
 
-def test_two_rows_of_one_objective_are_told_apart_by_id() -> None:
+def test_two_rows_of_one_objective_are_told_apart_by_id(make: MakeEntry) -> None:
     entries = [make("emo", {"accuracy": summary("accuracy", [0.5 + i / 10])}) for i in range(2)]
     assert {f"emo [{entry.id[:6]}]" for entry in entries} <= rows(text(entries)).keys()
 
 
-def test_rows_that_differ_in_their_code_alone_are_said_to() -> None:
+def test_rows_that_differ_in_their_code_alone_are_said_to(make: MakeEntry) -> None:
     def of(code: str | None, seed: int, **params: Any) -> Entry:
         objective = {"name": "mine", "version": "1", "params": params, "source_sha256": code and code * 64}
         return make("mine", {"accuracy": summary("accuracy", [0.5])}, objective=objective, seeds=[seed])
@@ -261,7 +257,7 @@ def test_rows_that_differ_in_their_code_alone_are_said_to() -> None:
     assert "other code" not in text([of("0", 0), of(None, 1)])  # not known
 
 
-def test_one_value_without_examples_decides_nothing() -> None:
+def test_one_value_without_examples_decides_nothing(make: MakeEntry) -> None:
     trained = make("mle", {"accuracy": summary("accuracy", [0.901, 0.903, 0.905])})
     entries = [trained, make("pretrained", {"accuracy": summary("accuracy", [0.5])})]
     lines = [line.rstrip() for line in text(entries, 120).splitlines()]
@@ -271,7 +267,7 @@ def test_one_value_without_examples_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(("swing", "marked"), [(0.1, True), (2.5, False)])
-def test_examples_bring_in_their_noise(swing: float, marked: bool) -> None:
+def test_examples_bring_in_their_noise(make: MakeEntry, swing: float, marked: bool) -> None:
     """Three seeds agree on a difference of 0.5 nats; from one item to the next it swings by 0.1 or by 2.5.
 
     The standard error over 50 items is swing / 7.
@@ -301,7 +297,7 @@ def test_examples_bring_in_their_noise(swing: float, marked: bool) -> None:
     assert "Not tested: kl (the per-example results of both sides are not at hand" in without
 
 
-def test_below_three_seeds_no_examples_are_read_and_nothing_is_marked() -> None:
+def test_below_three_seeds_no_examples_are_read_and_nothing_is_marked(make: MakeEntry) -> None:
     entries = [make(n, {"kl": summary("kl", v)}) for n, v in (("emo", [1.0, 1.001]), ("mle", [9.0, 9.001]))]
     read: list[str] = []
     shown = text(entries, 200, examples_of=lambda entry: read.append(entry.id))
@@ -310,14 +306,14 @@ def test_below_three_seeds_no_examples_are_read_and_nothing_is_marked() -> None:
     assert "Fewer than 3 seeds cannot tell objectives apart: nothing is tested, marked or ranked (--seed 0" in shown
 
 
-def test_json_holds_the_entries_whole() -> None:
+def test_json_holds_the_entries_whole(make: MakeEntry) -> None:
     entry = make("emo", {"accuracy": summary("accuracy", [0.5, 0.6])})
     (group,) = json.loads(json.dumps(to_json([entry])))["groups"]
     assert read_entry(group["entries"][0], "json") == entry
     assert group["best"] == {"toy/accuracy": None}
 
 
-def test_hostile_text_shows_as_text() -> None:
+def test_hostile_text_shows_as_text(make: MakeEntry) -> None:
     hostile = "\x1b[31m<script>|[bold]*_`"
     entry = make(
         "emo",
@@ -333,7 +329,7 @@ def test_hostile_text_shows_as_text() -> None:
     assert re.search(r"(?<!\\)[<`*]script", markdown([entry])) is None
 
 
-def test_markdown_has_the_same_cells() -> None:
+def test_markdown_has_the_same_cells(make: MakeEntry) -> None:
     entries = [
         make(n, {"accuracy": summary("accuracy", v)}) for n, v in (("a", [0.1, 0.11, 0.13]), ("b", [0.91, 0.9, 0.92]))
     ]
