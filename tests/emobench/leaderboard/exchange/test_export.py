@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.exchange.lm_eval_entry import Subject
 from emobench.leaderboard.exchange.lm_eval_export import lm_eval_file_name, lm_eval_name, lm_eval_results, to_json
 from emobench.leaderboard.exchange.lm_eval_import import import_results
@@ -18,6 +19,8 @@ from emobench.leaderboard.exchange.model_card import model_card
 from emobench.leaderboard.exchange.rows import to_csv, to_json_lines
 from emobench.leaderboard.published import published_root
 from emobench.leaderboard.store import Leaderboard
+
+MakeEntry = Callable[..., Entry]
 
 HOSTILE = "=cmd|' /C calc'!A0 \x1b[31m<b>|`x`\n---\nname: y"
 
@@ -27,23 +30,20 @@ def summary(mean: float, **changes: Any) -> dict[str, Any]:
     return {**given, "higher_is_better": True, "unit": "fraction", "flags": [], **changes}
 
 
-def entry(**changes: Any) -> Entry:
+@pytest.fixture
+def entry(entry_of: MakeEntry) -> MakeEntry:
+    """Return a function that makes an entry of which every field says something."""
     values = [0.90, 0.92, 0.94]
+    metrics = {
+        "sst2/accuracy": summary(0.92, std=0.02, values=values, n=1821, ci95=[0.88, 0.96], ci95_of="seeds and items"),
+        "lm/ppl_test": summary(30.5, std=0.5, values=[30.0, 30.5, 31.0], unit="perplexity", higher_is_better=False),
+    }
     given = {
-        "kind": "measured",
-        "supersedes": None,
-        "suite": {"name": "nlu", "version": 1},
         "protocols": {"sst2": "paper@3fa9c1", "lm": "paper@77aa00", "mmlu": "paper@aa0000"},
         "model": {"name": "gpt2", "source": "openai-community/gpt2", "revision": "607a30d", "parameters": 124439808},
         "objective": {"name": "tailr", "version": "1", "params": {"gamma": 0.2}, "source_sha256": "0" * 64},
         "recipe": {"name": "lora", "dtype": "float32"},
-        "seeds": [0, 1, 2],
-        "metrics": {
-            "sst2/accuracy": summary(
-                0.92, std=0.02, values=values, n=1821, ci95=[0.88, 0.96], ci95_of="seeds and items"
-            ),
-            "lm/ppl_test": summary(30.5, std=0.5, values=[30.0, 30.5, 31.0], unit="perplexity", higher_is_better=False),
-        },
+        "metrics": metrics,
         "missing": {"mmlu/accuracy": "hendrycks_test is not at hand"},
         "runs": [{"seed": seed, "key": f"k{seed}"} for seed in (0, 1, 2)],
         "cost": {"evaluate_seconds": 2.5},
@@ -56,20 +56,20 @@ def entry(**changes: Any) -> Entry:
             "created": "2026-01-31T12:00:00+02:00",
         },
     }
-    return new_entry({**given, **changes})
+    return lambda **changes: entry_of(**{**given, **changes})
 
 
-def hostile() -> Entry:
+@pytest.fixture
+def hostile(entry: MakeEntry) -> Entry:
     return entry(
         model={"name": HOSTILE, "source": HOSTILE},
         metrics={"sst2/=1|2<i>": summary(0.5)},
         missing={"mmlu/accuracy": HOSTILE},
-        seeds=[0],
         runs=[],
     )
 
 
-def test_lm_eval_results_have_the_shape_of_lm_eval() -> None:
+def test_lm_eval_results_have_the_shape_of_lm_eval(entry: MakeEntry) -> None:
     made = json.loads(to_json(entry()))
     assert made["results"] == {
         "sst2": {
@@ -90,13 +90,13 @@ def test_lm_eval_results_have_the_shape_of_lm_eval() -> None:
     assert lm_eval_file_name(entry()) == "results_2026-01-31T10-00-00.json"
 
 
-def test_a_standard_error_holds_the_interval_that_was_cut_at_one() -> None:
+def test_a_standard_error_holds_the_interval_that_was_cut_at_one(entry: MakeEntry) -> None:
     metrics = {"sst2/accuracy": summary(0.95, ci95=[0.89, 1.0], ci95_of="items")}
-    cut = entry(metrics=metrics, seeds=[0], runs=[])
+    cut = entry(metrics=metrics, runs=[])
     assert lm_eval_results(cut)["results"]["sst2"]["accuracy_stderr,none"] == pytest.approx(0.06 / 1.959964, abs=1e-7)
 
 
-def test_lm_eval_prints_its_table_of_an_export() -> None:
+def test_lm_eval_prints_its_table_of_an_export(entry: MakeEntry, hostile: Entry) -> None:
     from lm_eval.utils import get_file_datetime, get_results_filenames, make_table, sanitize_model_name
 
     table = make_table(json.loads(to_json(entry())))
@@ -109,13 +109,15 @@ def test_lm_eval_prints_its_table_of_an_export() -> None:
     path = f"{lm_eval_name(entry())}/{lm_eval_file_name(entry())}"
     assert get_results_filenames([path]) == [path]
     assert get_file_datetime(path) == "2026-01-31T10-00-00.json"
-    for made in (entry(), hostile()):
+    for made in (entry(), hostile):
         assert sanitize_model_name(lm_eval_name(made)) == lm_eval_name(made)
         assert "/" not in lm_eval_name(made)
         assert make_table(lm_eval_results(made))
 
 
-def test_datasets_reads_an_export_as_the_hub_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_datasets_reads_an_export_as_the_hub_does(
+    entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from datasets import load_dataset
 
     path = tmp_path / lm_eval_file_name(entry())
@@ -140,7 +142,7 @@ def test_an_import_survives_its_export(results_files: list[Path], tmp_path: Path
     assert first.provenance.data == again.provenance.data
 
 
-def test_a_model_card_is_read_back_by_huggingface_hub() -> None:
+def test_a_model_card_is_read_back_by_huggingface_hub(entry: MakeEntry) -> None:
     from huggingface_hub import ModelCard
 
     card = ModelCard(model_card(entry()))
@@ -155,10 +157,10 @@ def test_a_model_card_is_read_back_by_huggingface_hub() -> None:
     assert "missing: hendrycks\\_test is not at hand" in card.text
 
 
-def test_a_hostile_name_stays_inside_its_field() -> None:
+def test_a_hostile_name_stays_inside_its_field(hostile: Entry) -> None:
     from huggingface_hub import ModelCard
 
-    card = ModelCard(model_card(hostile()))
+    card = ModelCard(model_card(hostile))
     assert card.data.to_dict().keys() == {"tags", "model-index"}
     assert card.data.model_name.startswith("=cmd|' /C calc'!A0")  # pyright: ignore
     assert "\x1b" not in card.content
@@ -176,8 +178,8 @@ def test_every_published_entry_makes_a_card() -> None:
         assert "seed" not in card.text.partition("|")[0]
 
 
-def test_tables_have_a_line_for_each_entry_and_metric() -> None:
-    lines = [json.loads(line) for line in to_json_lines([entry(), hostile()]).splitlines()]
+def test_tables_have_a_line_for_each_entry_and_metric(entry: MakeEntry, hostile: Entry) -> None:
+    lines = [json.loads(line) for line in to_json_lines([entry(), hostile]).splitlines()]
     assert [(line["task"], line["metric"], line["mean"]) for line in lines] == [
         ("sst2", "accuracy", 0.92),
         ("lm", "ppl_test", 30.5),
@@ -188,7 +190,7 @@ def test_tables_have_a_line_for_each_entry_and_metric() -> None:
     assert lines[0]["values"] == [0.90, 0.92, 0.94]
     assert lines[2]["missing"] == "hendrycks_test is not at hand"
     assert lines[3]["model"] == HOSTILE
-    rows = list(csv.DictReader(io.StringIO(to_csv([entry(), hostile()]))))
+    rows = list(csv.DictReader(io.StringIO(to_csv([entry(), hostile]))))
     assert list(rows[0]) == list(lines[0])
     assert [row["mean"] for row in rows] == ["0.92", "30.5", "", "0.5", ""]
     assert (rows[0]["ci95_low"], rows[0]["ci95_high"], rows[0]["seeds"]) == ("0.88", "0.96", "0 1 2")
@@ -196,10 +198,10 @@ def test_tables_have_a_line_for_each_entry_and_metric() -> None:
     # A spreadsheet takes it as text, and a terminal shows it as it is.
     assert rows[3]["model"].startswith("'=cmd")
     assert rows[3]["metric"].startswith("'=1")
-    assert "\x1b" not in to_csv([hostile()])
+    assert "\x1b" not in to_csv([hostile])
 
 
-def test_an_interval_beyond_the_range_of_floats_has_no_stderr() -> None:
+def test_an_interval_beyond_the_range_of_floats_has_no_stderr(entry: MakeEntry) -> None:
     wide = summary(1.7e308, unit="perplexity", ci95=[-1.7e308, 1.7e308], ci95_of="items", higher_is_better=False)
     metrics = {"lm/ppl": {**wide, "values": [1.7e308] * 3, "std": 0.0}}
     found = json.loads(to_json(entry(metrics=metrics)))
