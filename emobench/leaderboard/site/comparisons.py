@@ -11,7 +11,7 @@ from emobench.leaderboard.contrasts import SeriesReader
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
 
-ALL_PAIRS = 8
+ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""
 BUDGET = 1500
 """Pairs of one page. It names the command that compares any others."""

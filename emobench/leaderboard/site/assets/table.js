@@ -51,7 +51,12 @@ function columnsOf(suite) {
       render: by((row, type) => row.group.ranks?.[row.place] ?? (type === "display" ? ABSENT : null)),
     },
     ...metrics,
-    seeded && { head: "Seeds", type: "num", className: "number", render: by((row) => row.entry.seeds) },
+    seeded && {
+      head: "Seeds",
+      type: "num",
+      className: "number",
+      render: by((row, type) => (type === "display" ? row.entry.seeds || ABSENT : row.entry.seeds)),
+    },
     text(
       "Recorded",
       (row) => row.entry.created,
