@@ -1,29 +1,36 @@
 """What is remembered of a board's files, so that listing 10,000 entries does not read 10,000 files.
 
-`<root>/.index.json` is a cache and never the truth: a file whose size or time of change is another one is read again,
-and whoever needs an entry's content reads and verifies its file. It may be deleted at any time.
+`<root>/.index.jsonl` has a line for each file that was appended or read: [version, file, size, time of change, found].
+Lines are only added, in a single write between line ends, so that many processes may add to it at once: a line that
+is torn or foreign is skipped, and of several lines of one file the last counts.
+
+It is a cache and never the truth: a file whose size or time of change is another one is read again, and whoever needs
+an entry's content reads and verifies its file. It may be deleted at any time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import time
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from emobench.config import PRETRAINED
-from emobench.errors import StorageError
+from emobench.errors import StorageError, UserError
 from emobench.leaderboard.comparison import comparison_key
-from emobench.leaderboard.entry import SCHEMA_VERSION, Entry
+from emobench.leaderboard.entry import SCHEMA_VERSION, Entry, Model, Objective, Provenance, Run, Suite
 from emobench.leaderboard.files import write_whole
 
-INDEX = ".index.json"
-VERSION = [1, SCHEMA_VERSION]
+INDEX = ".index.jsonl"
+VERSION = f"2.{SCHEMA_VERSION}"
 """The first number grows with any change of this file, and of what is refused as an entry."""
 WORTH = 100
-"""Files that were read anew before the index is written: fewer are read faster than it is synced."""
+"""Files that were read anew before they are remembered, and stale lines that are always kept: so few cost nothing."""
 SETTLED_NS = 2_000_000_000
 """A file that changed in this time before it was read might change again without another time of change."""
 
@@ -74,70 +81,129 @@ def row_of(entry: Entry, path: Path) -> Row:
     )
 
 
+def light_row(plain: Mapping[str, Any], root: Path, file: str) -> Row:
+    """Return the row of plain data of the current schema in "folder/name" of a board; only a row's facts are checked.
+
+    Raises one of `NO_ROW` where it is none.
+    """
+    entry = object.__new__(Entry)  # without the checks of all the rest, which take as long as reading
+    parts = {
+        "suite": Suite(**plain["suite"]),
+        "model": Model(**plain["model"]),
+        "objective": Objective(**plain["objective"]),
+        "provenance": Provenance(**plain["provenance"]),
+        "runs": [Run(seed=None, key=run["key"]) for run in plain["runs"]],
+    }
+    entry.__dict__.update({**plain, **parts})
+    return _row(root, file, _facts(row_of(entry, root / file)))
+
+
+NO_ROW = (UserError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What data that was not checked raises."""
+
+
+def remember(root: Path, row: Row) -> None:
+    """Add an entry that was just written to a board's index."""
+    with contextlib.suppress(OSError):
+        status = row.path.stat()
+        file = f"{row.path.parent.name}/{row.path.name}"
+        _add(root, [_line(file, status.st_size, status.st_mtime_ns, _facts(row))])
+
+
 class Index:
     """File -> its row, or the sentence that says why it holds no entry; as it was at a size and time of change."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._held: dict[str, Any] = {}
-        self._metrics: list[tuple[str, ...]] = []
-        self._kept: dict[str, tuple[int, int, Row | str]] = {}
-        self._fresh = 0
-        path = root / INDEX
-        with contextlib.suppress(OSError, ValueError, RecursionError, LookupError, TypeError):
-            held: Any = json.loads(path.read_bytes() if path.is_file() else "{}")  # a pipe would be waited for
-            if held["version"] == VERSION and isinstance(held["files"], dict):
-                self._metrics = [tuple(map(str, names)) for names in held["metrics"]]
-                self._held = held["files"]
+        self._held: dict[str, tuple[int, int, Any]] = {}
+        self._lines = 0
+        self._known: list[str] = []
+        self._fresh: list[str] = []
+        decode = json.JSONDecoder().decode
+        for line in filter(None, _text(root / INDEX).split("\n")):
+            self._lines += 1
+            with contextlib.suppress(TypeError, ValueError, RecursionError):
+                version, file, size, changed, found = decode(line)
+                if version == VERSION:
+                    self._held[file] = size, changed, found
 
     def get(self, file: str, status: os.stat_result) -> Row | str | None:
         """Return what is known of a file (as "folder/name"), or None where that has to be read."""
-        try:
-            size, changed, known = self._held[file]
-            if (size, changed) != (status.st_size, status.st_mtime_ns):
-                return None
-            found = known if type(known) is str else self._row(file, known)
-        except (TypeError, ValueError, LookupError):  # not there, or a corrupt index
+        size, changed, found = self._held.get(file, (None, None, None))
+        if (size, changed) != (status.st_size, status.st_mtime_ns):
             return None
-        self._kept[file] = size, changed, found
-        return found
+        try:
+            known = found if isinstance(found, str) else _row(self._root, file, found)
+        except NO_ROW:
+            return None
+        self._known.append(file)
+        return known
 
     def put(self, file: str, status: os.stat_result, found: Row | str) -> None:
-        """Remember what was just read."""
-        self._fresh += 1
+        """Take in what was just read."""
         if time.time_ns() - status.st_mtime_ns > SETTLED_NS:
-            self._kept[file] = status.st_size, status.st_mtime_ns, found
+            facts = found if isinstance(found, str) else _facts(found)
+            self._fresh.append(_line(file, status.st_size, status.st_mtime_ns, facts))
 
     def save(self) -> None:
-        """Write the index where that is worth it; a folder that cannot be written stays without one."""
-        if self._fresh < WORTH:
-            return
-        numbers: dict[tuple[str, ...], int] = {}
-        files = {
-            file: (size, changed, known if isinstance(known, str) else _plain(known, numbers))
-            for file, (size, changed, known) in self._kept.items()
-        }
-        held = {"version": VERSION, "metrics": list(numbers), "files": files}
-        with contextlib.suppress(StorageError):
-            write_whole(self._root / INDEX, json.dumps(held, separators=(",", ":")), "The index", "")
-
-    def _row(self, file: str, known: list[Any]) -> Row:
-        """Return a row; raises an error where its facts have other types or another file's name."""
-        identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs = known
-        texts = (identity, kind, suite, model, objective, label, created, key, *runs)
-        right = {*map(type, texts)} == {str} and type(version) is int and type(supersedes) in (str, type(None))
-        if not right or type(runs) is not list or file != f"{suite}-v{version}/{identity}.json":
-            raise ValueError
-        names = self._metrics[metrics]
-        path = Path(f"{self._root}/{file}")
-        return Row(
-            identity, path, kind, suite, version, model, objective, label, created, key, names, supersedes, tuple(runs)
-        )
+        """Keep what was taken in where that is worth it, and drop what is stale where that is much."""
+        if self._lines > 2 * len(self._known) + WORTH:
+            lines = [_line(file, *self._held[file]) for file in self._known] + self._fresh
+            with contextlib.suppress(StorageError):
+                write_whole(self._root / INDEX, _joined(lines), "The index", "")
+        elif len(self._fresh) >= WORTH:
+            _add(self._root, self._fresh)
 
 
-def _plain(row: Row, numbers: dict[tuple[str, ...], int]) -> list[Any]:
-    """Return a row without its path, and with a number for its metrics' names, which thousands have alike."""
-    return [row.id, *row[2:_METRICS], numbers.setdefault(row.metrics, len(numbers)), *row[_METRICS + 1 :]]
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        if path.is_file():  # a pipe would be waited for
+            return path.read_bytes().decode(errors="replace")
+    return ""
 
 
-_METRICS = Row._fields.index("metrics")
+def _add(root: Path, lines: list[str]) -> None:
+    """Add lines to a board's index; one that cannot be written stays without them."""
+    with contextlib.suppress(OSError):
+        # Of a board that came from elsewhere, the index might be a link to any file.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(root / INDEX, flags, 0o666)
+        try:
+            os.write(descriptor, _joined(lines).encode())
+        finally:
+            os.close(descriptor)
+
+
+def _joined(lines: list[str]) -> str:
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _line(file: str, size: int, changed: int, found: Any) -> str:
+    return json.dumps((VERSION, file, size, changed, found), separators=(",", ":"))
+
+
+def _facts(row: Row) -> list[Any]:
+    """Return all of a row but its path."""
+    return [row.id, *row[2:]]
+
+
+def _row(root: Path, file: str, facts: Any) -> Row:
+    """Return a row; raises one of `NO_ROW` where its facts have other types or another file's name."""
+    identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs = facts
+    texts = (identity, kind, suite, model, objective, label, key, *runs)
+    right = {*map(type, texts)} == {str} and type(version) is int and type(supersedes) in (str, type(None))
+    if not right or type(runs) not in (list, tuple) or file != f"{suite}-v{version}/{identity}.json":
+        raise ValueError
+    datetime.fromisoformat(created)
+    path, names = Path(f"{root}/{file}"), _names(tuple(metrics))
+    return Row(
+        identity, path, kind, suite, version, model, objective, label, created, key, names, supersedes, tuple(runs)
+    )
+
+
+@functools.cache
+def _names(metrics: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return metrics' names, which thousands of entries have alike; raises one of `NO_ROW` for what are none."""
+    if not all(task and name for task, _, name in (metric.partition("/") for metric in metrics)):
+        raise ValueError
+    return metrics

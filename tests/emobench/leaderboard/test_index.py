@@ -7,19 +7,21 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
-from emobench.errors import ConfigError, StorageError
+from emobench.errors import ConfigError, StorageError, UserError
 from emobench.leaderboard import index as indexing
 from emobench.leaderboard.comparison import comparison_key
+from emobench.leaderboard.entry import entry_id, read_entry
 from emobench.leaderboard.index import INDEX, WORTH, Row, row_of
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.labels import clean
+from emobench.leaderboard.store import Leaderboard, parse
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from boards import fill_board
+from boards import fill_board, made_entries
 
 COUNT = WORTH + 20
 
@@ -46,15 +48,32 @@ def age(path: Path, seconds: float) -> None:
 def reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the files that are opened from now on, as the board reads them."""
     opened: list[Path] = []
-    read = Path.read_bytes
+    real = Path.open
 
-    def counted(path: Path) -> bytes:
-        if path.name != INDEX:
+    def counted(path: Path, mode: str = "r", *given: Any, **named: Any) -> IO[Any]:
+        if mode == "rb" and path.name != INDEX:
             opened.append(path)
-        return read(path)
+        return real(path, mode, *given, **named)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(Path, "open", counted)
     return opened
+
+
+def lines(root: Path) -> list[Any]:
+    """Return what the lines of an index hold."""
+    return [json.loads(line) for line in (root / INDEX).read_text().splitlines() if line]
+
+
+def write_lines(root: Path, held: list[Any]) -> None:
+    (root / INDEX).write_text("".join(json.dumps(line) + "\n" for line in held))
+
+
+def appended(root: Path, count: int) -> Leaderboard:
+    """Return a board to which entries were appended."""
+    board = Leaderboard(root)
+    for plain in made_entries(count):
+        board.append(read_entry(plain, "made"))
+    return board
 
 
 def row_by_hand(path: Path) -> Row:
@@ -199,61 +218,86 @@ def test_a_board_that_was_moved_names_its_new_place(root: Path, tmp_path: Path) 
     "content",
     [
         b"",
+        b"\n\n",
         b"{",
-        b"[]",
+        b"[]\n7\n",
         b"null",
-        b"\xff\xfe",
+        b"\xff\xfe\n\x00",
         b"[" * 100_000,
-        b'{"version": "x"}',
-        json.dumps({"version": indexing.VERSION}).encode(),
-        json.dumps({"version": indexing.VERSION, "files": [], "metrics": []}).encode(),
-        json.dumps({"version": indexing.VERSION, "files": {}, "metrics": 3}).encode(),
-        json.dumps({"version": [0, 0], "files": {"nlu-v1/x.json": [1, 2, "no entry"]}, "metrics": []}).encode(),
+        b"x" * 10**6,
+        b"9" * 5000,
+        json.dumps([indexing.VERSION]).encode(),
+        json.dumps([indexing.VERSION, ["nlu-v1/x.json"], 1, 2, "no entry"]).encode(),
+        b'{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}',
     ],
 )
-def test_a_corrupt_index_is_made_again(root: Path, content: bytes) -> None:
+def test_a_corrupt_index_is_done_without_and_added_to(
+    root: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     board = Leaderboard(root)
     rows = board.rows()
-    good = (root / INDEX).read_bytes()
     (root / INDEX).write_bytes(content)
-    assert board.rows() == rows
-    assert board.problems == []
-    assert (root / INDEX).read_bytes() == good
+    opened = reads(root, monkeypatch)
+    for _ in range(2):  # the second time, all is in the index
+        assert board.rows() == rows
+        assert board.problems == []
+        assert len(opened) == COUNT
 
 
-WRONG: tuple[Any, ...] = (None, 1, "x", [], {}, [1, 2], [1, 2, 3], [1, 2, None], [1, 2, []], [1, 2, ["x"] * 12])
+WRONG: tuple[Any, ...] = (None, 1, [], {}, ["x"] * 12, {str(i): 1 for i in range(12)})
 
 
-@pytest.mark.parametrize("known", WRONG)
-def test_a_corrupt_row_of_the_index_is_read_again(root: Path, known: Any) -> None:
+@pytest.mark.parametrize("found", WRONG)
+def test_a_corrupt_line_of_the_index_is_not_believed(root: Path, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Leaderboard(root)
     rows = board.rows()
-    held = json.loads((root / INDEX).read_text())
-    for file, (size, changed, _) in held["files"].items():
-        held["files"][file] = [size, changed, known[2]] if isinstance(known, list) and len(known) == 3 else known
-    (root / INDEX).write_text(json.dumps(held))
+    write_lines(root, [[*line[:4], found] for line in lines(root)])
+    opened = reads(root, monkeypatch)
+    for _ in range(2):
+        assert board.rows() == rows
+        assert board.problems == []
+        assert len(opened) == COUNT
+
+
+def test_lines_of_another_version_are_not_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    write_lines(root, [["1.1", *line[1:4], "is no entry"] for line in lines(root)])
+    opened = reads(root, monkeypatch)
     assert board.rows() == rows
-    assert board.problems == []
+    assert len(opened) == COUNT
 
 
+@pytest.mark.parametrize("wrong", [{"a": 1}, 10**6, True])
 @pytest.mark.parametrize("place", range(12))
-def test_each_fact_of_the_index_has_its_type(root: Path, place: int) -> None:
+def test_each_fact_of_the_index_has_its_type(root: Path, place: int, wrong: Any) -> None:
     board = Leaderboard(root)
     rows = board.rows()
-    held = json.loads((root / INDEX).read_text())
-    for _, _, known in held["files"].values():
-        known[place] = {"metrics": 10**6}.get(Row._fields[place + 1 if place else 0], {"a": 1})
-    (root / INDEX).write_text(json.dumps(held))
+    held = lines(root)
+    for line in held:
+        line[4][place] = wrong
+    write_lines(root, held)
+    assert board.rows() == rows
+
+
+@pytest.mark.parametrize(("fact", "wrong"), [("created", "yesterday"), ("metrics", ["accuracy"]), ("runs", "abc")])
+def test_texts_that_others_take_apart_can_be(root: Path, fact: str, wrong: Any) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    held = lines(root)
+    for line in held:
+        line[4][Row._fields.index(fact) - 1] = wrong
+    write_lines(root, held)
     assert board.rows() == rows
 
 
 def test_an_index_cannot_lend_a_row_another_files_name(root: Path) -> None:
     board = Leaderboard(root)
     rows = board.rows()
-    held = json.loads((root / INDEX).read_text())
-    first, second = [file for file in held["files"] if file.startswith("nlu-v1/")][:2]
-    held["files"][first][2] = held["files"][second][2]
-    (root / INDEX).write_text(json.dumps(held))
+    held = lines(root)
+    first, second = [line for line in held if line[1].startswith("nlu-v1/")][:2]
+    first[4] = second[4]
+    write_lines(root, held)
     assert board.rows() == rows
 
 
@@ -276,18 +320,85 @@ def test_reading_a_row_reads_and_verifies_its_file(root: Path) -> None:
         board.read(gone)
 
 
+def test_an_appended_entry_is_remembered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = appended(tmp_path, 30)
+    opened = reads(tmp_path, monkeypatch)
+    rows = board.rows(superseded=True)
+    assert opened == []
+    assert board.problems == []
+    (tmp_path / INDEX).unlink()
+    assert board.rows(superseded=True) == rows
+    assert len(opened) == len(rows) == 30
+
+
+def test_an_appended_entry_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = appended(tmp_path, 5)
+    first, second, *_ = board.rows(superseded=True)
+    second.path.write_text(second.path.read_text().replace("2 cores", "22 cores"))
+    age(first.path, 60)
+    opened = reads(tmp_path, monkeypatch)
+    assert {row.id for row in board.rows(superseded=True)} == {path.stem for path in tmp_path.glob("*/*")} - {second.id}
+    assert sorted(opened) == sorted([first.path, second.path])
+    assert len(board.problems) == 1
+    assert "the file was altered" in board.problems[0]
+
+
+def test_a_torn_line_loses_nothing_but_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whatever byte the last write ended: what is added later is whole."""
+    board = appended(tmp_path, 3)
+    rows = {row.path: row for row in board.rows(superseded=True)}
+    whole = (tmp_path / INDEX).read_bytes()
+    torn, last = (tmp_path / lines(tmp_path)[number][1] for number in (-1, 0))
+    opened = reads(tmp_path, monkeypatch)
+    for length in range(whole.rindex(b"[" + json.dumps(indexing.VERSION).encode()), len(whole)):
+        (tmp_path / INDEX).write_bytes(whole[:length])
+        age(last, length)
+        opened.clear()
+        indexing.remember(tmp_path, rows[last])
+        assert {row.path: row for row in board.rows(superseded=True)} == rows
+        assert opened == ([] if length == len(whole) - 1 else [torn])
+
+
+def test_stale_lines_are_dropped_where_they_are_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    for seconds in range(100, 110):
+        for path in root.glob("*/*"):
+            age(path, seconds)
+        assert board.rows() == rows
+        assert COUNT <= len(lines(root)) <= 2 * COUNT + WORTH
+    for path in list(root.glob("*/*"))[: COUNT - 3]:
+        path.unlink()
+    left = board.rows(superseded=True)
+    assert len(lines(root)) == len(left) == 3
+    opened = reads(root, monkeypatch)
+    assert board.rows(superseded=True) == left
+    assert opened == []
+
+
 def test_an_index_that_cannot_be_written_is_done_without(root: Path) -> None:
     (root / INDEX).mkdir()  # a folder in its place stops every user, root too
     assert Leaderboard(root).rows() == Leaderboard(root).rows()
     assert Leaderboard(root).problems == []
+    appended(root, COUNT + 5)
+    assert len(Leaderboard(root).rows(superseded=True)) == COUNT + 5
     assert sorted(path.name for path in root.iterdir() if path.name.startswith(".")) == [INDEX]
 
 
 def test_a_pipe_in_place_of_the_index_is_not_waited_for(root: Path) -> None:
-    rows = Leaderboard(root).rows()
-    (root / INDEX).unlink()
     os.mkfifo(root / INDEX)
-    assert Leaderboard(root).rows() == rows
+    rows = Leaderboard(root).rows()
+    appended(root, COUNT + 1)
+    assert len(Leaderboard(root).rows()) == len(rows) + 1
+
+
+def test_a_link_in_place_of_the_index_is_not_written_through(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "profile"
+    other.write_text("mine")
+    (root / INDEX).symlink_to(other)
+    assert Leaderboard(root).rows()
+    appended(root, COUNT + 1)
+    assert other.read_text() == "mine"
 
 
 def test_entries_of_one_suite_are_read_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,3 +408,93 @@ def test_entries_of_one_suite_are_read_alone(root: Path, monkeypatch: pytest.Mon
     assert board.entries(suite="nlu") == expected
     assert {path.parent.name for path in opened} == {"nlu-v1"}
     assert len(opened) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("metrics", "sst2/accuracy", "ci95"), [0.5, 95.2], "no fraction"),
+        (("metrics", "sst2/accuracy", "std"), "0.5", "in quotes"),
+        (("metrics", "sst2/accuracy", "mean"), None, "expected a number"),
+        (("metrics", "sst2/accuracy"), {}, "is missing; give it a value"),
+        (("metrics", "sst2/accuracy"), 3, "expected a mapping"),
+        (("missing", "sst2/accuracy"), "why", "is both measured and missing"),
+        (("seeds",), [7], "expected"),
+        (("recipe", "deep"), [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]], "nested deeper"),
+        (("cost",), 3, "expected a mapping"),
+        (("extra",), 3, "no setting 'extra'"),
+    ],
+)
+def test_what_is_hashed_right_and_is_not_valid_is_found_where_it_is_read(
+    tmp_path: Path, place: tuple[str, ...], value: Any, said: str, command: Any
+) -> None:
+    """`rows` may list it, and nobody takes it for an entry."""
+    board = appended(tmp_path / "board", 12)
+    good = next(row for row in board.rows() if "sst2/accuracy" in row.metrics and len(row.runs) > 1)
+    path = put(board.root, altered(good.path, place, value))
+    for listed in (board.rows, board.rows, board.entries):
+        found = {one.id for one in listed()}
+        assert good.id in found
+    assert path.stem not in found
+    (told,) = board.problems
+    assert told.startswith(f"{path}: ")
+    assert said in told
+    done = command("leaderboard", "show", "--leaderboard", board.root, "--suite", "nlu")
+    assert done.code == 0
+    assert f"skipped: {path}: " in done.err
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("kind",), 3),
+        (("suite", "version"), "1"),
+        (("suite", "more"), 1),
+        (("model", "name"), 3),
+        (("model",), None),
+        (("objective", "params"), []),
+        (("provenance", "created"), "yesterday"),
+        (("provenance", "created"), 2026),
+        (("provenance", "data"), {"x": 1}),
+        (("metrics", "accuracy"), {}),
+        (("metrics",), 3),
+        (("supersedes",), 3),
+        (("runs",), [3]),
+        (("runs",), {"key": 1}),
+        (("schema",), 9),
+        (("schema",), None),
+    ],
+)
+def test_what_is_no_row_is_named_by_its_file(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
+    """As it is where all of the entry is checked."""
+    board = appended(tmp_path / "board", 3)
+    path = put(board.root, altered(next(board.root.glob("*/*.json")), place, value))
+    assert len(board.rows(superseded=True)) == 3
+    with pytest.raises(UserError) as error:
+        parse(path.read_bytes(), str(path))
+    assert board.problems == [clean(str(error.value))]
+
+
+def altered(path: Path, place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return the content of an entry with another value, and the hash of that."""
+    plain = json.loads(path.read_text())
+    at = plain
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    return {**plain, "id": entry_id(plain)}
+
+
+def put(root: Path, plain: dict[str, Any]) -> Path:
+    path = root / "nlu-v1" / f"{plain['id']}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(plain))
+    return path
+
+
+def test_rows_of_an_older_schema_are_those_of_its_entries() -> None:
+    board = Leaderboard(Path(__file__).parent / "schema_1")
+    entries = board.entries(superseded=True)
+    assert entries
+    assert board.rows(superseded=True) == [row_of(entry, board.path(entry)) for entry in entries]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.leaderboard.entry import new_entry
+from emobench.leaderboard.index import INDEX
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify
 
@@ -115,6 +116,8 @@ def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
     assert len(list((tmp_path / "lm-quick-v1").iterdir())) == len(entries) == 8 * 150 + 50
     assert {row.id for row in board.rows()} == {entry.id for entry in entries}
     assert verify(board, None) == (1250, [])
+    files = [json.loads(line)[1] for line in (tmp_path / INDEX).read_text().splitlines() if line]  # all lines are whole
+    assert set(files) == {f"lm-quick-v1/{entry.id}.json" for entry in entries}
 
 
 WRITER = """
@@ -154,7 +157,7 @@ def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path) -> N
         assert promised <= {str(board.path(entry)) for entry in entries}
     assert len(entries) >= len(promised) >= 24
 
-    left = {str(path) for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".json"}
+    left = {str(path) for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".jsonl")}
     assert left, "no writer was killed while it wrote; the test shows nothing"
     count, findings = verify(board, None)
     assert count == len(entries)
