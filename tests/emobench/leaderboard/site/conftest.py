@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from emobench.config import file_sha256, to_plain
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
@@ -21,36 +21,47 @@ from emobench.leaderboard.statistics import summarise
 from emobench.tasks.scores import Score
 from emobench.training.curves import mean_curve, read_curves
 
+MakeEntry = Callable[..., Entry]
+
 UNITS = {"accuracy": ("fraction", True), "ppl": ("perplexity", False), "entropy": ("nats", None)}
 SIZES = {"small": 100_000_000, "large": 7_000_000_000}
 
 
-def make_entry(name: str, metrics: Mapping[str, Sequence[float]], **changes: Any) -> Entry:
-    """Return an entry with the values of each "<task>/<metric>" by seed; `model` is a name, `params` are of `name`."""
-    model, params = changes.pop("model", "small"), changes.pop("params", {})
-    seeds = [] if name == "pretrained" else list(range(len(next(iter(metrics.values()), [0]))))
-    summaries = {}
-    for key, values in metrics.items():
-        unit, better = UNITS[key.split("/")[-1]]
-        scores = [Score(value=v, n=50, unit=unit, higher_is_better=better, aggregate="corpus") for v in values]
-        summaries[key] = to_plain(summarise(scores))
-    fields = {
-        "kind": "measured",
-        "supersedes": None,
-        "suite": {"name": "toy", "version": 1},
-        "protocols": {key.split("/")[0]: "paper@3fa9c1" for key in metrics} or {"sst2": "paper@3fa9c1"},
-        "model": {"name": model, "source": f"org/{model}", "revision": f"r-{model}", "parameters": SIZES.get(model)},
-        "objective": {"name": name, "version": "1", "params": params},
-        "recipe": {"dtype": "float32"} if name == "pretrained" else {"dtype": "float32", "name": "lm", "epochs": 3},
-        "seeds": seeds,
-        "metrics": summaries,
-        "missing": {},
-        "runs": [{"seed": seed, "key": f"{name}-{model}-{seed}"} for seed in seeds],
-        "cost": {"tokens": 3_000_000},
-        "source": {"command": f"emobench run --objective {name}"},
-        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
-    }
-    return new_entry({**fields, **changes})
+@pytest.fixture(scope="session")
+def row(entry_of: MakeEntry) -> MakeEntry:
+    """Return a function that makes an entry with the values of each "<task>/<metric>" by seed.
+
+    `model` is a name, and `params` are those of the objective.
+    """
+
+    def make(name: str, metrics: Mapping[str, Sequence[float]], **changes: Any) -> Entry:
+        model, params = changes.pop("model", "small"), changes.pop("params", {})
+        seeds = 0 if name == "pretrained" else len(next(iter(metrics.values())))
+        given = {
+            "suite": {"name": "toy", "version": 1},
+            "protocols": {key.split("/")[0]: "paper@3fa9c1" for key in metrics},
+            "model": {
+                "name": model,
+                "source": f"org/{model}",
+                "revision": f"r-{model}",
+                "parameters": SIZES.get(model),
+            },
+            "objective": {"name": name, "version": "1", "params": params},
+            "recipe": {"dtype": "float32", **({"name": "lm", "epochs": 3} if seeds else {})},
+            "metrics": {key: _summary(key, values) for key, values in metrics.items()},
+            "runs": [{"seed": seed, "key": f"{name}-{model}-{seed}"} for seed in range(seeds)],
+            "cost": {"tokens": 3_000_000},
+            "source": {"command": f"emobench run --objective {name}"},
+        }
+        return entry_of(name, **{**given, **changes})
+
+    return make
+
+
+def _summary(key: str, values: Sequence[float]) -> Any:
+    unit, better = UNITS[key.rpartition("/")[2]]
+    scores = [Score(value=v, n=50, unit=unit, higher_is_better=better, aggregate="corpus") for v in values]
+    return to_plain(summarise(scores))
 
 
 def training_files(runs: Path, key: str, start: float) -> dict[str, Any]:
@@ -67,7 +78,7 @@ def training_files(runs: Path, key: str, start: float) -> dict[str, Any]:
     return {field: [{"path": f"{key}/{file}", "sha256": file_sha256(folder / file)}] for field, file in name.items()}
 
 
-def toy_entries(runs: Path) -> list[Entry]:
+def toy_entries(row: MakeEntry, runs: Path) -> list[Entry]:
     """Objectives of two models: `emo` is far better than `mle`, `tailr` is equal to it but for noise.
 
     The small model has a `pretrained` row, too, of which one task is missing.
@@ -82,7 +93,7 @@ def toy_entries(runs: Path) -> list[Entry]:
         for number, (name, (accuracy, ppl)) in enumerate(rows.items()):
             files = [training_files(runs, f"{name}-{model}-{seed}", 5 + number + seed / 10) for seed in range(3)]
             entries.append(
-                make_entry(
+                row(
                     name,
                     {"sst2/accuracy": accuracy, "wikitext2/ppl": ppl},
                     model=model,
@@ -93,7 +104,7 @@ def toy_entries(runs: Path) -> list[Entry]:
             )
     missing = {"wikitext2/ppl": "the corpus was not at hand"}
     protocols = {"sst2": "paper@3fa9c1", "wikitext2": "paper@3fa9c1"}
-    entries.append(make_entry("pretrained", {"sst2/accuracy": [0.5]}, missing=missing, protocols=protocols))
+    entries.append(row("pretrained", {"sst2/accuracy": [0.5]}, missing=missing, protocols=protocols))
     return entries
 
 
@@ -157,20 +168,15 @@ def opened(browser: Browser) -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="session")
-def row() -> Callable[..., Entry]:
-    return make_entry
-
-
-@pytest.fixture(scope="session")
 def page_of() -> Callable[..., Path]:
     return write
 
 
 @pytest.fixture(scope="session")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def toy(row: MakeEntry, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the small board."""
     folder = tmp_path_factory.mktemp("site")
-    return write(folder / "out", toy_entries(folder / "runs"), folder / "runs")
+    return write(folder / "out", toy_entries(row, folder / "runs"), folder / "runs")
 
 
 @pytest.fixture
