@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,20 @@ def site(
     open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
 ) -> None:
     """Write each board as one page that holds everything: table, charts, entries and comparisons."""
+    collects = gc.isenabled()
+    gc.disable()  # all entries live until the end: to look through them again and again takes a quarter of the time
+    try:
+        page = _write(out, leaderboard, runs, baseline)
+    finally:
+        if collects:
+            gc.enable()
+    typer.echo(str(page))
+    if open_:
+        typer.launch(page.resolve().as_uri())
+
+
+def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str | None) -> Path:
+    """Write the pages and return the index; what was skipped or not found is said on stderr."""
     from emobench.leaderboard.examples import ExamplesReader
     from emobench.leaderboard.published import published_root
     from emobench.leaderboard.site.build import Board, write_site
@@ -57,9 +72,7 @@ def site(
     for board in boards:
         if not board.entries:
             typer.echo(f"{board.name} has no entry yet. `emobench run` makes the first.", err=True)
-    typer.echo(f"{written[0]}")
-    if open_:
-        typer.launch(written[0].resolve().as_uri())
+    return written[0]
 
 
 def _read_curves(path: Path) -> Mapping[str, Mapping[int, float]]:
