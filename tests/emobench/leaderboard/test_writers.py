@@ -12,27 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from emobench.leaderboard.entry import new_entry
 from emobench.leaderboard.index import INDEX
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import verify
 
-FIELDS: dict[str, Any] = {
-    "kind": "measured",
-    "supersedes": None,
-    "suite": {"name": "lm-quick", "version": 1},
-    "protocols": {"wikitext2": "quick@1"},
-    "model": {"name": "tiny", "source": "tiny"},
-    "objective": {"name": "emo", "version": "1", "params": {}},
-    "recipe": {"name": "lm"},
-    "seeds": [0],
-    "metrics": {},
-    "missing": {"wikitext2/mauve": "too few texts"},
-    "runs": [],
-    "cost": {},
-    "source": {},
-    "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
-}
+
+@pytest.fixture
+def fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "suite": {"name": "lm-quick", "version": 1}}
 
 
 def run(code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -47,7 +37,7 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_full_disk_for_real(tmp_path: Path) -> None:
+def test_a_full_disk_for_real(tmp_path: Path, fields: dict[str, Any]) -> None:
     """A limit on file size is what a process can give itself without a file system of its own."""
     code = """
         import json, resource, signal, sys
@@ -61,14 +51,14 @@ def test_a_full_disk_for_real(tmp_path: Path) -> None:
         except StorageError as error:
             sys.exit(f"SAID {error}")
     """
-    process = run(code, str(tmp_path), json.dumps(FIELDS))
+    process = run(code, str(tmp_path), json.dumps(fields))
     _, said = process.communicate(timeout=60)
     assert said.startswith("SAID The entry ")
     assert "File too large" in said
     assert list((tmp_path / "lm-quick-v1").iterdir()) == []
 
 
-def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path) -> None:
+def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path, fields: dict[str, Any]) -> None:
     code = """
         import json, os, pathlib, signal, sys
         from emobench.leaderboard.entry import new_entry
@@ -76,7 +66,7 @@ def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path
         pathlib.Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
         Leaderboard(sys.argv[1]).append(new_entry(json.loads(sys.argv[2])))
     """
-    process = run(code, str(tmp_path), json.dumps(FIELDS))
+    process = run(code, str(tmp_path), json.dumps(fields))
     process.communicate(timeout=60)
     assert process.returncode == -9
     left = list((tmp_path / "lm-quick-v1").iterdir())
@@ -85,12 +75,12 @@ def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path
     board = Leaderboard(tmp_path)
     assert board.entries() == []
     assert board.problems == []
-    entry = new_entry(FIELDS)
+    entry = new_entry(fields)
     board.append(entry)
     assert board.entries() == [entry]
 
 
-def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_processes_appending_at_once_lose_nothing(tmp_path: Path, fields: dict[str, Any]) -> None:
     """8 processes, 200 entries each: 150 of its own and 50 that all of them write; they read in between."""
     code = """
         import json, sys
@@ -104,7 +94,7 @@ def test_processes_appending_at_once_lose_nothing(tmp_path: Path) -> None:
                 board.rows()
                 assert not board.problems, board.problems
     """
-    processes = [run(code, str(tmp_path), json.dumps(FIELDS), str(worker)) for worker in range(8)]
+    processes = [run(code, str(tmp_path), json.dumps(fields), str(worker)) for worker in range(8)]
     for process in processes:
         _, said = process.communicate(timeout=400)
         assert process.returncode == 0, said
@@ -135,11 +125,11 @@ WRITER = """
 """
 
 
-def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path) -> None:
+def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path, fields: dict[str, Any]) -> None:
     rng = random.Random(0)
     promised: set[str] = set()
     for worker in range(24):
-        process = run(WRITER, str(tmp_path), json.dumps(FIELDS), str(worker))
+        process = run(WRITER, str(tmp_path), json.dumps(fields), str(worker))
         assert process.stdout is not None
         first = process.stdout.readline()  # it has started
         time.sleep(rng.uniform(0, 0.05))
