@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy import special
 
 Array: TypeAlias = np.ndarray
 Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
@@ -54,6 +53,8 @@ class Uncertainty:
 
     def critical(self, alpha: float = ALPHA) -> float:
         """Return the two-sided critical value of mean / standard_error."""
+        from scipy import special  # 0.15 s, which a board without tested differences does not need
+
         quantiles = sorted((df, variance, -float(special.stdtrit(df, alpha / 2))) for variance, df in self.parts)
         (_, scarce, highest), *rest = quantiles
         plenty = sum(variance for _, variance, _ in rest)
