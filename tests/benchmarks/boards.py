@@ -1,6 +1,6 @@
 """A board of any size, for tests and benchmarks: varied entries that are valid, and the same ones for the same seed.
 
-They are written straight to their files, without `Leaderboard.append`: its two syncs for each would take minutes.
+They are written straight to their files, without `Leaderboard.append`: a board without an index, as in a clone.
 """
 
 from __future__ import annotations
