@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean, stdev
 
 from emobench.leaderboard import captions, figures
 from emobench.leaderboard.deltas import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.grid import Cell, Column, Grid, Label, Style
 from emobench.leaderboard.labels import clean, labels
-from emobench.leaderboard.ranks import Ranking
+from emobench.leaderboard.ranks import Ranking, mean_summary
 from emobench.leaderboard.standings import Standings
 from emobench.leaderboard.view import View
 
@@ -82,7 +81,7 @@ class _Maker:
 
     def _mean(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
         means = {
-            entry.id: _mean_summary(entry.metrics[places.columns[0]], places.means[entry.id])
+            entry.id: mean_summary(entry.metrics[places.columns[0]], places.means[entry.id])
             for entry in self.shown.rows
             if entry.id in places.means
         }
@@ -148,13 +147,6 @@ class _Maker:
         """Return the numbers of footnotes; equal ones share a number."""
         self.notes += [text for text in dict.fromkeys(map(clean, texts)) if text not in self.notes]
         return tuple(self.notes.index(clean(text)) + 1 for text in texts)
-
-
-def _mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
-    """Return the summary of each seed's mean over tasks; no interval of it is recorded."""
-    spread = stdev(values) if len(values) > 1 else None
-    mean = fmean(values)
-    return replace(like, mean=mean, std=spread, values=tuple(values), n=None, ci95=None, ci95_of=None, flags=())
 
 
 def _shorter(heads: tuple[Column, ...], tasks: int) -> tuple[tuple[Column, ...], list[str]]:

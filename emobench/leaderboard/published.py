@@ -17,6 +17,7 @@ from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.entry import new_entry
 from emobench.leaderboard.store import Leaderboard
+from emobench.models.catalog import CATALOG
 
 NO_INTERVAL = "the paper prints none"
 _INSTALLED = Path(__file__).with_name("data") / "published"
@@ -113,11 +114,12 @@ def _fields(paper: Paper, experiment: Experiment, table: str, row: str, created:
     model, objective = row.split("/")
     tasks = dict.fromkeys(column.split("/", 1)[0] for column in experiment.columns)
     where = f"Table {table}, row {model} / {objective}, section {experiment.section}"
+    parameters = CATALOG[model].parameters if model in CATALOG else None
     return {
         "kind": "published",
         "suite": {"name": f"{paper.paper}-table{table}", "version": 1},
         "protocols": {task: experiment.protocols.get(task) or experiment.protocols["*"] for task in tasks},
-        "model": {"name": model, "source": f"{model} of arXiv {paper.arxiv}"},
+        "model": {"name": model, "source": f"{model} of arXiv {paper.arxiv}", "parameters": parameters},
         "objective": {"name": objective, "version": f"arXiv {paper.arxiv}", "params": {}},
         "recipe": {} if objective == PRETRAINED else to_plain(_floats(experiment.recipe)),
         "seeds": [],

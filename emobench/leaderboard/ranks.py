@@ -6,11 +6,11 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean
+from dataclasses import dataclass, field, replace
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.view import View, named, wanted
 
 if TYPE_CHECKING:
@@ -142,3 +142,11 @@ def _places(ranked: Sequence[str], tests: Mapping[tuple[str, str], Difference], 
         if p <= ALPHA:
             places[b if (test.effect > 0) == higher else a] += 1
     return places
+
+
+def mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
+    """Return the summary of each seed's mean over tasks; no interval of it is recorded."""
+    spread = stdev(values) if len(values) > 1 else None
+    return replace(
+        like, mean=fmean(values), std=spread, values=tuple(values), n=None, ci95=None, ci95_of=None, flags=()
+    )

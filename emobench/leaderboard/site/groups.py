@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from emobench.leaderboard.comparison import groups
 from emobench.leaderboard.contrasts import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.ranks import Ranking
+from emobench.leaderboard.ranks import Ranking, mean_summary
 from emobench.leaderboard.standings import group_metrics, standings
 from emobench.leaderboard.twins import older_code
 
@@ -86,9 +85,7 @@ def _mean(entry: Entry, ranking: Ranking | None) -> dict[str, MetricSummary]:
     values = ranking.means.get(entry.id) if ranking else None
     if ranking is None or not values:
         return {}
-    like = replace(entry.metrics[ranking.columns[0]], n=None, ci95=None, ci95_of=None, flags=())
-    spread = stdev(values) if len(values) > 1 else None
-    return {f"{MEAN}/{ranking.name}": replace(like, mean=fmean(values), std=spread, values=tuple(values))}
+    return {f"{MEAN}/{ranking.name}": mean_summary(entry.metrics[ranking.columns[0]], values)}
 
 
 def _place(group: Group) -> tuple[int, str, str, str]:

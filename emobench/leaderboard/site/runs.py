@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import file_sha256
+from emobench.data.oracle import oracle_words
 from emobench.errors import DataError, UserError
 from emobench.leaderboard.entry import Entry, File
 
@@ -132,14 +133,15 @@ def _thin(curve: Curve) -> dict[str, list[Any]]:
 
 
 def _read_samples(path: Path) -> list[dict[str, str]]:
-    """Return a few samples: of a JSON Lines file of prompts and continuations, or of a file of token ids."""
+    """Return a few samples: of a JSON Lines file of prompts and continuations, or of texts of the oracle language."""
     if path.suffix == ".jsonl":
         with path.open(encoding="utf-8") as file:
             return list(islice(_continuations(file, path), SAMPLES))
     try:
+        words = oracle_words()
         texts = json.loads(path.read_text(encoding="utf-8"))["texts"][:SAMPLES]
-        return [{"continuation": _shown(" ".join(map(str, ids))), "of": "token ids"} for ids, _ in texts]
-    except (KeyError, TypeError, ValueError, RecursionError):
+        return [{"continuation": _shown(" ".join(words[place] for place in ids))} for ids, _ in texts]
+    except (LookupError, TypeError, ValueError, RecursionError):
         raise DataError(f"{path}: holds no samples that a page can show.") from None
 
 

@@ -77,10 +77,10 @@ function heatMap(rows, shown) {
       const most = Math.max(...found.map((item) => Math.abs(item.gain))) || 1;
       // Each metric has its own unit: its largest difference gets the full colour. Of the square root, so that small
       // differences beside a large one still show.
-      const colour = (gain) => Math.sign(gain) * Math.sqrt(Math.abs(gain) / (every ? most : 1));
-      cells.push(
-        ...found.map((item) => ({ ...item, row, column: column(group, item.place), colour: colour(item.gain) })),
-      );
+      // What is tied has none: a colour would claim what noise explains.
+      const colour = ({ gain, word }) =>
+        word === "tied" ? 0 : Math.sign(gain) * Math.sqrt(Math.abs(gain) / (every ? most : 1));
+      cells.push(...found.map((item) => ({ ...item, row, column: column(group, item.place), colour: colour(item) })));
     }
   }
   const kept = columns.slice(0, MOST_COLUMNS);

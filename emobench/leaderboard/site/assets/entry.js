@@ -145,7 +145,7 @@ function samplesSection(found) {
     h(
       "p",
       { class: "text" },
-      h("b", {}, text.of ? `Continuation (${text.of})` : "Continuation"),
+      h("b", {}, "Continuation"),
       h("span", {}, text.continuation),
     ),
     text.reference !== undefined &&

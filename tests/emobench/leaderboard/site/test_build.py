@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from emobench.config import file_sha256
+from emobench.data.oracle import oracle_words
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, File, Run, read_entry
 from emobench.leaderboard.site.build import Board, write_site
@@ -156,7 +157,8 @@ def test_samples_are_the_first_of_each_prompt(one: Entry, tmp_path: Path) -> Non
     files = tuple(File(path=name, sha256=file_sha256(tmp_path / name)) for name in ("s.jsonl", "s.json"))
     texts, ids = reader(tmp_path).of(with_files(one, samples=files))["samples"]
     assert [text["continuation"] for text in texts["texts"]] == ["c0", "c2", "c4", "c6", "c8"]
-    assert [text["continuation"] for text in ids["texts"]] == ["1 2 3", "4"]
+    words = oracle_words()
+    assert [text["continuation"] for text in ids["texts"]] == [" ".join(words[1:4]), words[4]]
 
 
 def test_a_log_that_cannot_be_read_is_named(one: Entry, tmp_path: Path) -> None:
