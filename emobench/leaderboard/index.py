@@ -103,7 +103,10 @@ NO_ROW = (UserError, AttributeError, LookupError, RecursionError, TypeError, Val
 
 
 def remember(root: Path, row: Row) -> None:
-    """Add an entry that was just written to a board's index."""
+    """Add an entry that was just written to a board's index.
+
+    It counts at once, unlike what was read: nobody rewrites an entry's file, least of all in the tick in which it came.
+    """
     with contextlib.suppress(OSError):
         status = row.path.stat()
         file = f"{row.path.parent.name}/{row.path.name}"
