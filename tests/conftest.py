@@ -2,7 +2,12 @@
 
 import os
 
+import hypothesis
 import torch
+
+# No test is timed: a busy machine is no failure.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"

@@ -16,6 +16,7 @@ from typing import Any
 from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.entry import new_entry
+from emobench.leaderboard.index import INDEX
 from emobench.leaderboard.store import Leaderboard
 from emobench.models.catalog import CATALOG
 
@@ -107,6 +108,7 @@ def publish(root: Path) -> int:
                 continue
             board.append(new_entry({**fields, "supersedes": known["id"] if known else None}, str(path)))
             added += 1
+    (root / INDEX).unlink(missing_ok=True)  # a board that is packed and shared holds no cache
     return added
 
 
