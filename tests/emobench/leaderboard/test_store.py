@@ -6,40 +6,27 @@ import errno
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from emobench.config import to_plain
 from emobench.errors import DataError, StorageError, UserError
-from emobench.leaderboard.entry import Entry, new_entry
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import Leaderboard, parse
 
-FIELDS: dict[str, Any] = {
-    "kind": "measured",
-    "supersedes": None,
-    "suite": {"name": "lm-quick", "version": 1},
-    "protocols": {"wikitext2": "quick@1"},
-    "model": {"name": "tiny", "source": "tiny"},
-    "objective": {"name": "emo", "version": "1", "params": {}},
-    "recipe": {"name": "lm"},
-    "seeds": [0],
-    "metrics": {},
-    "missing": {"wikitext2/mauve": "too few texts"},
-    "runs": [],
-    "cost": {},
-    "source": {},
-    "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": "2026-01-31T12:00:00"},
-}
+MakeEntry = Callable[..., Entry]
 
 
-def make(**changes: Any) -> Entry:
-    return new_entry({**FIELDS, **changes})
+@pytest.fixture
+def make(entry_of: MakeEntry) -> MakeEntry:
+    given = {"suite": {"name": "lm-quick", "version": 1}, "missing": {"wikitext2/mauve": "too few texts"}}
+    return lambda **changes: entry_of(**{**given, **changes})
 
 
-def test_an_appended_entry_is_read_back(tmp_path: Path) -> None:
+def test_an_appended_entry_is_read_back(make: MakeEntry, tmp_path: Path) -> None:
     board, entry = Leaderboard(tmp_path / "board"), make()
     path = board.append(entry)
     assert path == tmp_path / "board" / "lm-quick-v1" / f"{entry.id}.json"
@@ -49,7 +36,7 @@ def test_an_appended_entry_is_read_back(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_the_same_content_again_is_not_written_again(tmp_path: Path) -> None:
+def test_the_same_content_again_is_not_written_again(make: MakeEntry, tmp_path: Path) -> None:
     board, entry = Leaderboard(tmp_path), make()
     path = board.append(entry)
     path.write_text(json.dumps(to_plain(entry), sort_keys=True))  # same content, other spacing
@@ -58,7 +45,7 @@ def test_the_same_content_again_is_not_written_again(tmp_path: Path) -> None:
     assert (path.stat().st_mtime_ns, path.read_text()) == before
 
 
-def test_other_content_under_the_same_id_is_refused(tmp_path: Path) -> None:
+def test_other_content_under_the_same_id_is_refused(make: MakeEntry, tmp_path: Path) -> None:
     board, entry = Leaderboard(tmp_path), make()
     path = board.append(entry)
     path.write_text(path.read_text().replace("too few texts", "too few words"))
@@ -68,7 +55,7 @@ def test_other_content_under_the_same_id_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == altered
 
 
-def test_superseded_entries_are_hidden_unless_asked_for(tmp_path: Path) -> None:
+def test_superseded_entries_are_hidden_unless_asked_for(make: MakeEntry, tmp_path: Path) -> None:
     board, old = Leaderboard(tmp_path), make()
     new = make(supersedes=old.id, seeds=[0, 1])
     other = make(suite={"name": "nlu", "version": 1})
@@ -79,7 +66,7 @@ def test_superseded_entries_are_hidden_unless_asked_for(tmp_path: Path) -> None:
     assert [e.id for e in board.entries(suite="lm-quick")] == [new.id]
 
 
-def test_strange_files_are_named_and_skipped(tmp_path: Path) -> None:
+def test_strange_files_are_named_and_skipped(make: MakeEntry, tmp_path: Path) -> None:
     board, entry = Leaderboard(tmp_path), make()
     path = board.append(entry)
     folder, text = path.parent, path.read_text()
@@ -133,7 +120,7 @@ def test_strange_files_are_named_and_skipped(tmp_path: Path) -> None:
             assert len(told[0]) < 1000
 
 
-def test_no_change_of_a_file_goes_unnoticed(tmp_path: Path) -> None:
+def test_no_change_of_a_file_goes_unnoticed(make: MakeEntry, tmp_path: Path) -> None:
     """Every truncation, and random changes of bytes: refused, unless what is read is what was written."""
     entry = make(recipe={"rate": 1e-3, "name": "lm é"}, seeds=[0, 1])
     content = Leaderboard(tmp_path).append(entry).read_bytes()
@@ -152,7 +139,7 @@ def test_no_change_of_a_file_goes_unnoticed(tmp_path: Path) -> None:
     assert len(refused) > 0.8 * len(changed)  # the rest are spaces and line ends
 
 
-def test_numbers_that_overflow_in_a_sum_do_no_harm(tmp_path: Path) -> None:
+def test_numbers_that_overflow_in_a_sum_do_no_harm(make: MakeEntry, tmp_path: Path) -> None:
     row = {"mean": 1.7e308, "std": 0.0, "values": [1.7e308, 1.7e308], "n": 1, "unit": "perplexity"}
     row |= {"ci95": None, "ci95_of": None, "higher_is_better": None}
     board = Leaderboard(tmp_path)
@@ -161,7 +148,7 @@ def test_numbers_that_overflow_in_a_sum_do_no_harm(tmp_path: Path) -> None:
     assert board.entries() == [entry]
 
 
-def test_a_link_to_an_entry_is_an_entry(tmp_path: Path) -> None:
+def test_a_link_to_an_entry_is_an_entry(make: MakeEntry, tmp_path: Path) -> None:
     entry = make()
     path = Leaderboard(tmp_path / "a").append(entry)
     board = Leaderboard(tmp_path / "b")
@@ -171,7 +158,9 @@ def test_a_link_to_an_entry_is_an_entry(tmp_path: Path) -> None:
     assert board.problems == []
 
 
-def test_a_board_that_is_not_there_is_empty_and_one_that_is_a_file_is_a_problem(tmp_path: Path) -> None:
+def test_a_board_that_is_not_there_is_empty_and_one_that_is_a_file_is_a_problem(
+    make: MakeEntry, tmp_path: Path
+) -> None:
     assert Leaderboard(tmp_path / "none").entries() == []
     (tmp_path / "file").write_text("")
     board = Leaderboard(tmp_path / "file")
@@ -186,7 +175,7 @@ def test_a_board_that_is_not_there_is_empty_and_one_that_is_a_file_is_a_problem(
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
 def test_a_disk_that_fails_leaves_nothing_and_says_so(
-    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+    make: MakeEntry, tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(code, os.strerror(code))
@@ -197,7 +186,7 @@ def test_a_disk_that_fails_leaves_nothing_and_says_so(
     assert list((tmp_path / "lm-quick-v1").iterdir()) == []
 
 
-def test_an_entry_whose_runs_are_all_among_those_of_another_stands_behind_it(tmp_path: Path) -> None:
+def test_an_entry_whose_runs_are_all_among_those_of_another_stands_behind_it(make: MakeEntry, tmp_path: Path) -> None:
     def of(*seeds: int) -> Entry:
         runs = [{"seed": seed, "key": f"{seed:016x}", "examples": None} for seed in seeds]
         return make(seeds=list(seeds), runs=runs, metrics={})
