@@ -3,6 +3,6 @@
 entry < labels | comparison | files < index < store < page
 entry < examples | uncertainty < statistics < within < contrasts < ranks | deltas < standings
 standings < captions | figures | grid < cells | layout < table
-contrasts < compare | select < compare_table < compare_chart
+contrasts < compare | select < compare_lines < compare_table | compare_chart
 standings | compare < site (a package: pages)
 """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.leaderboard.compare import Comparison
-from emobench.leaderboard.compare_table import sheets
+from emobench.leaderboard.compare_lines import sheets
 from emobench.leaderboard.contrasts import Contrast
 from emobench.leaderboard.figures import effect
 from emobench.leaderboard.labels import clean

@@ -1,4 +1,4 @@
-"""What a row is called: its objective, with the parameters in which it differs from others."""
+"""What a row is called, free of control characters, and text as it stands in Markdown and CSV."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def is_row(text: str, identity: str, name: str, label: str) -> bool:
 def markdown_text(text: str) -> str:
     """Return text that Markdown shows as it is."""
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#~$" else "&amp;" if c == "&" else c for c in text)
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a value as a cell of CSV: lists joined by spaces, and no text that a spreadsheet takes for a formula."""
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    text = clean(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def is_meant(text: str, name: str, label: str) -> bool:

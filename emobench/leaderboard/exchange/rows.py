@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import clean
-
-_FORMULA = ("=", "+", "-", "@", "\t")
+from emobench.leaderboard.labels import csv_cell
 
 
 def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -36,7 +34,7 @@ def to_csv(entries: Iterable[Entry]) -> str:
     table = csv.DictWriter(file, fieldnames=[*_facts_names(), *_numbers(None), "missing"], lineterminator="\n")
     table.writeheader()
     for row in metric_rows(entries):
-        table.writerow({key: _cell(value) for key, value in row.items()})
+        table.writerow({key: csv_cell(value) for key, value in row.items()})
     return file.getvalue()
 
 
@@ -72,12 +70,3 @@ def _numbers(metric: MetricSummary | None) -> dict[str, Any]:
         "unit": metric and metric.unit,
         "flags": list(metric.flags) if metric else [],
     }
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    if isinstance(value, str):
-        text = clean(value)
-        return f"'{text}" if text.startswith(_FORMULA) else text
-    return value

@@ -18,7 +18,8 @@ from statsmodels.stats.multitest import multipletests
 from emobench.errors import ConfigError
 from emobench.leaderboard.compare import Comparison, compare, comparisons
 from emobench.leaderboard.compare_chart import png, specification
-from emobench.leaderboard.compare_table import ComparisonView, latex, markdown, sheets, to_csv, to_json
+from emobench.leaderboard.compare_lines import sheets
+from emobench.leaderboard.compare_table import ComparisonView, latex, markdown, to_csv, to_json
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
 from emobench.leaderboard.select import select
