@@ -6,13 +6,9 @@ import dataclasses
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
-from statsmodels.formula.api import ols
-from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.power import TTestPower
 
 from emobench.errors import MetricError
 from emobench.leaderboard.statistics import (
@@ -24,7 +20,6 @@ from emobench.leaderboard.statistics import (
     holm,
     summarise,
 )
-from emobench.leaderboard.uncertainty import Uncertainty, crossed, over_seeds, unpaired
 from emobench.tasks.scores import Score
 
 
@@ -116,14 +111,6 @@ def test_seeds_and_items_by_hand() -> None:
     assert summary.ci95_of == "seeds and items"
 
 
-def test_the_residual_is_counted_once() -> None:
-    """The estimated variance of the mean is unbiased for v_seed / S + v_item / I + v_residual / (S I)."""
-    rng = np.random.default_rng(1)
-    want = 0.3**2 / 3 + 0.8**2 / 50 + 1 / 150
-    found = [crossed(sample(rng, 3, 50, 0.3, 0.8)) for _ in range(2000)]
-    assert np.mean([u.standard_error**2 for u in found if u]) == pytest.approx(want, rel=0.05)
-
-
 def test_a_weighted_mean_has_the_ratio_estimators_variance() -> None:
     """Against the jackknife, which knows nothing of linearisation."""
     rng = np.random.default_rng(2)
@@ -190,14 +177,6 @@ def test_scores_that_cannot_be_summarised(given: list[Score], told: str) -> None
         summarise(given)
 
 
-@pytest.mark.parametrize("df", [1, 2, 30])
-def test_the_p_value_of_one_part_is_students(df: int) -> None:
-    found = Uncertainty(((4.0, df),), "seeds")
-    for effect in (0.0, 0.5, 3.0, 40.0):
-        assert found.p_value(effect) == pytest.approx(2 * stats.t.sf(effect / 2, df), rel=1e-6)
-    assert found.critical() == pytest.approx(stats.t.ppf(0.975, df))
-
-
 def test_the_fast_series_is_the_real_one() -> None:
     values_SI = sample(np.random.default_rng(0), 2, 5, 1, 1)
     assert plain_series(values_SI) == series(scores(values_SI))
@@ -261,14 +240,6 @@ def test_other_seeds_are_compared_by_welch() -> None:
     assert (found.test, found.seeds, found.items) == ("Welch's t over seeds", 3, None)
 
 
-def test_other_seeds_on_the_same_items() -> None:
-    """Unbiased: v_seed (1/3 + 1/4) + v_residual (1/3 + 1/4) / I + the variance of what items make of objectives / I."""
-    rng = np.random.default_rng(13)
-    want = 0.3**2 * (1 / 3 + 1 / 4) + 1 / 50 * (1 / 3 + 1 / 4) + 2 * 0.5**2 / 50
-    found = [unpaired((sample(rng, 3, 50, 0.3, 0.5), sample(rng, 4, 50, 0.3, 0.5))) for _ in range(3000)]
-    assert np.mean([u.standard_error**2 for u in found if u]) == pytest.approx(want, rel=0.05)
-
-
 def test_equal_rows_are_equal_and_a_constant_shift_is_undetermined() -> None:
     a = series(scores(sample(np.random.default_rng(14), 3, 20, 0.1, 1)))
     same = difference(a, a)
@@ -311,27 +282,6 @@ def test_the_mean_over_tasks_without_items_is_students_t_of_the_seeds_means() ->
     assert isinstance(found, Difference)
     want = stats.ttest_rel(a.mean(0), b.mean(0))
     assert (found.p, found.effect) == (pytest.approx(float(want.pvalue)), pytest.approx((a - b).mean()))
-
-
-def test_the_mean_over_tasks_counts_the_items_of_each_task() -> None:
-    """Unbiased: v_seed / S + the sum over K tasks of (v_item / I + v_residual / (S I)) / K^2."""
-    rng = np.random.default_rng(16)
-    want = 0.2**2 / 3 + ((0.8**2 / 50 + 1 / 150) + (0.5**2 / 20 + 1 / 60)) / 4
-    found = []
-    for _ in range(3000):
-        seed_S1 = rng.normal(0, 0.2, (3, 1))  # a seed moves both tasks
-        found.append(crossed(seed_S1 + sample(rng, 3, 50, 0, 0.8), seed_S1 + sample(rng, 3, 20, 0, 0.5)))
-    assert np.mean([u.standard_error**2 for u in found if u]) == pytest.approx(want, rel=0.05)
-
-
-def test_the_smallest_detectable_difference_is_found_four_times_in_five() -> None:
-    """Against the exact power of the paired t test (statsmodels), from 3 seeds on."""
-    for seeds in (3, 5, 10, 30):
-        values = np.random.default_rng(seeds).normal(0, 1, seeds)
-        found = over_seeds(values)
-        assert found is not None
-        power = TTestPower().power(found.detectable / values.std(ddof=1), seeds, 0.05)
-        assert 0.75 <= power <= 0.85
 
 
 def test_holm_is_statsmodels_holm() -> None:
@@ -442,17 +392,3 @@ def test_best_sees_a_large_effect(seeds: int, effect: float) -> None:
         rows = {name: series(scores(sample(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
         won += best(rows) == "b"
     assert won >= 54
-
-
-def test_the_parts_are_those_of_a_two_way_analysis_of_variance() -> None:
-    """Against statsmodels' table of seeds and items, without replication."""
-    values_SI = sample(np.random.default_rng(18), 4, 12, 0.5, 0.7)
-    frame = pd.DataFrame([(s, i, v) for s, row in enumerate(values_SI) for i, v in enumerate(row)], columns=list("siv"))
-    table = anova_lm(ols("v ~ C(s) + C(i)", frame).fit())
-    seeds, items, residual = table["mean_sq"]
-    found = crossed(values_SI)
-    assert found is not None
-    assert found.parts == (
-        (pytest.approx(seeds / 48), 3),
-        (pytest.approx(max(items - residual, 0) / 48), 11),
-    )
