@@ -43,8 +43,9 @@ class UnknownNameError(UserError):
 
     def __init__(self, kind: str, given: str, known: Iterable[str], *, where: str = "", hint: str = "") -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
-        guess = f"; did you mean '{near[0]}'?" if near else "."
+        by_case = {name.casefold(): name for name in reversed(names)}
+        near = difflib.get_close_matches(given.casefold(), by_case, n=1, cutoff=0.6)
+        guess = f"; did you mean '{by_case[near[0]]}'?" if near else "."
         listed = f" Known: {', '.join(names)}." if names else f" There is no {kind} at all."
         super().__init__(f"{where}There is no {kind} '{given}'{guess}{listed}{' ' + hint if hint else ''}")
 

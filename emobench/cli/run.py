@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,13 +118,14 @@ def _run(given: dict[str, Any]) -> None:
         return
     from emobench.pipeline.run import run_plan
 
+    began = datetime.now(UTC)
     entries = run_plan(plan, reporter(given["quiet"]))
     if given["json"]:
         print_json({"entries": entries, "leaderboard": str(given["leaderboard"])})
         return
     _print_board(plan, given["runs"], entries)
     if not given["quiet"]:
-        typer.echo(_where(given["leaderboard"], given["runs"], entries), err=True)
+        typer.echo(_where(given["leaderboard"], given["runs"], entries, began), err=True)
 
 
 def _plan(given: dict[str, Any]) -> Plan:
@@ -196,10 +198,15 @@ def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
     print_board(plan.request.leaderboard, runs, around={entry.id for entry in entries})
 
 
-def _where(board: Path, runs: Path, entries: list[Entry]) -> str:
-    """Say where the entries are, and what shows more of them."""
-    count = len({entry.id for entry in entries})
-    said = [f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"]
+def _where(board: Path, runs: Path, entries: list[Entry], began: datetime) -> str:
+    """Say where the entries are, which of them were there before, and what shows more of them."""
+    old = {e.id: e for e in entries if datetime.fromisoformat(e.provenance.created) < began.replace(microsecond=0)}
+    count = len({entry.id for entry in entries} - old.keys())
+    said = [f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"] if count else []
+    said += [
+        f"on {board} before, with the same results: {entry.objective.label} of seeds {', '.join(map(str, entry.seeds))}"
+        for entry in old.values()
+    ]
     trained = [entry for entry in entries if not entry.untrained]
     names = list(dict.fromkeys(entry.objective.name for entry in trained))
     rows = [entry.objective.label if len(names) < len(trained) else entry.objective.name for entry in entries]

@@ -21,7 +21,7 @@ class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
-    and are comparable with no baseline.
+    and are comparable with no baseline. `family` counts, for an id, the tests that its p values are adjusted for.
     """
 
     baseline: Entry
@@ -29,6 +29,7 @@ class Comparison:
     contrasts: tuple[Contrast, ...]
     apart: Mapping[str, tuple[str, ...]]
     missing: Mapping[str, tuple[str, ...]]
+    family: Mapping[str, int]
     left_out: tuple[Entry, ...] = ()
 
     def of(self, candidate: Entry) -> list[Contrast]:
@@ -44,8 +45,9 @@ def compare(
     anyway: bool = False,
     series: SeriesOf | None = None,
 ) -> Comparison:
-    """Compare candidates with a baseline, on the metrics that both have (or on those named).
+    """Compare candidates with a baseline on the metrics that both have.
 
+    `metrics` are those to show: p values are adjusted for all, so that no choice of what is shown changes a verdict.
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.
@@ -55,23 +57,30 @@ def compare(
         raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
     series = series or SeriesReader(examples_of)
     found: list[Contrast] = []
-    missing = {}
+    missing, family = {}, {}
     for candidate in candidates:
-        asked = [m for m in dict.fromkeys([*baseline.metrics, *candidate.metrics]) if metrics is None or m in metrics]
-        shared = [m for m in asked if m in baseline.metrics and m in candidate.metrics]
-        missing[candidate.id] = tuple(m for m in asked if m not in shared)
+        either = list(dict.fromkeys([*baseline.metrics, *candidate.metrics]))
+        shared = [m for m in either if m in baseline.metrics and m in candidate.metrics]
+        missing[candidate.id] = tuple(m for m in either if m not in shared)
         rows = {**{m: [m] for m in shared}, **dict(_means(shared, missing[candidate.id], baseline, candidate))}
         why = apart.get(candidate.id, ())
         # What differs in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
-        found += contrasts(candidate, baseline, rows, series, judged=not why, within=within)
+        made = contrasts(candidate, baseline, rows, series, judged=not why, within=within)
+        family[candidate.id] = sum(contrast.p is not None for contrast in made)
+        found += [contrast for contrast in made if _is_shown(rows[contrast.metric], metrics)]
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
         contrasts=tuple(found),
         apart=apart,
         missing={key: names for key, names in missing.items() if names},
+        family=family,
     )
+
+
+def _is_shown(columns: Sequence[str], metrics: Sequence[str] | None) -> bool:
+    return metrics is None or all(column in metrics for column in columns)
 
 
 def comparisons(

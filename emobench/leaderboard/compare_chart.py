@@ -38,7 +38,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                     "low": effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
                     "high": effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
                     "verdict": contrast.verdict or "none",
-                    "said": line.verdict if contrast.p_holm is None else f"{line.verdict}, p {line.p} (Holm)",
+                    "said": (contrast.verdict or "") + (f", p {line.p} (Holm)" if contrast.p_holm is not None else ""),
                 }
                 for line, contrast in pairs
                 if _unit(contrast) == unit

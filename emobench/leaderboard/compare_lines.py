@@ -56,14 +56,15 @@ class Sheet:
 def sheets(comparisons: Sequence[Comparison]) -> tuple[list[Sheet], list[str]]:
     """Return a sheet for each candidate, and the legend of all of them, whose first lines explain the marks [1], ..."""
     notes = _Notes()
-    found = [_sheet(comparison, candidate, notes) for comparison in comparisons for candidate in comparison.candidates]
-    legend = [text for comparison in comparisons for c in comparison.candidates for text in _legend(comparison, c)]
+    pairs = [(comparison, candidate) for comparison in comparisons for candidate in comparison.candidates]
+    found = [_sheet(comparison, candidate, notes) for comparison, candidate in pairs if comparison.of(candidate)]
+    legend = [text for comparison, candidate in pairs for text in _legend(comparison, candidate)]
     return found, [clean(text) for text in dict.fromkeys([*notes.texts(), *legend])]
 
 
 def _sheet(comparison: Comparison, candidate: Entry, notes: _Notes) -> Sheet:
     baseline, contrasts = comparison.baseline, comparison.of(candidate)
-    one_task = len({task for contrast in contrasts for task in contrast.tasks}) == 1
+    one_task = len({metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)}) == 1
     theirs, ours = labels([baseline, candidate], older=())
     return Sheet(
         heading=clean(_heading(baseline, candidate)),
@@ -167,9 +168,10 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
         yield (
-            "p: how often a difference as large would be seen if both were equal, adjusted for the metrics of its "
-            f"table (Holm; --metric makes them fewer); verdicts are at {100 * ALPHA:.0f} %. Intervals are for each "
-            "metric alone. tied: no difference was shown, and the interval holds what is possible."
+            "p: how often a difference as large would be seen if both were equal, adjusted for all "
+            f"{comparison.family[candidate.id]} metrics of the pair (Holm), shown or not; verdicts are at "
+            f"{100 * ALPHA:.0f} %. Intervals are for each metric alone. tied: no difference was shown beyond noise, "
+            "and the interval holds what is possible."
         )
         yield (
             "detectable: the smallest true difference that this many seeds and examples would show 4 times in 5, in a "
@@ -200,6 +202,9 @@ def _within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str
             "Within a seed the test examples alone are a sample: these tests compare two trained models, not two "
             "objectives. Their p are not adjusted."
         )
+    untested = [c.metric.split("/", 1)[1] for c in contrasts if not c.within and c.verdict != "tied"]
+    if untested and any(contrast.within for contrast in contrasts):
+        yield f"Without per-example results, so that one seed says nothing of them: {', '.join(untested)}."
     for contrast in contrasts:
         for found in contrast.within:
             name = contrast.metric.split("/", 1)[1] if one_task else contrast.metric

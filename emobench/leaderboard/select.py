@@ -48,7 +48,14 @@ def select(text: str, root: Path) -> list[Entry]:
             raise ConfigError(f"{text} begins {len(found)} ids ({ids}); give more digits.")
         if found:
             return _read(board, found)
-    entries = _read(board, _queried(wanted, board.rows()))
+    rows = board.rows()
+    try:
+        entries = _read(board, _queried(wanted, rows))
+    except UnknownNameError as error:
+        if not board.problems:
+            raise
+        count = f"{len(board.problems)} {'file' if len(board.problems) == 1 else 'files'}"
+        raise ConfigError(f"{error} {count} of the board cannot be read: see `emobench leaderboard verify`.") from None
     older = {key for group in groups(entries) for key in older_code(group)}
     return [entry for entry in entries if entry.id not in older]
 
@@ -81,14 +88,15 @@ def _queried(text: str, rows: Sequence[Row]) -> list[Row]:
             raise UnknownNameError("key of a query", key, _KEYS, where=f"{text}: ", hint=f"Give {FORMS}.")
         kept = [row for row in found if _KEYS[key](row, value)]
         if not kept:
-            known = {_known(row, key) for row in found}
+            known = {_known(row, key, value) for row in found}
             raise UnknownNameError(f"entry with the {key}", value, known, hint=f"Give {FORMS}.")
         found = kept
     return found
 
 
-def _known(row: Row, key: str) -> str:
-    return {"model": row.model, "objective": row.label, "suite": row.suite, "kind": row.kind}[key]
+def _known(row: Row, key: str, value: str) -> str:
+    objective = row.label if "(" in value else row.objective
+    return {"model": row.model, "objective": objective, "suite": row.suite, "kind": row.kind}[key]
 
 
 def _read(board: Leaderboard, rows: Sequence[Row]) -> list[Entry]:

@@ -304,8 +304,10 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
     assert "recorded in" not in again.command(*given).err
     loud = again.command(*(word for word in given if word != "--quiet"))
     assert loud.code == 0
-    said, *shown = loud.err.splitlines()[-4:]
-    assert said == f"recorded in {again.folder / 'board'} (2 entries)"
+    *said, _, _, _ = loud.err.splitlines()
+    shown = loud.err.splitlines()[-3:]
+    before = f"on {again.folder / 'board'} before, with the same results: "
+    assert said[-2:] == [f"{before}mle of seeds 0, 1", f"{before}emo(cost=pretrained) of seeds 0, 1"]
     compare, curves, site = (shlex.split(line.partition(": ")[2]) for line in shown)
     assert compare[:4] == ["emobench", "compare", "emo", "mle"]
     assert "undetermined" in again.command(*compare[1:]).out  # of two seeds

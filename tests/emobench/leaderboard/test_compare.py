@@ -56,6 +56,17 @@ def test_a_contrast_for_each_task_and_for_their_mean(pair: tuple[Entry, Entry], 
     assert [c.p_holm for c in found.contrasts] == pytest.approx(multipletests(ps, method="holm")[1])
 
 
+def test_what_is_shown_changes_no_verdict(pair: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = pair
+    every = {c.metric: c for c in compare(mle, [emo], ExamplesReader(runs)).contrasts}
+    found = compare(mle, [emo], ExamplesReader(runs), metrics=["trec/accuracy"])
+    assert found.contrasts == (every["trec/accuracy"],)
+    assert found.family == {emo.id: 4}
+    assert any("adjusted for all 4 metrics" in line for line in sheets([found])[1])
+    (line,) = sheets([found])[0][0].lines
+    assert line.metric.startswith("trec/accuracy")  # the task is said where the entries have several
+
+
 def test_the_other_way_round(pair: tuple[Entry, Entry], runs: Path) -> None:
     mle, emo = pair
     there = compare(mle, [emo], ExamplesReader(runs)).contrasts
@@ -99,7 +110,9 @@ def test_few_seeds_are_undetermined_and_tested_within(
     mle, emo = (
         make_entry(n, {"sst2": answers(rng, s, len(seeds))}, seeds=seeds) for n, s in (("mle", 0.5), ("emo", 0.9))
     )
-    (found,) = compare(mle, [emo], ExamplesReader(runs)).contrasts
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    (found,) = comparison.contrasts
+    assert any("seed 0" in text for text in sheets([comparison])[0][0].within)
     assert (found.verdict, found.p, found.p_holm, found.ci95) == ("undetermined", None, None, None)
     assert "3 are needed" in (found.why or "")
     assert [within.seed for within in found.within] == list(seeds)

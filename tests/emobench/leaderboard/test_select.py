@@ -43,6 +43,14 @@ def test_every_form(board: Leaderboard, make_entry: Callable[..., Entry]) -> Non
     assert ids("tailr(gamma=0.2)") == ids("objective=tailr(gamma=0.2, floor=0.0),kind=measured") == {high.id}
 
 
+def test_a_broken_file_is_hinted_at(board: Leaderboard, make_entry: Callable[..., Entry]) -> None:
+    board.append(make_entry("mle", ONES))
+    broken = board.append(make_entry("emo", ONES))
+    broken.write_text(broken.read_text()[:-20])
+    with pytest.raises(ConfigError, match="1 file of the board cannot be read: see `emobench leaderboard verify`"):
+        select("emo", board.root)
+
+
 def test_a_superseded_entry_has_still_its_id(board: Leaderboard, make_entry: Callable[..., Entry]) -> None:
     old = make_entry("mle", ONES)
     new = make_entry("mle", ONES, supersedes=old.id)
@@ -77,6 +85,7 @@ def test_the_papers_board(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("emoo", "no entry with the objective 'emoo'; did you mean 'emo'?"),
+        ("EMO", "no entry with the objective 'EMO'; did you mean 'emo'?"),
         ("model=gtp2", "no entry with the model 'gtp2'"),
         ("sute=nlu", "no key of a query 'sute'; did you mean 'suite'?"),
         ("published:emo-table3/llama-7b/emoo", "did you mean 'emo'?"),
