@@ -168,9 +168,9 @@ class Leaderboard:
                 continue
             for file, status in self._list(folder):
                 if not stat.S_ISREG(status.st_mode):
-                    self._problem(f"{file}: is no file; expected an entry. Remove it.")
+                    self._problem(f"{file}: is no file; expected an entry. Move it elsewhere.")
                 elif status.st_size > LARGEST:
-                    self._problem(f"{file}: has {status.st_size} bytes; expected an entry. Remove it.")
+                    self._problem(f"{file}: has {status.st_size} bytes; expected an entry. Move it elsewhere.")
                 else:
                     yield file, status
 

@@ -18,9 +18,12 @@ from emobench.errors import UserError
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.index import INDEX, Index, row_of
 from emobench.leaderboard.labels import clean
-from emobench.leaderboard.store import LONGEST, Leaderboard, file_of, parse, refuse_constant
+from emobench.leaderboard.mending import Mending, belongs_beside, named_as_entry
+from emobench.leaderboard.store import LARGEST, Leaderboard, file_of, parse, refuse_constant
 
-Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "index"]
+SHOWN = 5
+"""Absent files that a line names."""
+Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "index", "stray"]
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,11 @@ def verify(
     board.problems = []
     files = list(board.files())
     findings = [Finding("entry", text.partition(": ")[0], text) for text in board.problems]
-    check = None if runs is None else _RunFiles(runs)
+    check, mending = None if runs is None else _RunFiles(runs), Mending()
     index, entries = Index(board.root), []
     for number, (file, status) in enumerate(files, 1):
         path = board.root / file
-        entry = _read(path, findings)
+        entry = _read(path, findings, mending)
         if entry is not None and file == file_of(entry):
             entries.append(entry)
             if index.get(file, status) not in (None, row_of(entry, path)):
@@ -62,17 +65,21 @@ def verify(
         elif entry is not None:
             findings.append(_misplaced(board, path, entry))
         progress(number, len(files))
-    return len(entries), [*findings, *_strays(board), *_lost(board, entries), *_leftovers(board)]
+    return len(entries), [*findings, *_strays(board, mending), *_lost(board, entries, mending), *_leftovers(board)]
 
 
-def _read(path: Path, findings: list[Finding]) -> Entry | None:
-    quoted = shlex.quote(str(path))
+def _read(path: Path, findings: list[Finding], mending: Mending) -> Entry | None:
     try:
         return parse(path.read_bytes(), str(path), _STRICT)
     except OSError as error:
-        findings.append(Finding.of("entry", path, f"{path}: cannot be read ({error.strerror}): ls -l {quoted}"))
+        findings.append(
+            Finding.of("entry", path, f"{path}: cannot be read ({error.strerror}): ls -l {shlex.quote(str(path))}")
+        )
     except UserError as error:
-        findings.append(Finding.of("entry", path, f"{str(error)[:LONGEST]} (git restore {quoted}, or rm {quoted})"))
+        if named_as_entry(path):
+            findings.append(Finding.of("entry", path, mending.wrong(path, str(error))))
+        else:
+            findings.append(_stray(path))
     return None
 
 
@@ -87,9 +94,11 @@ class _RunFiles:
         named = [file for run in entry.runs for file in run.files()]
         missing = [file for file in named if self._digest(file) is None]
         if missing:
+            shown = ", ".join(file.path for file in missing[:SHOWN])
+            more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
             text = (
-                f"{path}: {len(missing)} of the {len(named)} files that it names are not in {self._runs}, such as "
-                f"{missing[0].path}. Give the folder of its runs with --runs DIR, or restore them."
+                f"{path}: {len(missing)} of the {len(named)} files that it names are not in {self._runs}: "
+                f"{shown}{more}. Give the folder of its runs with --runs DIR, or restore them."
             )
             yield Finding.of("missing", path, text)
         for file in named:
@@ -108,12 +117,24 @@ class _RunFiles:
         return self._digests[file.path]
 
 
-def _strays(board: Leaderboard) -> Iterator[Finding]:
-    """Find entries beside the folders of suites; any other file may lie there."""
-    for path in sorted(board.root.glob("*.json")):
-        entry = _read(path, []) if path.is_file() and path.name != INDEX else None
+def _strays(board: Leaderboard, mending: Mending) -> Iterator[Finding]:
+    """Find what does not belong beside the folders of suites; an entry there belongs in one of them."""
+    for path in sorted(board.root.iterdir()):
+        if belongs_beside(path) or not path.is_file():
+            continue
+        findings: list[Finding] = []
+        readable = path.suffix == ".json" and path.stat().st_size <= LARGEST
+        entry = _read(path, findings, mending) if readable else None
         if entry is not None:
             yield _misplaced(board, path, entry)
+        elif findings:
+            yield from findings
+        else:
+            yield _stray(path)
+
+
+def _stray(path: Path) -> Finding:
+    return Finding.of("stray", path, f"{path}: is no entry; move it elsewhere.")
 
 
 def _misplaced(board: Leaderboard, path: Path, entry: Entry) -> Finding:
@@ -122,13 +143,13 @@ def _misplaced(board: Leaderboard, path: Path, entry: Entry) -> Finding:
     return Finding.of("place", path, f"{path}: holds the entry that belongs in {target}: {move}")
 
 
-def _lost(board: Leaderboard, entries: Sequence[Entry]) -> Iterator[Finding]:
+def _lost(board: Leaderboard, entries: Sequence[Entry], mending: Mending) -> Iterator[Finding]:
     ids = {entry.id for entry in entries}
     for entry in entries:
         if entry.supersedes is not None and entry.supersedes not in ids:
             path = board.path(entry)
-            gone = shlex.quote(str(path.with_name(f"{entry.supersedes}.json")))
-            text = f"{path}: supersedes {entry.supersedes}, which is not on this board. Restore it: git restore {gone}"
+            advice = mending.lost(path.with_name(f"{entry.supersedes}.json"))
+            text = f"{path}: supersedes {entry.supersedes}, which is not on this board. {advice}"
             yield Finding.of("supersedes", path, text)
 
 

@@ -16,6 +16,9 @@ def verify(
         list[Path] | None,
         typer.Argument(help=f"Folders of entries. Default: {options.DEFAULT_BOARD}.", show_default=False),
     ] = None,
+    leaderboard: Annotated[
+        list[Path] | None, typer.Option("--leaderboard", help="The same, as the other commands have it. Repeatable.")
+    ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     entries_only: Annotated[
         bool, typer.Option("--entries-only", help="Not the files that entries name, for runs that are elsewhere.")
@@ -31,7 +34,8 @@ def verify(
     from emobench.leaderboard.store import Leaderboard
     from emobench.leaderboard.verify import verify as check
 
-    boards = [Leaderboard(folder) for folder in board or [options.DEFAULT_BOARD]]
+    folders = [*(board or []), *(leaderboard or [])] or [options.DEFAULT_BOARD]
+    boards = [Leaderboard(folder) for folder in folders]
     for found in boards:
         found.require_folder()
     results = []

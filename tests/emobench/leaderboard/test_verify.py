@@ -91,7 +91,6 @@ def test_no_folder_is_a_sentence(tmp_path: Path) -> None:
         (lambda text: text.replace('"tiny"', '"huge"'), "the file was altered"),
         (lambda text: text.replace('"kind"', '"kin"'), "no setting 'kin'; did you mean 'kind'"),
         (lambda text: text.replace('"recipe": {', '"recipe": {"lr": NaN, '), "NaN is no number of JSON"),
-        (lambda text: text.replace('"schema": 2', '"schema": 7'), "Install a newer one"),
         (lambda text: text.replace('"seeds"', '"cost": {"tokens": 1}, "seeds"'), "'cost' stands there twice"),
     ],
 )
@@ -101,7 +100,55 @@ def test_a_wrong_entry_is_named(board: Leaderboard, runs: Path, change: Callable
     finding = only(verify(board, runs), 2)
     assert (finding.kind, finding.path) == ("entry", str(path))
     assert told in finding.text
-    assert finding.text.endswith(f"(git restore {path}, or rm {path})")
+    assert "Restore or remove" not in finding.text
+    assert finding.text.endswith(f"Remove it, and the command that recorded it records it anew: rm {path}")
+
+
+def test_an_entry_of_a_newer_emobench_is_not_to_be_removed(board: Leaderboard, runs: Path) -> None:
+    path = path_of(board, "lm")
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 7'))
+    finding = only(verify(board, runs), 2)
+    assert "Install a newer one" in finding.text
+    assert "rm " not in finding.text
+
+
+def track(board: Leaderboard) -> None:
+    for given in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", "-C", board.root, *given], check=True)
+
+
+def test_what_git_tracks_is_restored_from_it(board: Leaderboard, runs: Path) -> None:
+    track(board)
+    wrong, gone = path_of(board, "lm"), path_of(board, "old")
+    wrong.write_text("{")
+    gone.unlink()
+    count, findings = verify(board, runs)
+    assert (count, [finding.kind for finding in findings]) == (1, ["entry", "supersedes"])
+    for finding in findings:
+        type_in(finding.text)
+    assert verify(board, runs) == (3, [])
+
+
+def test_without_git_nothing_is_tracked(board: Leaderboard, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    track(board)
+    path = path_of(board, "lm")
+    path.write_text("{")
+    monkeypatch.setenv("PATH", "")
+    assert only(verify(board, runs), 2).text.endswith(f"records it anew: rm {path}")
+
+
+@pytest.mark.parametrize("place", ["lm-quick-v1/notes.txt", "notes.txt", "page.html", "copy.json"])
+def test_a_stray_file_is_named_and_never_removed(board: Leaderboard, runs: Path, place: str) -> None:
+    path = board.root / place
+    path.write_text("mine")
+    finding = only(verify(board, runs), 3)
+    assert (finding.kind, finding.text) == ("stray", f"{path}: is no entry; move it elsewhere.")
+
+
+def test_a_readme_and_settings_may_lie_beside_the_suites(board: Leaderboard, runs: Path) -> None:
+    for name in ("README.md", "LICENSE", "emo.toml", ".gitignore"):
+        (board.root / name).write_text("mine")
+    assert verify(board, runs) == (3, [])
 
 
 def test_what_is_no_file_is_named(board: Leaderboard, runs: Path) -> None:
@@ -136,14 +183,22 @@ def test_altered_and_missing_files_of_runs_are_named(board: Leaderboard, runs: P
     (runs / name).unlink()
     finding = only(verify(board, runs), 3)
     assert (finding.kind, finding.path) == ("missing", str(path_of(board, "lm")))
-    assert f"1 of the 4 files that it names are not in {runs}, such as {name}." in finding.text
+    assert f"1 of the 4 files that it names are not in {runs}: {name}." in finding.text
     assert "--runs DIR" in finding.text
     assert verify(board, None) == (3, [])
 
 
 def test_runs_that_are_elsewhere_are_one_line_for_each_entry(board: Leaderboard, tmp_path: Path) -> None:
     finding = only(verify(board, tmp_path / "none"), 3)
-    assert "4 of the 4 files" in finding.text
+    assert f"4 of the 4 files that it names are not in {tmp_path / 'none'}: {', '.join(NAMES)}." in finding.text
+
+
+def test_of_many_absent_files_five_are_listed(tmp_path: Path, entry_of: Callable[..., Entry]) -> None:
+    board = Leaderboard(tmp_path / "board")
+    curves = [{"path": f"train/t{i}/log.jsonl", "sha256": "0" * 64} for i in range(7)]
+    board.append(entry_of(runs=[{"seed": 0, "key": "k0", "curves": curves}]))
+    listed = ", ".join(curve["path"] for curve in curves[:5])
+    assert f"are not in {tmp_path}: {listed}, and 2 more." in only(verify(board, tmp_path), 1).text
 
 
 def test_an_entry_that_supersedes_nothing_is_named(board: Leaderboard, runs: Path) -> None:
@@ -152,7 +207,7 @@ def test_an_entry_that_supersedes_nothing_is_named(board: Leaderboard, runs: Pat
     finding = only(verify(board, runs), 2)
     assert (finding.kind, finding.path) == ("supersedes", str(new))
     assert f"supersedes {old.stem}, which is not on this board" in finding.text
-    assert finding.text.endswith(f"git restore {old}")
+    assert finding.text.endswith(f"Copy it from a board that has it to {old}")
 
 
 def test_what_killed_writes_left_is_named_and_can_be_removed(board: Leaderboard, runs: Path) -> None:
@@ -201,6 +256,11 @@ def test_the_command_says_in_a_line_that_nothing_is_wrong(verified: Callable[...
     done = verified(board.root, "--json", "--quiet")
     assert (done.code, done.err) == (0, "")
     assert done.json == {"boards": [{"board": str(board.root), "entries": 3, "findings": []}]}
+
+
+def test_a_board_can_be_given_as_to_other_commands(verified: Callable[..., Any], board: Leaderboard) -> None:
+    done = verified("--leaderboard", board.root)
+    assert (done.code, done.out) == (0, f"{board.root}: 3 entries, nothing wrong.\n")
 
 
 def test_the_command_names_each_finding_and_fails(
