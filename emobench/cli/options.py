@@ -39,7 +39,11 @@ Dtype = Annotated[
 FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Draw the weights from the model's configuration.")]
 RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Execute code that comes with a hub model.")]
 Trackers = Annotated[
-    list[str] | None, typer.Option("--track", help="A tracker of transformers' `report_to`. Repeatable. Default: none.")
+    list[str] | None,
+    typer.Option(
+        "--track",
+        help="A tracker of transformers' `report_to`. Repeatable. tensorboard writes below --runs. Default: none.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and what is finished, and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]

@@ -12,7 +12,7 @@ from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
 from emobench.pipeline.record import record_row
 from emobench.pipeline.reporter import Reporter, Silent
 from emobench.pipeline.stages import Stages, require_writable
-from emobench.pipeline.tracking import track_metrics
+from emobench.pipeline.tracking import finished_trainings, say_where, track_metrics
 from emobench.pipeline.train import Trainer
 
 
@@ -20,14 +20,18 @@ def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:
     """Do all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete."""
     worker = _Worker(plan, reporter or Silent())
     worker.check()
-    return [worker.row(index) for index in range(len(plan.rows))]
+    entries = [worker.row(index) for index in range(len(plan.rows))]
+    say_where(plan, worker.reused, worker.stages, worker.reporter, metrics=True)
+    return entries
 
 
 def train_plan(plan: Plan, reporter: Reporter | None = None) -> list[tuple[PlannedTraining, Path]]:
     """Train only; return each training with the folder of its model."""
     worker = _Worker(plan, reporter or Silent())
     worker.check()
-    return [(planned, worker.trainer.folder(planned) / "model") for planned in plan.trainings()]
+    done = [(planned, worker.trainer.folder(planned) / "model") for planned in plan.trainings()]
+    say_where(plan, worker.reused, worker.stages, worker.reporter, metrics=False)
+    return done
 
 
 class _Worker:
@@ -35,6 +39,7 @@ class _Worker:
         self.plan = plan
         self.reporter = reporter
         self.stages = Stages(plan.request.runs)
+        self.reused = finished_trainings(plan, self.stages)
         self.trainer = Trainer(self.stages, reporter)
         self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emobench.config import PRETRAINED
@@ -50,6 +53,25 @@ def track_metrics(
                 tracking = tracking_of(training, stages, reporter)
             if metrics:
                 report_metrics(tracking, metrics, step=step, device=plan.request.device)
+
+
+def finished_trainings(plan: Plan, stages: Stages) -> frozenset[str]:
+    """Return the keys of the trainings that will be reused: no curve of theirs is logged again."""
+    return frozenset(planned.stage.key for planned in plan.trainings() if stages.is_finished(planned.stage))
+
+
+def say_where(plan: Plan, reused: frozenset[str], stages: Stages, reporter: Reporter, *, metrics: bool) -> None:
+    """Say where the trackers wrote, and what of reused trainings: with `metrics`, their final metrics alone."""
+    trackers = plan.request.trackers
+    folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR") or stages.root / FOLDER).expanduser()
+    if "tensorboard" in trackers and folder.is_dir():
+        reporter.note(
+            f"--track tensorboard: in {folder}; see it with `tensorboard --logdir {shlex.quote(str(folder))}`"
+        )
+    if trackers and reused:
+        counted = f"{len(reused)} reused training{'s' if len(reused) > 1 else ''}"
+        now = "only the final metrics are logged now" if metrics else "nothing is logged now"
+        reporter.note(f"--track: a curve is logged while a training runs; of {counted}, {now}.")
 
 
 def _tracking(request: Request, words: Sequence[str], stages: Stages, reporter: Reporter) -> Tracking:

@@ -47,7 +47,10 @@ def test_curves_and_final_metrics_arrive(run: Callable[..., Any], tmp_path: Path
     done = run("--track", "tensorboard")
     assert done.code == 0, done.err
     (entry,) = done.json["entries"]
-    (folder,) = (tmp_path / "runs" / "tensorboard").iterdir()
+    written = tmp_path / "runs" / "tensorboard"
+    assert done.err.count(f"--track tensorboard: in {written}; see it with `tensorboard --logdir {written}`") == 1
+    assert "a curve is logged while" not in done.err
+    (folder,) = written.iterdir()
     assert folder.name.startswith("small-mle-seed0-")
     found = curves(folder)
     (log,) = (tmp_path / "runs" / "train").glob("*/log.jsonl")
@@ -64,6 +67,7 @@ def test_metrics_arrive_also_where_everything_was_finished_before(run: Callable[
     assert not (tmp_path / "runs" / "tensorboard").exists()
     done = run("--track", "tensorboard", "--objective", "pretrained")
     assert done.json["entries"][0] == before[0]
+    assert "of 1 reused training, only the final metrics are logged now." in done.err
     folders = sorted((tmp_path / "runs" / "tensorboard").iterdir())
     found = {folder.name.rpartition("-")[0]: curves(folder) for folder in folders}
     assert list(found) == ["small-mle-seed0", "small-pretrained"]
@@ -82,6 +86,7 @@ def test_a_tracker_that_cannot_write_loses_nothing(
     assert len(list((tmp_path / "board" / "lm-quick-v1").iterdir())) == 1
     # Once for the training, once for its metrics.
     assert done.err.count("--track tensorboard: it failed and is told no more") == 2
+    assert "see it with" not in done.err
     assert "Traceback" not in done.err
 
 
