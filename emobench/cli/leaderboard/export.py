@@ -13,7 +13,7 @@ from emobench.errors import ConfigError
 if TYPE_CHECKING:
     from emobench.leaderboard.entry import Entry
 
-Format = Literal["json", "csv", "lm-eval", "model-card"]
+Format = Literal["jsonl", "csv", "lm-eval", "model-card"]
 
 
 def export(
@@ -29,12 +29,12 @@ def export(
         Format,
         typer.Option(
             "--to",
-            help="json: JSON Lines, a line for each entry and metric; csv: the same as a table; lm-eval: its "
+            help="jsonl: JSON Lines, a line for each entry and metric; csv: the same as a table; lm-eval: its "
             "results_*.json; model-card: a Hugging Face model card with model-index.",
         ),
-    ] = "json",
+    ] = "jsonl",
     out: Annotated[
-        Path | None, typer.Option("--out", help="A file for json and csv, a folder for the others. Default: stdout.")
+        Path | None, typer.Option("--out", help="A file for jsonl and csv, a folder for the others. Default: stdout.")
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
 ) -> None:
@@ -51,7 +51,7 @@ def export(
     from emobench.leaderboard.files import write_whole
 
     for name, text in texts.items():
-        path = out if to in ("json", "csv") else out / name
+        path = out if to in ("jsonl", "csv") else out / name
         write_whole(path, text, "The export", "Choose another place with --out.")
         typer.echo(f"written: {path}", err=True)
 
@@ -76,7 +76,7 @@ def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
     """Return the documents by the names that they have in a folder; for a table it is one without a name."""
     from emobench.leaderboard.exchange import lm_eval_export, model_card, rows
 
-    if to == "json":
+    if to == "jsonl":
         return {"": rows.to_json_lines(entries)}
     if to == "csv":
         return {"": rows.to_csv(entries)}

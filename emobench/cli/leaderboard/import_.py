@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,13 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_out
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.entry import Entry
+    from emobench.leaderboard.exchange.lm_eval_import import Imported
+
+SHOWN = 5
+"""Metrics that could not be taken, named in a line; the entry has them all."""
 
 
 def import_(
@@ -36,13 +43,13 @@ def import_(
     The samples_*.jsonl beside them come along as per-example results. A file that is on the board adds nothing.
     """
     from emobench.leaderboard.exchange.lm_eval_entry import Subject
-    from emobench.leaderboard.exchange.lm_eval_import import Imported, find_results, import_each, import_results
+    from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
     from emobench.leaderboard.labels import clean
     from emobench.leaderboard.store import Leaderboard
 
     subject, board = Subject(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
     paths: list[Path] = []
-    found: list[tuple[Path, Imported]] = []
+    found: list[tuple[str, Imported]] = []
     problems: list[str] = []
     for given in files:
         try:
@@ -51,18 +58,40 @@ def import_(
             problems.append(clean(str(error)))
     for group in import_each(paths, subject) if paths else ():
         try:
-            found.append((group[0], import_results(group, board, runs, subject)))
+            done = import_results(group, board, runs, subject)
+            found.append((_named(group, done.entry), done))
         except UserError as error:
             problems.append(clean(str(error)))
-    for path, done in found:
-        for note in done.notes:
-            typer.echo(clean(f"{path}: without per-example results: {note}"), err=True)
+    for name, done in found:
+        for note in (*_missing(done.entry), *(f"without per-example results: {note}" for note in done.notes)):
+            typer.echo(clean(f"{name}: {note}"), err=True)
     if json:
         print_json({"entries": [done.entry for _, done in found], "added": sum(done.added for _, done in found)})
     else:
-        for path, done in found:
-            state = "imported as" if done.added else "on the board already as"
-            amount = f"{len(done.entry.metrics)} metrics, {done.paired} with per-example results"
-            print_out(clean(f"{path}: {state} {done.entry.id} ({amount})"))
+        for name, done in found:
+            print_out(clean(f"{name}: {_outcome(done)}"))
     if problems:
         raise DataError("\n".join(problems))
+
+
+def _named(paths: list[Path], entry: Entry) -> str:
+    seeds = ", ".join(map(str, entry.seeds))
+    return str(paths[0]) if len(paths) == 1 else f"{len(paths)} files, seeds {seeds}"
+
+
+def _outcome(done: Imported) -> str:
+    amount = f"{len(done.entry.metrics)} metrics, {done.paired} with per-example results"
+    if not done.added:
+        return f"on the board already as {done.entry.id} ({amount})"
+    old = done.replaced
+    place = "" if old is None else f", in the place of {old.id} ({old.objective.label})"
+    return f"imported as {done.entry.id}{place} ({amount})"
+
+
+def _missing(entry: Entry) -> list[str]:
+    """Return a line of the metrics that could not be taken, and why; none where all were."""
+    if not entry.missing:
+        return []
+    told = [f"{name} ({why})" for name, why in entry.missing.items()][:SHOWN]
+    more = len(entry.missing) - len(told)
+    return [f"not taken: {', '.join(told)}" + (f", and {more} more" if more else "")]

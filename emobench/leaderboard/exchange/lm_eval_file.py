@@ -23,7 +23,12 @@ LONGEST = 500
 """Characters of a text that is taken over."""
 
 _FACTS = ("name", "alias", "sample_len", "sample_count")
-_FRACTIONS = {"acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "exact_match", "em", "f1", "pass@1"}
+_FRACTIONS = {
+    *("acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "exact_match", "em", "f1", "pass@1", "pass_at_1"),
+    *("rouge1", "rouge2", "rougeL", "rougeLsum", "prompt_level_strict_acc", "prompt_level_loose_acc"),
+    *("inst_level_strict_acc", "inst_level_loose_acc"),
+}
+"""Metrics that lm-eval gives from 0 to 1; a value beyond that is no fraction (some tasks give percent)."""
 _PLACES = ("data_files", "data_dir")
 
 

@@ -12,7 +12,7 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
-from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
+from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, clip
 from emobench.leaderboard.exchange.lm_eval_samples import Values, read_samples
 from emobench.leaderboard.store import Leaderboard
 from emobench.tasks.scores import Score
@@ -20,10 +20,14 @@ from emobench.tasks.scores import Score
 
 @dataclass(frozen=True)
 class Imported:
-    """`paired` counts the metrics with per-example results; `notes` say why they were left behind, if they were."""
+    """`paired` counts the metrics with per-example results; `notes` say why they were left behind, if they were.
+
+    `replaced` is the entry of the same files that this one supersedes.
+    """
 
     entry: Entry
     added: bool
+    replaced: Entry | None
     paired: int
     notes: tuple[str, ...]
 
@@ -58,7 +62,8 @@ def import_results(paths: Sequence[Path], board: Leaderboard, runs: Path, subjec
     """Append the entry of one results file, or of one for each seed; nothing is added where the board has it.
 
     The same files with other facts (another objective named, samples found since) supersede their entry. Per-example
-    results go to `runs`. Raises DataError for a file that is none, StorageError for a disk.
+    results go to `runs`. Raises DataError for a file that is none or that was exported from an entry, StorageError for
+    a disk.
     """
     files = [_read(path) for path in paths]
     read = [_examples(file) for file in files]
@@ -74,18 +79,19 @@ def import_results(paths: Sequence[Path], board: Leaderboard, runs: Path, subjec
     if len({run["key"] for run in made}) < len(made):
         raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
     paired = len(set(examples[0]).intersection(*examples))
+    replaced = None
     for row in board.rows():
         if row.kind == "imported" and row.suite == SUITE["name"] and row.runs == tuple(run["key"] for run in made):
             known = board.read(row)
             if _same(known, {**fields, "runs": made}, examples):
-                return Imported(known, False, paired, notes)
-            fields["supersedes"] = known.id
+                return Imported(known, False, None, paired, notes)
+            replaced, fields["supersedes"] = known, known.id
     for run, found in zip(made, examples, strict=True):
         if found:
             run["examples"] = _keep(found, runs / "imported" / run["key"] / "examples.jsonl", runs)
     entry = new_entry({**fields, "runs": made}, str(paths[0]))
     board.append(entry)
-    return Imported(entry, True, paired, notes)
+    return Imported(entry, True, replaced, paired, notes)
 
 
 def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[str, Values]]) -> bool:
@@ -102,9 +108,16 @@ def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[st
 
 def _read(path: Path) -> ResultsFile:
     try:
-        return ResultsFile(path)
+        file = ResultsFile(path)
     except RecursionError:
         raise _too_deep(path) from None
+    origin = file.text("emobench", "id")
+    if origin is not None:
+        raise DataError(
+            f"{path}: was exported from the entry {clip(origin, 40)} of an emobench leaderboard, and holds less than "
+            f"that; nothing was imported. Copy the entry's own file, {clip(origin, 40)}.json under leaderboards/."
+        )
+    return file
 
 
 def _too_deep(path: Path) -> DataError:

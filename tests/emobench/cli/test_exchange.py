@@ -85,7 +85,7 @@ def test_the_whole_board_leaves_as_lines_and_tables(at: Callable[..., Any], resu
     assert [row["mean"] for row in rows] == [str(line["mean"]) for line in lines]
 
 
-def test_entries_leave_for_lm_eval_and_come_back(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+def test_entries_leave_for_lm_eval_and_are_no_imports(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     at("import", results)
     refused = at("export", "--to", "lm-eval")
     assert refused.code == 2
@@ -93,8 +93,31 @@ def test_entries_leave_for_lm_eval_and_come_back(at: Callable[..., Any], results
     assert at("export", "--to", "lm-eval", "--out", tmp_path / "exported").code == 0
     made = sorted((tmp_path / "exported").glob("*/results_*.json"))
     assert {path.parent.name[:-8] for path in made} == {"gpt2", "opt"}
-    back = at("import", tmp_path / "exported", "--json").json["entries"]
-    assert {entry["metrics"]["t/acc"]["mean"] for entry in back} == {0.5, 0.25}
+    assert {json.loads(path.read_text())["results"]["t"]["acc,none"] for path in made} == {0.5, 0.25}
+    back = at("import", tmp_path / "exported")
+    assert (back.code, back.out) == (2, "")
+    for path in (tmp_path / "board" / "lm-eval-v1").iterdir():
+        assert f"{path.name} under leaderboards/" in back.err
+
+
+def test_what_is_superseded_is_said(at: Callable[..., Any], results: Path) -> None:
+    (path,) = (results / "gpt2").iterdir()
+    (old,) = at("import", path, "--json").json["entries"]
+    done = at("import", path, "--objective", "emo", "--seed", 0)
+    assert done.out.startswith(f"{path}: imported as ")
+    assert f", in the place of {old['id']} (pretrained) (1 metrics" in done.out
+
+
+def test_seeds_are_counted_and_what_is_no_number_is_named(at: Callable[..., Any], tmp_path: Path) -> None:
+    paths = [tmp_path / f"results_{seed}.json" for seed in range(3)]
+    for path in paths:
+        path.write_text(json.dumps({"results": {"t": {"acc,none": 0.5, "em,none": float("nan")}}, "name": path.name}))
+    seeds = [word for seed in range(3) for word in ("--seed", seed)]
+    done = at("import", *paths, "--objective", "emo", "--model", "base", *seeds)
+    assert done.out.startswith("3 files, seeds 0, 1, 2: imported as ")
+    assert done.err == "3 files, seeds 0, 1, 2: not taken: t/em (no number in results_0.json)\n"
+    alone = at("import", paths[0])
+    assert alone.err == f"{paths[0]}: not taken: t/em (lm-eval has NaN)\n"
 
 
 def test_a_papers_row_leaves_as_a_model_card(at: Callable[..., Any]) -> None:

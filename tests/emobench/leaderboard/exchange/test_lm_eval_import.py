@@ -17,6 +17,7 @@ from emobench.leaderboard.comparison import differences
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import entry_examples
 from emobench.leaderboard.exchange.lm_eval_entry import Subject
+from emobench.leaderboard.exchange.lm_eval_export import to_json
 from emobench.leaderboard.exchange.lm_eval_file import LARGEST
 from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
 from emobench.leaderboard.store import Leaderboard
@@ -149,6 +150,7 @@ def test_samples_found_later_supersede(
     assert (first.paired, first.entry.runs[0].examples) == (0, None)
     second = import_results([results_files[0]], board, runs, Subject())
     assert (second.added, second.paired, second.entry.supersedes) == (True, 7, first.entry.id)
+    assert second.replaced == first.entry
     third = import_results([results_files[0]], board, runs, EMO)
     assert third.entry.supersedes == second.entry.id
     assert third.entry.objective.label == "emo(temperature=2)"
@@ -292,6 +294,23 @@ def test_percent_is_no_fraction_and_an_old_file_has_no_filters(board: Leaderboar
     entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert (entry.metrics["t/acc"].unit, entry.metrics["t/em"].unit) == ("fraction", "score")
     assert entry.metrics["t/acc"].ci95 == pytest.approx((0.25 - 0.098, 0.25 + 0.098), abs=1e-4)
+
+
+def test_metrics_that_lm_eval_gives_as_fractions_are_such(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    values = {"rougeL": 0.25, "pass_at_1": 1.0, "prompt_level_strict_acc": 0.0, "rouge1": 25.0, "mcc": 0.5, "bleu": 0.9}
+    content = tiny(results={"t": {f"{name},none": value for name, value in values.items()}})
+    entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
+    fractions = {name for name, metric in entry.metrics.items() if metric.unit == "fraction"}
+    assert fractions == {"t/rougeL", "t/pass_at_1", "t/prompt_level_strict_acc"}
+
+
+def test_an_export_of_an_entry_is_refused_with_its_id(board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    first = import_results([write(tmp_path, tiny())], board, runs, Subject()).entry
+    path = tmp_path / "results_exported.json"
+    path.write_text(to_json(first))
+    with pytest.raises(DataError, match=f"was exported from the entry {first.id} .* file, {first.id}.json under"):
+        import_results([path], board, runs, Subject())
+    assert board.entries() == [first]
 
 
 def deep(_: Path) -> str:
