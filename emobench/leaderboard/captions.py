@@ -11,6 +11,10 @@ from emobench.leaderboard.labels import clean, parameters
 from emobench.leaderboard.standings import Standings
 
 NOISE = "the noise of seeds and test examples"
+_APART = (
+    "A rank and the * of a difference may disagree: ranks test all pairs of objectives on this one number, differences "
+    "one objective on all its metrics."
+)
 FEW = 3
 """Metrics that are named one by one."""
 
@@ -44,9 +48,9 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
         lines.append(_baseline(shown, labels))
     lines += _untested(shown, current)
     if shown.absent:
-        lines.append(f"In no row: {'; '.join(f'{metric} ({why})' for metric, why in shown.absent.items())}.")
+        lines.append(f"Of no objective: {'; '.join(f'{metric} ({why})' for metric, why in shown.absent.items())}.")
     if own:
-        lines.append("› recorded by this run.")
+        lines.append("› one of this run's objectives.")
     return [clean(line) for line in (*lines, *_older(shown, labels)) if line]
 
 
@@ -99,14 +103,27 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
         return ""
     if counts[0] < MIN_SEEDS:
         few = f"Fewer than {MIN_SEEDS} seeds cannot tell objectives apart: nothing is tested, marked or ranked"
-        which = few if counts[-1] < MIN_SEEDS else f"Nothing is marked as best: a row has fewer than {MIN_SEEDS} seeds"
+        which = (
+            few
+            if counts[-1] < MIN_SEEDS
+            else f"Nothing is marked as best: one objective has fewer than {MIN_SEEDS} seeds"
+        )
         return which + (" (--seed 0 --seed 1 --seed 2)." if counts[0] else ".")
     if shown.baseline is not None:
         return ""
-    if len(shown.untested) == len(shown.metrics):
+    directed = [metric for metric in shown.metrics if _has_direction(current, metric)]
+    if not directed and shown.metrics:
+        have = "has" if len(shown.metrics) == 1 else "have"
+        return f"{_named(shown.metrics, shown.metrics)} {have} no better direction: nothing is marked as best."
+    if all(metric in shown.untested for metric in directed):
         return ""
-    said = "* better than every other row" if any(shown.best.values()) else "No row is better than every other"
-    return f"{said} beyond {NOISE} (two-sided 5 %, Holm over the rows, paired by seed)."
+    best = any(shown.best.values())
+    said = "* better than every other objective" if best else "No objective is better than every other"
+    return f"{said} beyond {NOISE} (two-sided 5 %, Holm over the objectives, paired by seed)."
+
+
+def _has_direction(rows: Sequence[Entry], metric: str) -> bool:
+    return any(metric in e.metrics and e.metrics[metric].higher_is_better is not None for e in rows)
 
 
 def _ranks(shown: Standings) -> list[str]:
@@ -117,9 +134,8 @@ def _ranks(shown: Standings) -> list[str]:
     over = f"mean {places.name} over {tasks} tasks" if tasks > 1 else places.name.rpartition("/")[2]
     if places.places:
         pairs = f"{places.tests} {'pair' if places.tests == 1 else 'pairs'}"
-        return [
-            f"Rank by {over}: 1 + the rows that are better beyond noise (two-sided 5 %, Holm over {pairs}).",
-        ]
+        said = f"Rank by {over}: 1 + the objectives that are better beyond noise (two-sided 5 %, Holm over {pairs})."
+        return [f"{said} {_APART}" if isinstance(shown.baseline, Entry) else said]
     # Without a row of enough seeds, `_stars` has said so.
     return [f"Not ranked by {over}: {places.remark}."] if _enough_seeds(shown.rows) else []
 
@@ -129,12 +145,20 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
         return f"No differences: {shown.baseline}."
     name = labels[shown.baseline.id]
     text = f"Differences from {name}: in points where the unit is %, in percent for perplexities, else in the unit."
-    found = [contrast for row in shown.differences.values() for contrast in row.values()]
+    found = [contrast for row in shown.differences.values() for contrast in row.shown.values()]
     if any(contrast.beyond_noise for contrast in found):
-        return f"{text} * beyond {NOISE} (two-sided 5 %, Holm over the row)."
+        return f"{text} * beyond {NOISE} (two-sided 5 %, {_family(shown)})."
     if any(contrast.verdict == "tied" for contrast in found):
-        return f"{text} None is beyond {NOISE} (two-sided 5 %, Holm over the row)."
+        return f"{text} None is beyond {NOISE} (two-sided 5 %, {_family(shown)})."
     return text
+
+
+def _family(shown: Standings) -> str:
+    """Say what p values are adjusted for: all that was tested of an objective, shown or not."""
+    counts = sorted({row.tests for row in shown.differences.values() if row.tests})
+    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    names = [metric.split("/", 1)[1] for metric in shown.rows[0].metrics]
+    return f"Holm over all {many} metrics{' and means' if len(set(names)) < len(names) else ''} of an objective"
 
 
 def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
@@ -144,7 +168,7 @@ def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
     seeds = _seeds(current)
     found: dict[str, dict[str, None]] = {}
     if isinstance(shown.baseline, Entry):
-        found_in = [pair for row in shown.differences.values() for pair in row.items()]
+        found_in = [pair for row in shown.differences.values() for pair in row.shown.items()]
         pairs = [(metric, contrast.why) for metric, contrast in found_in if contrast.verdict == "undetermined"]
     else:  # where a row has too few seeds, `_stars` has said so
         pairs = list(shown.untested.items()) if seeds and seeds[0] >= MIN_SEEDS else []

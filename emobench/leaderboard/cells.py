@@ -120,7 +120,7 @@ class _Maker:
         return cells
 
     def _difference(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
-        style, contrast = self._older(entry), self.shown.differences[entry.id].get(metric)
+        style, contrast = self._older(entry), self.shown.differences[entry.id].shown.get(metric)
         if contrast is None:
             return Cell(ABSENT, style=style)
         rule = figures.relative_decimals if contrast.log_scale else figures.decimals

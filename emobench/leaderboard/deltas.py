@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emobench.leaderboard.entry import Entry
@@ -16,28 +17,42 @@ MEAN = "mean"
 """Stands for the mean over tasks among the metrics of a row's differences."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """What is shown of a row's differences: metric -> contrast, with p adjusted for all `tests` of the row.
+
+    `tests` counts the metrics and the means over tasks that were tested, whatever is shown.
+    """
+
+    shown: Mapping[str, Contrast]
+    tests: int
+
+
 def baseline_of(group: Sequence[Entry], text: str) -> Entry | str:
     """Return the row that `--baseline` means among a group's rows, or why there is none."""
     meant = [entry for entry in group if is_row(text, entry.id, entry.objective.name, entry.objective.label)]
     if len(meant) == 1:
         return meant[0]
     if not meant:
-        return f"no row here is {text}"
+        return f"no objective here is {text}"
     shown = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3])
-    return f"{text} means {len(meant)} rows here ({shown}{', ...' if len(meant) > 3 else ''})"
+    return f"{text} means {len(meant)} objectives here ({shown}{', ...' if len(meant) > 3 else ''})"
 
 
 def deltas(
     entry: Entry, baseline: Entry, metrics: Sequence[str], series: SeriesOf, ranking: Ranking | None
-) -> dict[str, Contrast]:
-    """Return metric -> the contrast of an entry with the baseline, where both have the metric.
+) -> Differences:
+    """Return the differences of an entry from the baseline on `metrics`, those to show, where both have them.
 
-    Where a mean over tasks is shown, it is compared too, under MEAN.
+    Where a mean over tasks is shown, it is compared too, under MEAN. `compare` tests all that both have, so that the
+    choice of what is shown changes no verdict.
     """
-    from emobench.leaderboard.contrasts import contrasts
+    from emobench.leaderboard.compare import compare
 
-    rows: dict[str, Sequence[str]] = {m: (m,) for m in metrics if m in entry.metrics and m in baseline.metrics}
-    if ranking and entry.id in ranking.means and baseline.id in ranking.means:
-        rows[MEAN] = ranking.columns
-    found = contrasts(entry, baseline, rows, lambda one, metric: series.get(metric, {}).get(one.id))
-    return {contrast.metric: contrast for contrast in found}
+    # A group's rows are comparable with its first one; what little may separate two of them costs the verdict only.
+    of = compare(baseline, [entry], anyway=True, series=lambda one, metric: series.get(metric, {}).get(one.id))
+    found = {contrast.metric: contrast for contrast in of.contrasts}
+    shown = {metric: found[metric] for metric in metrics if metric in found}
+    if ranking and ranking.means and f"{MEAN}/{ranking.name}" in found:
+        shown[MEAN] = found[f"{MEAN}/{ranking.name}"]
+    return Differences(shown=shown, tests=sum(contrast.p is not None for contrast in of.contrasts))

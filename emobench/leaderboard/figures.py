@@ -12,6 +12,8 @@ from emobench.leaderboard.labels import clean
 if TYPE_CHECKING:
     from emobench.leaderboard.contrasts import Contrast
 
+MOST = 6
+"""Decimals at most."""
 _UNITS = {"fraction": "%", "nats": "nats", "perplexity": "", "tokens": "tokens"}
 
 
@@ -29,23 +31,32 @@ def unit_label(summaries: Sequence[MetricSummary]) -> str:
 
 
 def decimals(summaries: Sequence[MetricSummary]) -> int:
-    """Return 1 decimal (3 for nats), and up to 3 where the smallest spread would otherwise show as zero."""
+    """Return 1 decimal (3 for nats), and up to 3 where the smallest spread would otherwise show as zero.
+
+    Units other than fractions get up to MOST, so that the smallest mean has 3 significant digits.
+    """
     unit = summaries[0].unit if summaries else ""
-    return _enough([m.std * scale(unit) for m in summaries if m.std], 3 if unit == "nats" else 1)
+    enough = _enough([m.std * scale(unit) for m in summaries if _varies(m)], 3 if unit == "nats" else 1)
+    digits = [2 - math.floor(math.log10(abs(m.mean))) for m in summaries if m.mean and unit != "fraction"]
+    return max(enough, min(MOST, max(digits, default=0)))
 
 
 def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
     """Return the decimals of differences in percent of perplexities, by the same rule."""
-    return _enough([100 * m.std / m.mean for m in summaries if m.std and m.mean > 0], 1)
+    return _enough([100 * m.std / m.mean for m in summaries if m.std and _varies(m) and m.mean > 0], 1)
 
 
 def number(summary: MetricSummary, places: int, *, interval: bool = False) -> str:
     """Return "95.3 ± 0.2", or with its interval "95.3 [95.0, 95.6]"; the mean alone where there is neither."""
     times = scale(summary.unit)
+    bounds = [bound * times for bound in summary.ci95 or ()] if interval else []
+    places = _apart(bounds, places)
     shown = f"{summary.mean * times:.{places}f}"
     if interval:
-        return shown + (_interval([bound * times for bound in summary.ci95], places) if summary.ci95 else "")
-    return shown + ("" if summary.std is None else f" ± {summary.std * times:.{places}f}")
+        return shown + (_interval(bounds, places) if bounds else "")
+    return shown + (
+        "" if summary.std is None else f" ± {_spread(summary.std * times if _varies(summary) else 0.0, places)}"
+    )
 
 
 def effect(contrast: Contrast, value: float) -> float:
@@ -55,9 +66,12 @@ def effect(contrast: Contrast, value: float) -> float:
 
 def difference(contrast: Contrast, places: int, *, interval: bool = False) -> str:
     """Return a difference in points, percent (on the log scale) or the unit, with its sign."""
-    ends = [effect(contrast, bound) for bound in contrast.ci95 or ()]
-    bounds = _interval(ends, places, "+") if interval and ends else ""
-    return f"{_signed(effect(contrast, contrast.effect), places)}{bounds}{' %' if contrast.log_scale else ''}"
+    value = effect(contrast, contrast.effect)
+    ends = [effect(contrast, bound) for bound in contrast.ci95 or ()] if interval else []
+    # What is beyond noise is not zero, and does not show as zero.
+    places = _apart(ends or ([0.0, 2 * abs(value)] if contrast.beyond_noise else []), places)
+    bounds = _interval(ends, places, "+") if ends else ""
+    return f"{_signed(value, places)}{bounds}{' %' if contrast.log_scale else ''}"
 
 
 def _signed(value: float, places: int) -> str:
@@ -68,6 +82,22 @@ def _signed(value: float, places: int) -> str:
 
 def _interval(bounds: Sequence[float], places: int, sign: str = "") -> str:
     return f" [{', '.join(f'{bound:{sign}.{places}f}' for bound in bounds)}]"
+
+
+def _apart(bounds: Sequence[float], places: int) -> int:
+    """Return the decimals that show half the distance of two bounds, at least `places` and at most MOST."""
+    half = (max(bounds) - min(bounds)) / 2 if bounds else 0.0
+    return max(places, min(MOST, math.ceil(-math.log10(half)))) if half > 0 else places
+
+
+def _varies(summary: MetricSummary) -> bool:
+    """Return whether the seeds differ; equal ones have a spread of the last binary digit, which is none."""
+    return summary.std is not None and summary.std > 1e-12 * abs(summary.mean)
+
+
+def _spread(value: float, places: int) -> str:
+    text = f"{value:.{places}f}"
+    return f"{value:.1g}" if value and float(text) == 0 else text
 
 
 def _enough(spreads: Sequence[float], base: int) -> int:

@@ -13,6 +13,7 @@ from emobench.leaderboard.index import Row
 from emobench.leaderboard.labels import clean, is_row
 from emobench.leaderboard.view import wanted
 
+_PUBLISHED = "The papers' own numbers are a board of their own: `emobench leaderboard show --published`."
 KNOWN = 20
 """Names that an error lists at most: the nearest of them."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -57,7 +58,8 @@ class Filters:
             suites = (name for row in rows for name in (row.suite, _versioned(row)))
             yield _known("suite", self.suite, rows, lambda r: self.suite in (r.suite, _versioned(r)), suites)
         if self.kind is not None:
-            yield _known("kind", self.kind, rows, lambda r: r.kind == self.kind, (r.kind for r in rows))
+            hint = _PUBLISHED if self.kind == "published" else ""
+            yield _known("kind", self.kind, rows, lambda r: r.kind == self.kind, (r.kind for r in rows), hint)
         if self.objectives:
             given = f"--objective {', '.join(self.objectives)}"
             yield given, lambda r: any(is_row(text, r.id, r.objective, r.label) for text in self.objectives)
@@ -89,13 +91,13 @@ def instant(text: str, now: datetime) -> datetime:
 
 
 def _known(
-    what: str, given: str, rows: Sequence[Row], test: Callable[[Row], bool], names: Iterable[str]
+    what: str, given: str, rows: Sequence[Row], test: Callable[[Row], bool], names: Iterable[str], hint: str = ""
 ) -> tuple[str, Callable[[Row], bool]]:
     """Return a filter's option and its test; raises UnknownNameError where no row passes it."""
     if not any(map(test, rows)):
         known = sorted({clean(name) for name in names})
         near = difflib.get_close_matches(given, known, n=KNOWN, cutoff=0)
-        hint = f"These are the nearest of {len(known)}." if len(known) > KNOWN else ""
+        hint = f"These are the nearest of {len(known)}." if len(known) > KNOWN else hint
         raise UnknownNameError(f"entry of the {what}", given, near, hint=hint)
     return f"--{what} {given}", test
 

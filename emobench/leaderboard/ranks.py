@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.view import View, named, wanted
+from emobench.leaderboard.view import View, named
 
 if TYPE_CHECKING:
     from emobench.leaderboard.statistics import Difference, Series
@@ -71,19 +71,20 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, vi
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, tuple[str, ...]] | None:
     """Return the metric's name and its columns: `--sort`'s where it can be, else the one that most tasks share."""
     shared: dict[str, tuple[str, ...]] = {}
+    shown = view.shown(metrics)
     single = [m for m in metrics if not any(m in e.metrics and e.metrics[m].of_tasks for e in group)]
     for metric in single:
         columns = named(metric.split("/", 1)[1], single)
         kinds = {(m.unit, m.higher_is_better) for e in group for c in columns if (m := e.metrics.get(c))}
         # A mean over the tasks that a filter happens to keep is no mean over the suite's.
-        if len(columns) > 1 and len(kinds) == 1 and all(wanted(c, view.metrics) for c in columns):
+        if len(columns) > 1 and len(kinds) == 1 and all(c in shown for c in columns):
             shared[metric.split("/", 1)[1]] = columns
     shared = {name: columns for name, columns in shared.items() if _direction(group, columns) is not None}
     if view.sort in shared:
         return view.sort, shared[view.sort]
     if shared:
         return max(shared.items(), key=lambda item: len(item[1]))
-    columns = named(view.sort, metrics) if view.sort else ()
+    columns = view.sorted_by(metrics)
     return (columns[0], columns) if len(columns) == 1 and _direction(group, columns) is not None else None
 
 
@@ -108,8 +109,8 @@ def _remark(group: Sequence[Entry], columns: Sequence[str], ranked: Mapping[str,
     if any(UNRANKED_FLAG in e.metrics[c].flags for e in group for c in columns if c in e.metrics):
         return "too few examples for ranks"
     if len(group) < 2:
-        return "one row"
-    return None if len(ranked) > 1 else f"fewer than 2 rows with all tasks and {MIN_SEEDS} seeds"
+        return "one objective"
+    return None if len(ranked) > 1 else f"fewer than 2 objectives with all tasks and {MIN_SEEDS} seeds"
 
 
 def _means(rows: Sequence[Series]) -> tuple[float, ...]:

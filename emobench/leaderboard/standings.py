@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from emobench.errors import UnknownNameError
 from emobench.leaderboard.comparison import groups
-from emobench.leaderboard.deltas import baseline_of, deltas
+from emobench.leaderboard.deltas import Differences, baseline_of, deltas
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.labels import clean, is_row
 from emobench.leaderboard.ranks import Ranking, SeriesOf, ranking
 from emobench.leaderboard.twins import older_code
-from emobench.leaderboard.view import ORDERS, View, named, wanted
+from emobench.leaderboard.view import ORDERS, View, named
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.contrasts import Contrast
     from emobench.leaderboard.statistics import Series
 
 
@@ -42,7 +41,7 @@ class Standings:
     untested: Mapping[str, str]
     ranking: Ranking | None
     baseline: Entry | str | None
-    differences: Mapping[str, Mapping[str, Contrast]]
+    differences: Mapping[str, Differences]
 
 
 def standings(
@@ -69,7 +68,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
-    asked = [metric for metric in metrics if wanted(metric, view.metrics)]
+    asked = view.shown(metrics)
     shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
     series = _series(group if view.baseline else current, metrics, examples_of)
     places = ranking(current, metrics, series, view)
@@ -136,7 +135,7 @@ def _ordered(
     if places and (places.name == view.sort or (places.places and not view.sort)):
         columns = places.columns
     else:
-        columns = named(view.sort, group_metrics(group)) if view.sort else ()
+        columns = view.sorted_by(group_metrics(group))
     if view.sort == "created":
         rows.sort(key=lambda e: e.provenance.created, reverse=True)
     elif view.sort == "name":
@@ -167,4 +166,4 @@ def _check(view: View, split: Sequence[Sequence[Entry]]) -> None:
     if view.baseline and split:
         rows = {(e.id, e.objective.name, e.objective.label) for group in split for e in group}
         if not any(is_row(view.baseline, *row) for row in rows):
-            raise UnknownNameError("row to be the baseline", view.baseline, {clean(label) for *_, label in rows})
+            raise UnknownNameError("objective to be the baseline", view.baseline, {clean(label) for *_, label in rows})

@@ -82,7 +82,7 @@ def _plain(found: Standings) -> dict[str, Any]:
             "why": {**ranks.unranked, **({"all": ranks.remark} if ranks.remark else {})},
         },
         "baseline": found.baseline.id if isinstance(found.baseline, Entry) else None,
-        "differences": to_plain(found.differences),
+        "differences": to_plain({key: row.shown for key, row in found.differences.items()}),
     }
 
 

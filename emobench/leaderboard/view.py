@@ -22,6 +22,16 @@ class View:
     intervals: bool = False
     own: frozenset[str] = frozenset()
 
+    def sorted_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Return which of a group's metrics `sort` means: of those that it names, the ones asked for if any is."""
+        found = named(self.sort, metrics) if self.sort else ()
+        return tuple(metric for metric in found if wanted(metric, self.metrics)) or found
+
+    def shown(self, metrics: Sequence[str]) -> list[str]:
+        """Return which of a group's metrics to show: those asked for, and what the rows are sorted by."""
+        order = self.sorted_by(metrics)
+        return [metric for metric in metrics if wanted(metric, self.metrics) or metric in order]
+
 
 def wanted(metric: str, patterns: Sequence[str]) -> bool:
     """Return whether "<task>/<metric>" is asked for: as it is, by its metric's name, or by a pattern such as sst2/*."""

@@ -52,7 +52,7 @@ def show(
 ) -> None:
     """Show the entries, grouped into tables of what may be compared.
 
-    A table is ranked by the mean over its tasks, or by --sort; rows that noise cannot tell apart share a place.
+    A table is ranked by the mean over its tasks, or by --sort; objectives that noise cannot tell apart share a place.
     """
     from emobench.leaderboard.filters import Filters
     from emobench.leaderboard.view import View

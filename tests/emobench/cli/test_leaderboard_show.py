@@ -68,7 +68,8 @@ def test_unknown_names_and_an_absent_board_are_the_users_errors(show: Callable[.
         (("--suite", "nlu@2"), "did you mean 'nlu@1'?"),
         (("--metric", "sst/accuracy"), "did you mean 'sst2/accuracy'?"),
         (("--sort", "acuracy"), "did you mean 'accuracy'?"),
-        (("--baseline", "mlx"), "There is no row to be the baseline 'mlx'; did you mean 'mle'?"),
+        (("--baseline", "mlx"), "There is no objective to be the baseline 'mlx'; did you mean 'mle'?"),
+        (("--kind", "published"), "`emobench leaderboard show --published`"),
         (("--since", "soon"), "expected a date such as"),
         (("--published",), "--published and --leaderboard name two boards"),
         (("--leaderboard", tmp_path / "none"), f"There is no leaderboard {tmp_path / 'none'}"),
@@ -125,5 +126,5 @@ def test_own_rows_stand_first_and_out(show: Callable[..., Any], tmp_path: Path, 
     out = capsys.readouterr().out
     rows = out[out.index("───") :].splitlines()[1:4]
     assert [line[:7].rstrip() for line in rows] == ["› mle", "  emo", "  tailr"]
-    assert "› recorded by this run." in out
+    assert "› one of this run's objectives." in out
     assert "opt-125m" not in out

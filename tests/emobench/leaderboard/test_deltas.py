@@ -78,6 +78,32 @@ def test_intervals_stand_beside_differences(make_row: MakeEntry) -> None:
     assert " ".join(row) == f"emo +5.0 [{100 * low:+.1f}, {100 * high:+.1f}]*"
 
 
+def test_what_is_shown_changes_no_verdict(make_row: MakeEntry) -> None:
+    """`a/accuracy` alone has p = 0.04: beyond noise, were it not one of four tests."""
+    stats = pytest.importorskip("scipy.stats")
+    close = {**EMO, "a/accuracy": [0.850, 0.853, 0.825]}
+    assert 0.03 < stats.ttest_rel(close["a/accuracy"], MLE["a/accuracy"]).pvalue < 0.05
+    entries = [make_row("mle", MLE), make_row("emo", close)]
+
+    def found(*metrics: str) -> Any:
+        (group,) = to_json(entries, view=View(baseline="mle", metrics=metrics))["groups"]
+        return group["differences"][entries[1].id]
+
+    whole, one = found(), found("a/accuracy")
+    assert (len(whole), list(one)) == (4, ["a/accuracy"])
+    assert one["a/accuracy"] == whole["a/accuracy"]
+    assert one["a/accuracy"]["verdict"] == "tied"
+    text = " ".join(word for line in shown(entries, baseline="mle", metrics=("a/accuracy",)) for word in line)
+    assert "Holm over all 4 metrics and means of an objective" in text
+
+
+def test_ranks_and_differences_may_disagree_and_this_is_said(make_row: MakeEntry) -> None:
+    entries = [make_row("mle", MLE), make_row("emo", EMO)]
+    said = "of a difference may disagree: ranks test all pairs of objectives"
+    assert said in markdown(entries, view=View(baseline="mle"))
+    assert said not in markdown(entries)
+
+
 def test_below_three_seeds_differences_stand_unmarked(make_row: MakeEntry) -> None:
     entries = [make_row(n, {"a/kl": v}) for n, v in (("mle", [1.0, 1.1]), ("emo", [9.0, 9.1]))]
     (group,) = to_json(entries, view=View(baseline="mle"))["groups"]
@@ -108,11 +134,11 @@ def test_a_baseline_that_is_not_one_row_is_said_not_guessed(make_row: MakeEntry)
     (group,) = to_json(entries, view=View(baseline="tailr"))["groups"]
     assert (group["baseline"], group["differences"]) == (None, {})
     text = " ".join(word for line in shown(entries, baseline="tailr") for word in line)
-    assert "No differences: tailr means 2 rows here (tailr(gamma=0.1, floor=0.0)" in text
+    assert "No differences: tailr means 2 objectives here (tailr(gamma=0.1, floor=0.0)" in text
     for one_row in ("tailr(gamma=0.2)", entries[1].id[:6]):
         (group,) = to_json(entries, view=View(baseline=one_row))["groups"]
         assert group["baseline"] == entries[1].id
-    with pytest.raises(UnknownNameError, match="no row to be the baseline 'mlee'; did you mean 'mle'"):
+    with pytest.raises(UnknownNameError, match="no objective to be the baseline 'mlee'; did you mean 'mle'"):
         to_json(entries, view=View(baseline="mlee"))
 
 
@@ -134,4 +160,4 @@ def test_a_group_without_the_baseline_keeps_its_numbers(make_row: MakeEntry) -> 
     ]
     text = " ".join(word for line in shown(entries, baseline="mle") for word in line)
     assert "emo 2.000" in text
-    assert "No differences: no row here is mle." in text
+    assert "No differences: no objective here is mle." in text

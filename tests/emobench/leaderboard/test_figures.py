@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,37 @@ def test_percent_has_enough_decimals_for_its_smallest_spread(make_row: MakeEntry
     assert figures.decimals([wide, smaller]) == 2
     assert figures.number(wide, 1) == "90.0 ± 2.0"
     assert figures.number(smaller, 2) == "90.00 ± 0.02"
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "shown"),
+    [
+        ("a/ppl", [1.956, 1.956, 1.956], "1.96 ± 0.00"),
+        ("a/ppl", [0.436], "0.436"),
+        ("a/kl", [0.01234], "0.0123"),
+        ("a/kl", [0.0], "0.000"),
+        ("a/ppl", [41.26], "41.3"),
+        ("a/accuracy", [0.00436], "0.4"),
+    ],
+)
+def test_small_values_keep_three_digits(make_row: MakeEntry, metric: str, values: list[float], shown: str) -> None:
+    found = make_row("emo", {metric: values}).metrics[metric]
+    assert figures.number(found, figures.decimals([found])) == shown
+
+
+def test_a_spread_is_never_shown_as_zero(make_row: MakeEntry) -> None:
+    """It is 0.0002 percent points, below the 3 decimals of a column."""
+    tiny = make_row("emo", {"a/accuracy": [0.899998, 0.9, 0.900002]}).metrics["a/accuracy"]
+    assert figures.number(tiny, figures.decimals([tiny])) == "90.000 ± 0.0002"
+
+
+def test_an_interval_has_enough_decimals_for_its_width() -> None:
+    """Half the width is 0.015 percent."""
+    ratio = contrast(math.log(1.00004), "perplexity", True, (math.log(0.99989), math.log(1.00019)))
+    assert figures.difference(ratio, 1, interval=True) == "0.00 [-0.01, +0.02] %"
+    assert figures.difference(ratio, 1) == "0.0 %"
+    beyond = replace(contrast(0.00004, "fraction", False), verdict="better")
+    assert figures.difference(beyond, 1) == "+0.004"
 
 
 def test_an_interval_stands_in_the_place_of_the_spread(make_row: MakeEntry) -> None:

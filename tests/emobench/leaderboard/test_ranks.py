@@ -86,7 +86,7 @@ def test_too_few_seeds_rank_nothing_and_say_so(make_row: MakeEntry) -> None:
     entries = [make_row(n, {"a/accuracy": v, "b/accuracy": v}) for n, v in (("emo", [0.9, 0.9]), ("mle", [0.1, 0.2]))]
     ranks = group(entries)["ranks"]
     assert ranks["places"] == {}
-    assert ranks["why"]["all"] == "fewer than 2 rows with all tasks and 3 seeds"
+    assert ranks["why"]["all"] == "fewer than 2 objectives with all tasks and 3 seeds"
     assert by_name(entries, ranks["means"]) == pytest.approx({"emo": 0.9, "mle": 0.15})
 
 

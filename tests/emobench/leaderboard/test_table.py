@@ -84,8 +84,8 @@ def test_a_group_reads_as_the_paper_would_print_it(make: MakeEntry) -> None:
         "tailr       95.3 ± 0.2*   72.4 ± 0.9",
     ]
     assert " ".join(lines[10:13]) == (
-        "Mean ± standard deviation over 3 seeds. * better than every other row beyond the noise of seeds and"
-        " test examples (two-sided 5 %, Holm over the rows, paired by seed)."
+        "Mean ± standard deviation over 3 seeds. * better than every other objective beyond the noise of seeds and"
+        " test examples (two-sided 5 %, Holm over the objectives, paired by seed)."
     )
 
 
@@ -184,8 +184,8 @@ def test_ranks_are_explained(make: MakeEntry) -> None:
         make(n, {f"{t}/accuracy": summary("accuracy", [v, v + 0.01, v + 0.03 + e]) for t in "ab"})
         for n, v, e in (("emo", 0.9, 0.0), ("mle", 0.5, 0.001), ("tailr", 0.2, 0.002))
     ]
-    said = "Rank by mean accuracy over 2 tasks: 1 + the rows that are better beyond noise (two-sided 5 %, Holm over"
-    assert f"{said} 3 pairs)." in text(entries, 130)
+    said = "Rank by mean accuracy over 2 tasks: 1 + the objectives that are better beyond noise (two-sided 5 %, Holm"
+    assert f"{said} over 3 pairs)." in text(entries, 130)
     cells = [[cell.strip() for cell in line.split("|")] for line in markdown(entries).splitlines() if line[:2] == "| "]
     assert [row[1:3] for row in cells] == [["objective", "rank"], ["emo", "1"], ["mle", "2"], ["tailr", "3"]]
 
@@ -212,13 +212,31 @@ def test_a_spread_never_rounds_to_zero_and_one_seed_has_none(make: MakeEntry) ->
     assert "Values of one seed." in single
 
 
+def test_a_metric_without_a_direction_has_no_best(make: MakeEntry) -> None:
+    entries = [make(n, {"entropy": summary("entropy", [v, v + 0.1, v + 0.3])}) for n, v in (("a", 1.0), ("b", 2.0))]
+    shown = " ".join(text(entries).split())
+    assert "over 3 seeds. entropy has no better direction: nothing is marked as best." in shown
+    assert "every other" not in shown
+
+
+def test_what_a_table_is_sorted_by_is_shown(make: MakeEntry) -> None:
+    entries = [
+        make(n, {"kl": summary("kl", [v]), "ppl": summary("ppl", [9.0]), "one/kl": summary("kl", [w])})
+        for n, v, w in (("a", 2.0, 1.0), ("b", 1.0, 2.0))
+    ]
+    by_one, hidden = (text(entries, view=View(metrics=m, sort="kl")) for m in (("toy/*",), ("toy/ppl",)))
+    assert by_one.index("b  ") < by_one.index("a  ")  # of the metrics asked for, kl is toy's alone
+    assert "one" not in by_one.splitlines()[3]
+    assert "one" in hidden  # none of those is asked for: sorted by both, and both are shown
+
+
 def test_a_row_that_ties_is_not_marked(make: MakeEntry) -> None:
     entries = [
         make(n, {"accuracy": summary("accuracy", v)}) for n, v in (("a", [0.5, 0.6, 0.7]), ("b", [0.6, 0.5, 0.7]))
     ]
     shown = text(entries)
     assert "*" not in shown
-    assert "No row is better than every other beyond the noise of seeds" in shown
+    assert "No objective is better than every other beyond the noise of seeds" in " ".join(shown.split())
 
 
 def test_no_row_is_marked_where_a_rival_lacks_the_metric(make: MakeEntry) -> None:
