@@ -91,7 +91,7 @@ function heatMap(rows, shown) {
     ["row", every ? "metric" : "model"],
     ["text", "difference"],
     ["interval", "95 % interval"],
-    ["p", "p (Holm over tasks)"],
+    ["p", "p (Holm)"],
     ["detectable", "smallest detectable"],
     ["word", "verdict"],
     ["why", "because"],
@@ -154,7 +154,7 @@ function about(test, metric, decimals) {
   const both = [test.low, test.high].map((end) => effect(end, test, metric, decimals));
   return {
     interval: test.low === null ? ABSENT : both.join(" to "),
-    p: pValue(test.p_holm ?? test.p),
+    p: pValue(test.p_holm),
     detectable: test.detectable === null ? ABSENT : effect(test.detectable, test, metric, decimals).replace("+", "±"),
     why: test.why || ABSENT,
   };

@@ -64,7 +64,7 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
   const step = Math.max(84, Math.min(220, (width - longest - 16) / columns.length));
   const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
   const scale = { domain: [-limit, 0, limit], range: colours.scale, interpolate: "rgb" };
-  const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'no difference'`;
+  const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'tied'`;
   const legend = {
     title: null,
     values: [-limit, 0, limit],
@@ -174,13 +174,30 @@ function barPanel({ title, fraction, rows }, names, width) {
   };
 }
 
-/** Points {name, seed, step, value}; the means over seeds are drawn over the seeds' own lines. */
+const DASHES = [
+  [1, 0],
+  [8, 4],
+  [2, 3],
+  [8, 3, 2, 3],
+  [14, 4],
+  [4, 4],
+  [14, 3, 2, 3],
+  [1, 4],
+];
+
+/** Points {name, seed, step, value}; the means over seeds are drawn over the seeds' own lines. Each name has its
+ * dashes, so that a line shows through another that lies on it. */
 function curvesSpec({ points, names, title, width }) {
   const few = new Set(points.map((point) => point.step)).size < 20;
+  const legend = { symbolType: "stroke", symbolSize: 900 };
+  const dashes = { domain: names, range: names.map((_, i) => DASHES[i % DASHES.length]) };
   const lines = (mean, mark) => ({
     transform: [{ filter: mean ? "datum.seed === 'mean'" : "datum.seed !== 'mean'" }],
     mark: { type: "line", interpolate: "linear", ...mark },
-    encoding: { detail: { field: "seed" } },
+    encoding: {
+      detail: { field: "seed" },
+      strokeDash: { field: "name", type: "nominal", scale: dashes, title: null, legend },
+    },
   });
   return {
     description: `Training curves of ${title}`,
@@ -190,7 +207,7 @@ function curvesSpec({ points, names, title, width }) {
     encoding: {
       x: { field: "step", type: "quantitative", title: "optimizer step", axis: { grid: false, tickCount: 8 } },
       y: { field: "value", type: "quantitative", title, scale: { zero: false } },
-      color: { field: "name", type: "nominal", scale: series(names), title: null },
+      color: { field: "name", type: "nominal", scale: series(names), title: null, legend },
       tooltip: tips(["name", "objective"], ["seed", "seed"], ["step", "step"], ["value", title]),
     },
     layer: [
