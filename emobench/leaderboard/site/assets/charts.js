@@ -59,6 +59,11 @@ function redraw(changed = () => true) {
   }
 }
 
+// What was never near the window is drawn for paper.
+window.addEventListener("beforeprint", () => {
+  for (const host of charts.keys()) if (host.clientWidth && !host.dataset.drawn) draw(host);
+});
+
 let resized = 0;
 window.addEventListener("resize", () => {
   clearTimeout(resized);

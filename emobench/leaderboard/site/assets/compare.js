@@ -81,24 +81,24 @@ function verdicts(group, base, candidate, names) {
     const decimals = group.decimals[number];
     const test = testOf(group, ...places, number);
     const facts = about(test, metric, decimals);
-    const right = (text) => h("td", { class: "number" }, text);
+    const right = (text, head) => h("td", { class: "number", "data-head": head }, text);
     if (test) tested += 1;
     if (test?.why) notes.add(test.why);
     return [
       metricTitle(metric),
-      right(cell(base.values[number], metric, decimals)),
-      right(cell(candidate.values[number], metric, decimals)),
-      right(test ? effect(test.effect, test, metric, decimals) : ABSENT),
+      right(cell(base.values[number], metric, decimals), names[0]),
+      right(cell(candidate.values[number], metric, decimals), names[1]),
+      h("td", { class: "number difference" }, test ? effect(test.effect, test, metric, decimals) : ABSENT),
       h(
         "td",
-        {},
+        { class: "verdict" },
         h("span", { class: `word ${test?.verdict ?? "none"}` }, word(test)),
         test?.why && h("span", { class: "why" }, test.why),
       ),
-      right(facts.interval),
-      right(facts.p),
-      right(facts.detectable),
-      h("td", { class: "why" }, test?.test ?? ""),
+      right(facts.interval, "95 % interval"),
+      right(facts.p, "p (Holm)"),
+      right(facts.detectable, "Detectable"),
+      h("td", { class: "why", "data-head": "Test" }, test?.test ?? ABSENT),
     ];
   });
   const heads = [
@@ -118,7 +118,7 @@ function verdicts(group, base, candidate, names) {
     "Verdicts",
     text,
     [],
-    table(heads, rows, "Verdicts"),
+    h("div", { class: "verdicts" }, table(heads, rows, "Verdicts")),
     !tested &&
       h(
         "p",

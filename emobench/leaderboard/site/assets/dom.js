@@ -34,8 +34,8 @@ function table(heads, rows, caption) {
     row.map((cell, i) =>
       cell instanceof HTMLTableCellElement ? cell : h(i ? "td" : "th", i ? {} : { scope: "row" }, cell),
     );
-  const numeric = (i) => rows.some((row) => row[i] instanceof HTMLTableCellElement && row[i].className === "number");
-  return h(
+  const numeric = (i) => rows.some((row) => row[i] instanceof HTMLTableCellElement && row[i].classList.contains("number"));
+  const scroller = h(
     "div",
     { class: "scroller", tabindex: "0", role: "region", "aria-label": `${caption}, table` },
     h(
@@ -58,6 +58,20 @@ function table(heads, rows, caption) {
       ),
     ),
   );
+  hintScroll(scroller);
+  return scroller;
+}
+
+/** Say in classes on which sides of a scroller more is hidden, for the style sheet to fade them. */
+function hintScroll(scroller) {
+  const look = () => {
+    const left = Math.abs(scroller.scrollLeft);
+    scroller.classList.toggle("more-left", left > 1);
+    scroller.classList.toggle("more-right", scroller.scrollWidth - scroller.clientWidth - left > 1);
+  };
+  scroller.addEventListener("scroll", look, { passive: true });
+  const sizes = new ResizeObserver(look);
+  for (const node of [scroller, ...scroller.children]) sizes.observe(node);
 }
 
 /** A name that may be broken after its separators. */

@@ -113,7 +113,7 @@ function pick({ group, place, entry }) {
     "data-entry": entry.id,
     "aria-label": `Compare ${label(group, place)} of ${entry.model}`,
   });
-  box.checked = chosen.includes(entry.id);
+  limit(box);
   box.addEventListener("change", () => choose(entry.id, box.checked));
   return box;
 }
@@ -122,9 +122,15 @@ function choose(id, on) {
   const place = chosen.indexOf(id);
   if (place >= 0) chosen.splice(place, 1);
   if (on) chosen.push(id);
-  if (chosen.length > 2) chosen.shift();
-  for (const box of document.querySelectorAll("[data-entry]")) box.checked = chosen.includes(box.dataset.entry);
+  document.querySelectorAll("[data-entry]").forEach(limit);
   drawSelection();
+}
+
+/** Two are compared: while two are chosen, the other boxes wait. */
+function limit(box) {
+  box.checked = chosen.includes(box.dataset.entry);
+  box.disabled = chosen.length === 2 && !box.checked;
+  box.title = box.disabled ? "Two at most: untick one first" : "";
 }
 
 function drawSelection() {
@@ -132,11 +138,13 @@ function drawSelection() {
   bar.hidden = chosen.length === 0 || byId("view-board").hidden;
   const names = chosen.map((id) => entryOf(id)).map((entry) => h("b", {}, `${entry.objective} · ${entry.model}`));
   const ready = chosen.length === 2;
-  bar.replaceChildren(
-    h("span", { class: "chosen" }, names[0] || "", ready ? " and " : "", names[1] || ""),
+  fill(
+    bar,
+    h("span", { class: "chosen" }, "Baseline: ", names[0] || "", ready ? ", candidate: " : "", names[1] || ""),
     ready
       ? h("a", { class: "button", href: `#/compare/${chosen.join("/")}` }, "Compare")
-      : h("span", {}, "Choose one more."),
+      : h("span", {}, "Choose one more, the candidate."),
+    ready && h("span", { class: "why" }, "Two at most."),
     h(
       "button",
       { type: "button", class: "quiet", on: { click: () => [...chosen].forEach((id) => choose(id, false)) } },
@@ -222,6 +230,7 @@ function makeTable(rows, suite) {
   made.on("draw", told);
   const scroller = node.parentElement;
   scroller.classList.add("scroller");
+  hintScroll(scroller);
   for (const [name, value] of Object.entries({
     tabindex: "0",
     role: "region",
