@@ -36,14 +36,14 @@ def decimals(summaries: Sequence[MetricSummary]) -> int:
     Units other than fractions get up to MOST, so that the smallest mean has 3 significant digits.
     """
     unit = summaries[0].unit if summaries else ""
-    enough = _enough([m.std * scale(unit) for m in summaries if _varies(m)], 3 if unit == "nats" else 1)
+    enough = _enough([std * scale(unit) for m in summaries if (std := _std(m))], 3 if unit == "nats" else 1)
     digits = [2 - math.floor(math.log10(abs(m.mean))) for m in summaries if m.mean and unit != "fraction"]
     return max(enough, min(MOST, max(digits, default=0)))
 
 
 def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
     """Return the decimals of differences in percent of perplexities, by the same rule."""
-    return _enough([100 * m.std / m.mean for m in summaries if m.std and _varies(m) and m.mean > 0], 1)
+    return _enough([100 * std / m.mean for m in summaries if (std := _std(m)) and m.mean > 0], 1)
 
 
 def number(summary: MetricSummary, places: int, *, interval: bool = False) -> str:
@@ -54,9 +54,7 @@ def number(summary: MetricSummary, places: int, *, interval: bool = False) -> st
     shown = f"{summary.mean * times:.{places}f}"
     if interval:
         return shown + (_interval(bounds, places) if bounds else "")
-    return shown + (
-        "" if summary.std is None else f" ± {_spread(summary.std * times if _varies(summary) else 0.0, places)}"
-    )
+    return shown + ("" if summary.std is None else f" ± {_spread(_std(summary) * times, places)}")
 
 
 def effect(contrast: Contrast, value: float) -> float:
@@ -90,9 +88,10 @@ def _apart(bounds: Sequence[float], places: int) -> int:
     return max(places, min(MOST, math.ceil(-math.log10(half)))) if half > 0 else places
 
 
-def _varies(summary: MetricSummary) -> bool:
-    """Return whether the seeds differ; equal ones have a spread of the last binary digit, which is none."""
-    return summary.std is not None and summary.std > 1e-12 * abs(summary.mean)
+def _std(summary: MetricSummary) -> float:
+    """Return the spread of a metric's seeds; that of equal values is of their last binary digit, which is none."""
+    std = summary.std or 0.0
+    return std if std > 1e-12 * abs(summary.mean) else 0.0
 
 
 def _spread(value: float, places: int) -> str:
