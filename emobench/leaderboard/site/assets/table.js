@@ -248,7 +248,7 @@ function legend(suite) {
   const unranked = groups.filter((group) => !group.ranked).length;
   return [
     entries.some((entry) => entry.seeds > 1) && "Mean ± standard deviation over seeds.",
-    stars && "★ better than every other row of its group beyond noise (two-sided 5 %, Holm over the rows).",
+    stars && "★ better than every other objective of its group beyond noise (two-sided 5 %, Holm over the objectives).",
     !stars && untested && `Nothing is marked as best: ${untested}.`,
     groups.some((group) => group.ranks) &&
       "Rank: 1 + the rows that are better beyond noise, so that tied rows share a place.",
