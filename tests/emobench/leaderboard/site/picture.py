@@ -33,7 +33,7 @@ def take(page_file: Path, picture: Path) -> None:
         browser.close()
     # A page has few colours: a palette halves the file.
     image = Image.open(io.BytesIO(taken)).convert("RGB")
-    image.quantize(256, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
+    image.quantize(256, method=Image.Quantize.MEDIANCUT).save(picture, optimize=True)
 
 
 if __name__ == "__main__":
