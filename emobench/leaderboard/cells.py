@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from emobench.leaderboard import captions, figures
-from emobench.leaderboard.deltas import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.grid import Cell, Column, Grid, Label, Style
-from emobench.leaderboard.labels import clean, labels
+from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.ranks import Ranking, mean_summary
 from emobench.leaderboard.standings import Standings
 from emobench.leaderboard.view import View

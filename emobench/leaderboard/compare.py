@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from emobench.errors import ConfigError
 from emobench.leaderboard.comparison import differences
-from emobench.leaderboard.contrasts import MEAN, Contrast, SeriesOf, SeriesReader, contrasts
+from emobench.leaderboard.contrasts import Contrast, SeriesOf, SeriesReader, contrasts
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
+from emobench.leaderboard.labels import MEAN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 
 from emobench.leaderboard import figures
 from emobench.leaderboard.compare import Comparison
-from emobench.leaderboard.contrasts import MEAN, Contrast
+from emobench.leaderboard.contrasts import Contrast
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import clean, labels
+from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.uncertainty import ALPHA
 from emobench.leaderboard.within import WithinSeed
 

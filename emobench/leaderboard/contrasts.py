@@ -26,9 +26,6 @@ SeriesOf: TypeAlias = Callable[[Entry, str], Series | None]
 HELD = 64
 """Entries whose per-example results a `SeriesReader` holds at once."""
 
-MEAN = "mean"
-"""Stands for the task where a contrast is of the mean over tasks."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Contrast:

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.labels import is_row
-from emobench.leaderboard.ranks import Ranking, SeriesOf
+from emobench.leaderboard.labels import MEAN, is_row
+from emobench.leaderboard.ranks import Ranking, SeriesByMetric
 
 if TYPE_CHECKING:
     from emobench.leaderboard.contrasts import Contrast
-
-MEAN = "mean"
-"""Stands for the mean over tasks among the metrics of a row's differences."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,7 @@ def baseline_of(group: Sequence[Entry], text: str) -> Entry | str:
 
 
 def deltas(
-    entry: Entry, baseline: Entry, metrics: Sequence[str], series: SeriesOf, ranking: Ranking | None
+    entry: Entry, baseline: Entry, metrics: Sequence[str], series: SeriesByMetric, ranking: Ranking | None
 ) -> Differences:
     """Return the differences of an entry from the baseline on `metrics`, those to show, where both have them.
 
@@ -55,4 +52,4 @@ def deltas(
     shown = {metric: found[metric] for metric in metrics if metric in found}
     if ranking and ranking.means and f"{MEAN}/{ranking.name}" in found:
         shown[MEAN] = found[f"{MEAN}/{ranking.name}"]
-    return Differences(shown=shown, tests=sum(contrast.p is not None for contrast in of.contrasts))
+    return Differences(shown=shown, tests=of.family[entry.id])

@@ -23,9 +23,6 @@ RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
 ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
 """An entry -> the per-example results of its runs, or None where they are not at hand."""
 
-ExampleValues = Mapping[str, tuple[float, float]]
-"""An example's id -> (value, weight)."""
-
 
 def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
     """Write the examples of all scores (by <task>/<metric>) and return the file's sha256 in hex.

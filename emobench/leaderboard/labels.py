@@ -10,6 +10,9 @@ from emobench.config import parse_arguments, parse_call
 from emobench.errors import ConfigError
 from emobench.leaderboard.entry import Entry
 
+MEAN = "mean"
+"""Stands for the task where a number is of the mean over tasks."""
+
 
 def clean(text: str) -> str:
     """Return text in one line, with anything that a terminal would act on replaced."""

@@ -16,7 +16,7 @@ from emobench.leaderboard.view import View, named
 if TYPE_CHECKING:
     from emobench.leaderboard.statistics import Difference, Series
 
-SeriesOf = Mapping[str, Mapping[str, "Series"]]
+SeriesByMetric = Mapping[str, Mapping[str, "Series"]]
 """Metric -> id of an entry -> its Series; without the entries that lack the metric."""
 
 
@@ -37,7 +37,7 @@ class Ranking:
     remark: str | None = None
 
 
-def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesOf, view: View) -> Ranking | None:
+def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetric, view: View) -> Ranking | None:
     """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
 
     The place of a row is 1 + the number of rows that are better beyond noise: pairwise tests of the means over tasks

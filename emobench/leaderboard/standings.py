@@ -17,7 +17,7 @@ from emobench.leaderboard.deltas import Differences, baseline_of, deltas
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.labels import clean, is_row
-from emobench.leaderboard.ranks import Ranking, SeriesOf, ranking
+from emobench.leaderboard.ranks import Ranking, SeriesByMetric, ranking
 from emobench.leaderboard.twins import older_code
 from emobench.leaderboard.view import ORDERS, View, named
 
@@ -92,7 +92,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     )
 
 
-def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: ExamplesOf | None) -> SeriesOf:
+def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: ExamplesOf | None) -> SeriesByMetric:
     from emobench.leaderboard.statistics import MIN_SEEDS, Series
 
     # Fewer seeds are undetermined with examples too, and one row has nothing to be compared with.

@@ -13,10 +13,9 @@ from typing import Any
 from emobench.config import to_plain
 from emobench.leaderboard import captions, figures
 from emobench.leaderboard.comparison import conditions
-from emobench.leaderboard.contrasts import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.labels import labels
+from emobench.leaderboard.labels import MEAN, labels
 from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from emobench.leaderboard.comparison import groups
-from emobench.leaderboard.contrasts import MEAN
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.examples import ExamplesOf
+from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.ranks import Ranking, mean_summary
 from emobench.leaderboard.standings import group_metrics, standings
 from emobench.leaderboard.twins import older_code
