@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
+    from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
     from emobench.objectives import (
         CostEmbedding,
         DenseTargetObjective,
@@ -37,6 +38,8 @@ __all__ = [
     "LogitsObjective",
     "ModelObjective",
     "Objective",
+    "RetrievalContext",
+    "Retriever",
     "SetupContext",
     "StatisticsObjective",
     "Teacher",
@@ -48,6 +51,7 @@ __all__ = [
     "param",
 ]
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
+_HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.evaluation.icl.retriever")
 
 
 def __getattr__(name: str) -> Any:

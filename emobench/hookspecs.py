@@ -1,7 +1,7 @@
 """Every hook that a plugin can implement, on one page.
 
-A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective) or in `emobench.tasks`
-(a folder of YAML).
+A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective), in `emobench.tasks`
+(a folder of YAML) or in `emobench.components` (one name per retriever).
 Mark an implementation with `@emobench.hookimpl`.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from emobench.evaluation.icl.retriever import Retriever
     from emobench.objectives import Objective
 
 PROJECT = "emobench"
@@ -28,3 +29,8 @@ def emobench_objectives() -> list[type[Objective]]:  # type: ignore[empty-body]
 @hookspec
 def emobench_tasks() -> Path:  # type: ignore[empty-body]
     """Return a folder with `tasks/*.yaml`, `suites/*.yaml` and `recipes/*.yaml`; each is read when it is asked for."""
+
+
+@hookspec
+def emobench_retrievers() -> list[type[Retriever]]:  # type: ignore[empty-body]
+    """Return the retrievers of in-context examples that this module offers: classes, each with its `name`."""

@@ -11,8 +11,8 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -28,10 +28,11 @@ from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.yaml import read_yaml
 
 if TYPE_CHECKING:
+    from emobench.evaluation.icl.retriever import Retriever
     from emobench.objectives import Objective
     from emobench.training.recipe import Recipe
 
-OBJECTIVES, TASKS = "emobench.objectives", "emobench.tasks"
+OBJECTIVES, TASKS, COMPONENTS = "emobench.objectives", "emobench.tasks", "emobench.components"
 
 T = TypeVar("T")
 
@@ -131,8 +132,11 @@ def source_digest(*classes: type) -> str:
     from emobench.objectives import Objective
 
     bases = [base for cls in classes for base in cls.__mro__ if issubclass(base, Objective)]
-    own = [base for base in bases if not base.__module__.startswith("emobench.objectives.")]
-    files = dict.fromkeys(inspect.getfile(base) for base in own)
+    return _files_digest(base for base in bases if not base.__module__.startswith("emobench.objectives."))
+
+
+def _files_digest(classes: Iterable[type]) -> str:
+    files = dict.fromkeys(inspect.getfile(cls) for cls in classes)
     code = [_code(ast.parse(Path(file).read_bytes())) for file in files]
     return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
 
@@ -151,6 +155,35 @@ def _is_bare_string(node: Any) -> bool:
     """Return whether a statement is a string and nothing else, as docstrings are."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+@dataclass(frozen=True)
+class LoadedRetriever:
+    """A retriever of in-context examples with its parameters, and what identifies its code."""
+
+    retriever: Retriever
+    source_sha256: str
+
+
+def retriever_names() -> list[str]:
+    """Return the names of the installed retrievers, without importing them."""
+    return sorted({point.name for point in entry_points(group=COMPONENTS)})
+
+
+def load_retriever(text: str) -> LoadedRetriever:
+    """Build the retriever that a protocol names: `dense`, or with parameters, `bm25(k1=1.2)`."""
+    from emobench.evaluation.icl.retriever import Retriever
+
+    name, given = parse_call(text)
+    module = _load_plugin(COMPONENTS, name, "retriever")
+    found = {cls.name: cls for result in _call(module, "emobench_retrievers", name) for cls in _listed(result)}
+    cls = found.get(name)
+    if cls is None or not issubclass(cls, Retriever) or inspect.isabstract(cls):
+        raise PluginError(f"The plugin '{name}' offers no retriever '{name}': expected a class with `retrieve`.")
+    if given and not is_dataclass(cls):
+        raise ConfigError(f"The retriever '{name}' has no parameters; expected retriever={name}.")
+    retriever = build(cls, given, f"retriever {name}") if is_dataclass(cls) else cls()
+    return LoadedRetriever(retriever, _files_digest([cls]))
 
 
 def task_names() -> list[str]:

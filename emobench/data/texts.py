@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from emobench.data.rows import Row, hub_files, jsonl_rows, local_file, shown
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
 from emobench.errors import DataError, UnknownNameError
-from emobench.models.hub import fetch, resolve_revision
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,14 @@ class Texts:
     fingerprint: str
     origin: str
 
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What an entry says of it: "wikitext2.test" -> "sha256:... (local: wikitext2.test.jsonl)"."""
+        return {f"{self.corpus}.{self.split}": f"{self.fingerprint} ({self.origin})"}
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
 
 def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, limit: int | None = None) -> Texts:
     """Return the first `limit` rows (all, if None) of one split of a corpus.
@@ -45,7 +53,7 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
         raise UnknownNameError("split", split, SPLITS)
     if limit is not None and limit < 1:
         raise DataError(f"The limit of texts is {limit}; expected at least 1, or none.")
-    local = _local_file(corpus, split, data_dirs)
+    local = local_file(corpus, split, data_dirs)
     if local is not None:
         texts, origin = list(islice(_read_jsonl(local), limit)), f"local: {local.name}"
         where = str(local)
@@ -71,16 +79,6 @@ def fingerprint(texts: Iterable[str], where: str = "The corpus") -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _local_file(corpus: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
-    for folder in data_dirs:
-        if not folder.is_dir():
-            raise DataError(f"--data-dir {folder}: there is no such folder.")
-    if "/" in corpus or "\\" in corpus:
-        return None
-    files = (folder / f"{corpus}.{split}.jsonl" for folder in data_dirs)
-    return next((file for file in files if file.is_file()), None)
-
-
 def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
     if corpus in CORPORA:
         return CORPORA[corpus]
@@ -93,37 +91,16 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
 
 
 def _read_jsonl(file: Path) -> Iterator[str]:
-    try:
-        with file.open("rb") as lines:
-            for number, raw in enumerate(lines, 1):
-                if raw.strip():
-                    yield _read_row(raw, f"{file}:{number}")
-    except OSError as error:
-        raise DataError(f"{file} could not be read: {error.strerror}.") from None
+    return (_text(row, where) for where, row in jsonl_rows(file))
 
 
-def _read_row(raw: bytes, where: str) -> str:
-    try:
-        row = json.loads(raw.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: byte {error.start + 1} of the line is no UTF-8; save the file as UTF-8.") from None
-    except json.JSONDecodeError:
-        raise DataError(
-            f'{where}: expected one JSON object a line, such as {{"text": "..."}}, got {_shown(raw)}.'
-        ) from None
-    if not isinstance(row, dict):
-        raise DataError(f'{where}: expected a JSON object with a "text", got {_shown(raw)}.')
+def _text(row: Row, where: str) -> str:
     if "text" not in row:
         fields = ", ".join(map(repr, row)) or "none"
         raise DataError(f'{where}: expected a field "text"; the fields are: {fields}.')
     if not isinstance(row["text"], str):
-        raise DataError(f'{where}: "text" must be a string, got {_shown(json.dumps(row["text"]).encode())}.')
+        raise DataError(f'{where}: "text" must be a string, got {shown(json.dumps(row["text"]).encode())}.')
     return row["text"]
-
-
-def _shown(raw: bytes) -> str:
-    text = raw.decode("utf-8", "replace").strip()
-    return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
 
 
 def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: int | None) -> tuple[list[str], str]:
@@ -154,12 +131,7 @@ def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[l
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    commit = resolve_revision(source.repo, source.revision, offline=offline, kind="dataset")
-    folder = fetch(source.repo, commit, [part.files], offline=offline, kind="dataset")
-    origin = f"hub: {source.repo}@{commit}"
-    files = sorted(folder.glob(part.files))
-    if not files:
-        raise DataError(f"Of {origin}, no file {part.files} is here; expected it in {folder}.")
+    files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
     try:
         table = pa.concat_tables(pq.read_table(file, columns=list(source.fields)) for file in files)
         columns = [table.column(name).to_pylist() for name in source.fields]

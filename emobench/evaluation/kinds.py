@@ -1,26 +1,31 @@
 """The kinds of task, and how each is checked, generated for and scored.
 
-A kind is a module with four functions:
+A kind is a module with six functions:
 
-    check(task, texts, model)                     raises a UserError for what would fail later
+    load(task, data_dirs=, offline=) -> TaskData  reads the examples, or what identifies them
+    featurizer(task)                              the encoder whose features its metrics compare, if any do
+    check(task, data, model)                      raises a UserError for what would fail later
     generation_rules(task)                        the rules that decide the samples, for the generate stage's key
-    generate(subject, task, texts, folder)        writes the samples
-    score(subject, task, texts, folder) -> Scored reads them again, and computes every metric
+    generate(subject, task, data, folder)         writes the samples; `folder` may hold those of an interrupted attempt
+    score(subject, task, data, folder) -> Scored  reads them again, and computes every metric
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from emobench.data.texts import Texts
 from emobench.errors import MetricError
+from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.scores import Score
-from emobench.tasks.spec import Task
+from emobench.tasks.spec import Featurizer, Task
+
+if TYPE_CHECKING:
+    from emobench.evaluation.icl.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,12 @@ class Subject:
     """Features of human texts, kept between runs by (encoder, texts)."""
     work: Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
     """Begins a piece of work, (title, unit), and gives its progress callback."""
+    sentence_encoder: Callable[[str], SentenceEncoder]
+    """Returns a sentence encoder by name; its weights are read when it is used."""
+    retriever: Callable[[str], Retriever]
+    """Returns a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
+    keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
+    """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use."""
 
 
 @dataclass
@@ -65,21 +76,39 @@ class BaseModel(Protocol):
     def context(self) -> int | None: ...
 
 
+class TaskData(Protocol):
+    """What a task reads. Its length is the number of test examples."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def provenance(self) -> Mapping[str, str]: ...
+
+    def __len__(self) -> int: ...
+
+
 class Kind(Protocol):
     """What the module of a kind offers."""
 
-    def check(self, task: Task, texts: Texts, model: BaseModel) -> None: ...
+    def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData: ...
+
+    def featurizer(self, task: Task) -> Featurizer | None: ...
+
+    def check(self, task: Task, data: Any, model: BaseModel) -> None: ...
 
     def generation_rules(self, task: Task) -> dict[str, Any]: ...
 
-    def generate(self, subject: Subject, task: Task, texts: Texts, folder: Path) -> None: ...
+    def generate(self, subject: Subject, task: Task, data: Any, folder: Path) -> None: ...
 
-    def score(self, subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored: ...
+    def score(self, subject: Subject, task: Task, data: Any, folder: Path) -> Scored: ...
 
 
 MODULES = {
     "generation": "emobench.evaluation.generation.task",
     "oracle": "emobench.evaluation.oracle_task",
+    "icl": "emobench.evaluation.icl.task",
+    "lm_eval": "emobench.evaluation.lm_eval",
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_words
 from emobench.data.packing import pack_rows
-from emobench.data.texts import Texts
+from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, MetricError
 from emobench.evaluation.generation.sampling import Continuation, Sampling, sample_continuations
 from emobench.evaluation.generation.task import features_of
@@ -21,10 +22,18 @@ from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
 from emobench.models.head import probe_head, token_count
 from emobench.tasks.scores import Score
-from emobench.tasks.spec import OracleProtocol, Task
+from emobench.tasks.spec import Featurizer, OracleProtocol, Task
 
 SAMPLES = "samples.json"
 """{"texts": [[ids, ended], ...], "continuations": [ids, ...]}"""
+
+
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
+    return load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
+
+
+def featurizer(task: Task) -> Featurizer:
+    return _rules(task).featurizer
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:

@@ -16,6 +16,7 @@ from emobench.pipeline.request import Request
 from emobench.pipeline.tiny_oracle import CONTEXT, parameters
 
 if TYPE_CHECKING:
+    from emobench.models.encoder import SentenceEncoder
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.training.recipe import Recipe
 
@@ -39,6 +40,7 @@ class BaseModel:
     checked: ModelFacts | None = None
     """What is known of it before its weights are read; None for a model that the harness makes."""
     _known: dict[str, KnownModel] = field(default_factory=dict, repr=False, compare=False)
+    _encoders: dict[str, SentenceEncoder] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -118,6 +120,14 @@ class BaseModel:
             )
         found = check_model(source, offline=self.request.offline)
         return KnownModel(identity(source), found.context, found.vocabulary_rows)
+
+    def sentence_encoder(self, name: str) -> SentenceEncoder:
+        """Return a sentence encoder by name, found once; raises ModelError where there is none."""
+        from emobench.models.encoder import find_encoder
+
+        if name not in self._encoders:
+            self._encoders[name] = find_encoder(name, offline=self.request.offline, device=self.request.device)
+        return self._encoders[name]
 
     def load(self, folder: Path | None = None, *, from_scratch: bool = False, seed: int = 0) -> LoadedModel:
         """Load the model, or weights of its kind from a folder; `from_scratch` draws them with `seed` instead."""

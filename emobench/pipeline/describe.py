@@ -38,7 +38,7 @@ def describe(plan: Plan) -> list[StageLine]:
                 StageLine(
                     "evaluate",
                     f"{row.label}, seed {run.seed}, {planned.task.name} {planned.task.protocol_id}",
-                    f"{min(len(planned.texts.texts), planned.task.protocol.limit or 10**9):,} test texts at most",
+                    f"{min(len(planned.data), planned.task.protocol.limit or 10**9):,} test examples at most",
                     "",
                     _state(stages.is_finished(planned.scores)),
                 )

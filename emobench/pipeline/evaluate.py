@@ -19,7 +19,8 @@ from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.base_model import BaseModel
 from emobench.pipeline.plan import PlannedTask
 from emobench.pipeline.reporter import Reporter
-from emobench.pipeline.stages import Stages
+from emobench.pipeline.stages import Stage, Stages
+from emobench.registry import load_retriever
 from emobench.tasks.scores import Score
 
 SCORES, EXAMPLES, SECONDS = "scores.json", "examples.jsonl", "seconds.txt"
@@ -64,24 +65,35 @@ class Evaluator:
         if not self._stages.is_finished(planned.scores):
             with quiet_libraries():
                 loaded = load()
-                subject = Subject(loaded.model, loaded.tokenizer, self._encoder, self._features, self._reporter.work)
-                self._make(planned, subject)
+                self._make(planned, self._subject(loaded))
         return Evaluation(self._stages.folder(planned.scores), planned.scores.key)
+
+    def _subject(self, loaded: Any) -> Subject:
+        return Subject(
+            model=loaded.model,
+            tokenizer=loaded.tokenizer,
+            encoder=self._encoder,
+            features=self._features,
+            work=self._reporter.work,
+            sentence_encoder=self._base.sentence_encoder,
+            retriever=lambda text: load_retriever(text).retriever,
+            keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work),
+        )
 
     def _make(self, planned: PlannedTask, subject: Subject) -> None:
         kind = evaluator(planned.task.kind)
 
         def generate(folder: Path) -> None:
             began = time.monotonic()
-            kind.generate(subject, planned.task, planned.texts, folder)
+            kind.generate(subject, planned.task, planned.data, folder)
             (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
 
-        generated = self._stages.make(planned.generation, generate)
+        generated = self._stages.make(planned.generation, generate, continues=True)
 
         def score(folder: Path) -> None:
             began = time.monotonic()
             seconds = float((generated / SECONDS).read_text())
-            found = kind.score(subject, planned.task, planned.texts, generated)
+            found = kind.score(subject, planned.task, planned.data, generated)
             scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
             missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
             write_examples(folder / EXAMPLES, scores)

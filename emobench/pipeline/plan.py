@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Any
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.evaluation.kinds import evaluator
+from emobench.evaluation.kinds import TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
-from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
-from emobench.tasks.spec import KINDS, Suite, SuiteRun, Task
+from emobench.registry import (
+    LoadedObjective,
+    find_recipe,
+    find_suite,
+    find_task,
+    load_objective,
+    load_retriever,
+)
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
 from emobench.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -49,15 +57,17 @@ class PlannedTask:
     """One task of one run; `subject` are the facts of the model that is evaluated."""
 
     task: Task
-    texts: Texts
+    data: TaskData
     subject: Mapping[str, Any]
     encoder: Mapping[str, Any]
-    """What identifies the featurizer's weights."""
+    """What identifies the featurizer's weights; empty where no metric has one."""
+    retrieval: Mapping[str, Any]
+    """What identifies the retriever of shots, and its sentence encoder; empty where there is none."""
 
     @property
     def generation(self) -> Stage:
         facts = {**self._common, "rules": evaluator(self.task.kind).generation_rules(self.task)}
-        return Stage("generate", facts)
+        return Stage("generate", {**facts, "retrieval": dict(self.retrieval)} if self.retrieval else facts)
 
     @property
     def scores(self) -> Stage:
@@ -71,11 +81,18 @@ class PlannedTask:
         return Stage("score", facts)
 
     @property
+    def models(self) -> dict[str, Mapping[str, Any]]:
+        """The models besides the evaluated one that decide the results, by their part."""
+        featurizer = evaluator(self.task.kind).featurizer(self.task)
+        found = {} if featurizer is None or featurizer.model == PRETRAINED else {"featurizer": self.encoder}
+        return {**found, "encoder": self.retrieval["encoder"]} if self.retrieval.get("encoder") else found
+
+    @property
     def _common(self) -> dict[str, Any]:
         return {
             "subject": dict(self.subject),
             "task": {"name": self.task.name, "version": self.task.version, "kind": self.task.kind},
-            "texts": self.texts.fingerprint,
+            "texts": self.data.fingerprint,
         }
 
 
@@ -201,18 +218,20 @@ class _Planner:
         self.request = request
         self.model = model
         wanted = request.words("tasks")
-        known = [name for run in suite.runs for name in run.tasks]
+        known = [name for run in suite.runs for name in run.task_names]
         for name in wanted or ():
             if name not in known:
                 raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
         self.parts = [
             (
                 _recipe(request, run.recipe, run.settings),
-                [_task(request, name) for name in run.tasks if wanted is None or name in wanted],
+                [_task(request, name) for name in run.task_names if wanted is None or name in wanted],
             )
             for run in suite.runs
         ]
         self._texts: dict[tuple[str, str], Texts] = {}
+        self._data: dict[str, TaskData] = {}
+        self._retrieval: dict[str, dict[str, Any]] = {}
 
     def check(self, objectives: Sequence[LoadedObjective]) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
@@ -224,7 +243,8 @@ class _Planner:
                 self.model.check_recipe(recipe)
                 _check_selection(recipe, objectives)
             for task in tasks:
-                evaluator(task.kind).check(task, self.texts(task.corpus, "test"), self.model)
+                self.retrieval(task)
+                evaluator(task.kind).check(task, self.data(task), self.model)
                 self._check_featurizer(task)
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
@@ -260,10 +280,12 @@ class _Planner:
             )
 
     def _check_featurizer(self, task: Task) -> None:
-        featurizer = task.protocol.featurizer
+        featurizer = evaluator(task.kind).featurizer(task)
+        if featurizer is None:
+            return
         context = self.model.known(featurizer.model).context
         # The evaluated tokenizer's lengths bound the texts that the same model reads as a featurizer.
-        known = task.protocol.text_tokens if featurizer.model == PRETRAINED else None
+        known = getattr(task.protocol, "text_tokens", None) if featurizer.model == PRETRAINED else None
         longest = featurizer.max_length if known is None else min(known, featurizer.max_length)
         if context is not None and longest > context:
             raise ConfigError(
@@ -287,6 +309,27 @@ class _Planner:
             request = self.request
             self._texts[corpus, split] = load_texts(corpus, split, data_dirs=request.data_dirs, offline=request.offline)
         return self._texts[corpus, split]
+
+    def data(self, task: Task) -> TaskData:
+        """Return what a task reads, read once."""
+        if task.name not in self._data:
+            request = self.request
+            load = evaluator(task.kind).load
+            self._data[task.name] = load(task, data_dirs=request.data_dirs, offline=request.offline)
+        return self._data[task.name]
+
+    def retrieval(self, task: Task) -> dict[str, Any]:
+        """Return what identifies the retriever of a task's shots and its encoder; empty for a task without shots."""
+        rules = task.protocol
+        if not isinstance(rules, IclProtocol) or rules.shots == 0:
+            return {}
+        if task.name not in self._retrieval:
+            loaded = load_retriever(rules.retriever)
+            facts: dict[str, Any] = {"name": rules.retriever, "source": loaded.source_sha256}
+            if loaded.retriever.encodes:
+                facts["encoder"] = self.model.sentence_encoder(rules.encoder).facts
+            self._retrieval[task.name] = facts
+        return self._retrieval[task.name]
 
     def row(self, objective: LoadedObjective | None, suite: Suite) -> PlannedRow:
         seeds = (0,) if objective is None else self.request.seeds or suite.seeds
@@ -312,8 +355,9 @@ class _Planner:
         return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
 
     def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
-        encoder = self.model.known(task.protocol.featurizer.model).facts
-        return PlannedTask(task, self.texts(task.corpus, "test"), subject, encoder)
+        featurizer = evaluator(task.kind).featurizer(task)
+        encoder = {} if featurizer is None else self.model.known(featurizer.model).facts
+        return PlannedTask(task, self.data(task), subject, encoder, self.retrieval(task))
 
 
 def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:
@@ -360,14 +404,19 @@ def _recipe(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
         changes["corpus"] = corpus
     if "name" in changes:
         raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
-    return find_recipe(name, settings, changes)
+    recipe = find_recipe(name, settings, changes)
+    if recipe.precision == "auto":
+        return replace(recipe, precision="float16" if request.device.startswith("cuda") else "float32")
+    return recipe
 
 
 def _task(request: Request, name: str) -> Task:
-    kind = find_task(name).kind
-    changes = dict(request.section(kind)) if kind in ("generation", "oracle") else {}
+    kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
+    changes = dict(request.section(kind))
     if request.limit is not None:
         changes["limit"] = request.limit
+    if kind == "lm_eval":
+        return lm_eval_task(name.removeprefix(LM_EVAL), changes)
     task = find_task(name, protocol=request.word("protocol"), overrides=changes)
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.

@@ -180,13 +180,12 @@ def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: 
 def _data(row: PlannedRow) -> dict[str, str]:
     data: dict[str, str] = {}
     for training, tasks in row.runs[0].parts:
-        texts = [*(training.texts.values() if training else ()), *(planned.texts for planned in tasks)]
-        data |= {f"{t.corpus}.{t.split}": f"{t.fingerprint} ({t.origin})" for t in texts}
+        for texts in (*(training.texts.values() if training else ()), *(planned.data for planned in tasks)):
+            data |= texts.provenance
         for planned in tasks:
-            if planned.task.protocol.featurizer.model != PRETRAINED:
-                # Features of another encoder are another yardstick; a hub model's commit is among its facts.
-                digest_of = f"sha256:{content_hash(planned.encoder)} ({canonical_json(planned.encoder)})"
-                data[f"featurizer of {planned.task.name}"] = digest_of
+            for name, facts in planned.models.items():
+                # Another encoder is another yardstick; a hub model's commit is among its facts.
+                data[f"{name} of {planned.task.name}"] = f"sha256:{content_hash(facts)} ({canonical_json(facts)})"
     return data
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
 
-SETTINGS = ("objective", "recipe", "generation", "oracle", "tasks", "corpus", "protocol")
+SETTINGS = ("objective", "recipe", "generation", "oracle", "icl", "lm_eval", "tasks", "corpus", "protocol")
 """The first words of `--set`."""
 
 
@@ -72,13 +72,13 @@ class Request:
         return found
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """Return a setting that is one word or a list of words, such as `tasks=[sst2,trec]`."""
+        """Return a setting that is a list of words, such as `tasks=sst2,trec` or `tasks=[sst2,trec]`."""
         found = self.settings.get(name)
         if found is None:
             return None
-        listed = [found] if isinstance(found, str) else found
+        listed = [word.strip() for word in found.split(",")] if isinstance(found, str) else found
         if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
-            raise ConfigError(f"--set {name}: expected a list of names, such as --set '{name}=[{_EXAMPLES[name]}]'.")
+            raise ConfigError(f"--set {name}: expected a list of names, such as --set {name}={_EXAMPLES[name]}.")
         return tuple(listed)
 
 
@@ -87,7 +87,9 @@ _EXAMPLES = {
     "recipe": "epochs=1",
     "generation": "prefix=20",
     "oracle": "texts=500",
-    "tasks": "lm-quick",
+    "icl": "shots=8",
+    "lm_eval": "num_fewshot=5",
+    "tasks": "sst2,trec",
     "corpus": "ag_news",
     "protocol": "paper",
 }

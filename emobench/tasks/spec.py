@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from emobench.config import Located, build, content_hash, to_plain
+from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.lm_eval import LmEvalProtocol
 
 
 def _positive(owner: Any, *names: str) -> None:
@@ -146,8 +149,15 @@ class OracleProtocol:
         return self.length
 
 
-Protocol: TypeAlias = GenerationProtocol | OracleProtocol
-KINDS: dict[str, type[Protocol]] = {"generation": GenerationProtocol, "oracle": OracleProtocol}
+Protocol: TypeAlias = GenerationProtocol | OracleProtocol | IclProtocol | LmEvalProtocol
+KINDS: dict[str, type[Protocol]] = {
+    "generation": GenerationProtocol,
+    "oracle": OracleProtocol,
+    "icl": IclProtocol,
+    "lm_eval": LmEvalProtocol,
+}
+LM_EVAL = "lm-eval:"
+"""What the name of a task of lm-evaluation-harness begins with; the rest is its name there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +168,12 @@ class Task:
     kind: str
     version: int
     corpus: str
+    """The corpus, or the data set, that the examples are from."""
     protocol_name: str
     protocol: Protocol
     description: str = ""
+    dataset: LabelledSource | None = None
+    """icl: where the examples are from."""
 
     @property
     def protocol_id(self) -> str:
@@ -174,12 +187,18 @@ class _TaskFile:
     name: str
     kind: str
     version: int
-    corpus: str
     protocols: Mapping[str, Any]
+    corpus: str = ""
+    dataset: LabelledSource | None = None
     description: str = ""
 
     def __post_init__(self) -> None:
         _positive(self, "version")
+        wanted, other = ("dataset", "corpus") if self.kind == "icl" else ("corpus", "dataset")
+        if not getattr(self, wanted):
+            raise ConfigError(f"`{wanted}` is missing; give it a value.")
+        if getattr(self, other):
+            raise ConfigError(f"`{other}` is not read by a task of kind {self.kind}; drop it.")
 
 
 def task_from(data: Located, *, protocol: str | None = None, overrides: Mapping[str, Any] | None = None) -> Task:
@@ -194,16 +213,39 @@ def task_from(data: Located, *, protocol: str | None = None, overrides: Mapping[
         raise UnknownNameError("protocol", name, file.protocols, where=f"Task {file.name}: ")
     # Every protocol is built, so that a slip in the one that nobody asked for shows, too.
     built = {n: build(KINDS[file.kind], rules or {}, data.where("protocols")) for n, rules in file.protocols.items()}
+    for rules in built.values():
+        if file.dataset is not None and isinstance(rules, IclProtocol):
+            _check_fields(rules, file.dataset, data.where("protocols"))
     chosen = override(built[name], overrides or {}, f"--set {file.kind}")
     return Task(
         name=file.name,
         kind=file.kind,
         version=file.version,
-        corpus=file.corpus,
+        corpus=file.dataset.name if file.dataset else file.corpus,
         protocol_name=name,
         protocol=chosen,
         description=file.description,
+        dataset=file.dataset,
     )
+
+
+def lm_eval_task(name: str, overrides: Mapping[str, Any] | None = None) -> Task:
+    """Return a task or group of lm-evaluation-harness, by its name there."""
+    rules = override(LmEvalProtocol(task=name), overrides or {}, "--set lm_eval")
+    return Task(name=LM_EVAL + name, kind="lm_eval", version=1, corpus=name, protocol_name="lm-eval", protocol=rules)
+
+
+def _check_fields(rules: IclProtocol, dataset: LabelledSource, where: str) -> None:
+    """Check that a prompt asks for fields that the data set has, and has a text for each of its classes."""
+    known = {*dataset.fields, *(dataset.classes if dataset.choices else ()), *(("group",) if dataset.group else ())}
+    for name in rules.fields:
+        if name not in known:
+            raise UnknownNameError("field", name, known, where=f"{where}: the template or query: ")
+    if set(rules.labels) != set(dataset.classes):
+        raise ConfigError(
+            f"{where}: `labels` has texts for {', '.join(rules.labels)}; expected one for each of "
+            f"{', '.join(dataset.classes)}."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +253,16 @@ class SuiteRun:
     """One training of a suite, and the tasks that evaluate it."""
 
     recipe: str
-    tasks: tuple[str, ...]
+    tasks: tuple[str, ...] = ()
+    lm_eval: tuple[str, ...] = ()
+    """Tasks and groups of lm-evaluation-harness, by their names there."""
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Values of the recipe that this suite changes."""
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The names of all tasks, those of lm-evaluation-harness with "lm-eval:" before them."""
+        return (*self.tasks, *(LM_EVAL + name for name in self.lm_eval))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,8 +51,9 @@ class Recipe:
     """rows: no loss on the text up to and including this marker, such as "### Response:"; empty masks nothing."""
     max_tokens: int | None = None
     """Train on this many tokens at most."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    """What the forward pass computes in; half precisions keep the master weights as they were loaded."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    """What the forward pass computes in; half precisions keep the master weights as they were loaded. auto, which a
+    plan resolves: float16 on a GPU, float32 elsewhere."""
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint that is kept: of lowest validation MLE, of lowest own loss (the official code), or the last."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from emobench.data.packing import pack_blocks
-from emobench.data.texts import Texts
+from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError
 from emobench.evaluation.generation.prompts import first_ids, select_prompts
 from emobench.evaluation.generation.samples import Sample, make_samples, read_samples, write_samples
@@ -27,6 +28,14 @@ from emobench.tasks.scores import Score
 from emobench.tasks.spec import Featurizer, GenerationProtocol, PromptRule, Task
 
 SAMPLES = "samples.jsonl"
+
+
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
+    return load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
+
+
+def featurizer(task: Task) -> Featurizer:
+    return _rules(task).featurizer
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:

@@ -1,0 +1,234 @@
+"""Labelled data sets: a pool of examples that shots are taken from, and a test split. Labels are mapped by their text.
+
+Label numbers cannot be trusted: four of the seven classification sets of the EMO paper have copies with another order.
+So a number has a meaning only through a file's own `label_name`, or through the `names` that a task gives for one
+source; a local file of numbers alone is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emobench.config import content_hash
+from emobench.data.rows import Row, hub_files, jsonl_rows, local_file
+from emobench.errors import ConfigError, DataError
+
+GENERATED: dict[str, Callable[[str], Sequence[tuple[str, str]]]] = {}
+"""Generated data sets: name -> (split -> (text, class) of each example)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledSplit:
+    """One split: its name (also of the local file), its files in the repository, and how many rows they hold."""
+
+    split: str
+    files: str = ""
+    rows: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledSource:
+    """Where a labelled data set comes from, and what its columns mean: the `dataset:` of a task file.
+
+    `DIR/<name>.<split>.jsonl` of a data folder takes the place of the repository. Sizes, `names` and `golden` rows
+    belong to the repository, and are used and checked only for it.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    """The classes, by the names that the task uses for them."""
+    pool: LabelledSplit
+    test: LabelledSplit
+    repo: str = ""
+    """A data set's repository on the hub; empty for data that is local or generated."""
+    revision: str = "main"
+    fields: tuple[str, ...] = ("text",)
+    """Columns that the prompt may use, as text; those that retrieval compares are the protocol's."""
+    label: str = "label"
+    """The column of the label: a class's name, or a number."""
+    label_name: str = "label_name"
+    """The column of the label's name, where the label is a number; "label_name" works in any file."""
+    names: dict[str, str] = field(default_factory=dict)
+    """What the repository's labels mean: number or text -> class."""
+    choices: str = ""
+    """A column with a list of texts, one for each class, which become fields of the classes' names (A, B, C, D)."""
+    group: str = ""
+    """A column: shots are taken from the same group only; `{group}` is its text, with spaces for underscores."""
+    golden: dict[str, str] = field(default_factory=dict)
+    """First 12 hex digits of a text's sha256 -> its class, for rows that are known."""
+    licence: str = ""
+
+    def __post_init__(self) -> None:
+        if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
+            raise ConfigError(f"`classes` is {list(self.classes)}; expected two or more different names.")
+        for key, name in [*self.names.items(), *self.golden.items()]:
+            if name not in self.classes:
+                raise ConfigError(f"`{key}` is of class '{name}'; expected one of {', '.join(self.classes)}.")
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example: its fields as text, and its class."""
+
+    id: str
+    """First 12 hex digits of the sha256 of its fields, then its row: "9f86d081884c-17"."""
+    fields: Mapping[str, str]
+    label: str
+    group: str = ""
+
+    def text(self, names: Sequence[str]) -> str:
+        """Return some fields, joined by a space."""
+        return " ".join(self.fields[name] for name in names)
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """A pool and a test split that were read, with fingerprints of what was read."""
+
+    name: str
+    pool: Sequence[Example]
+    test: Sequence[Example]
+    provenance: Mapping[str, str]
+    """"sst2.train" -> "sha256:... (local: sst2.train.jsonl)"."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What identifies the examples: "sha256:<hex>" over both splits' own fingerprints."""
+        return f"sha256:{content_hash({key: value.partition(' ')[0] for key, value in self.provenance.items()})}"
+
+    def __len__(self) -> int:
+        return len(self.test)
+
+
+def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
+    """Read both splits. Raises DataError for a row without its fields, an unknown class, or another source's size."""
+    splits, provenance = [], {}
+    for part in (source.pool, source.test):
+        examples, origin = _load_split(source, part, data_dirs, offline)
+        if not examples:
+            raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
+        splits.append(examples)
+        provenance[f"{source.name}.{part.split}"] = f"{_fingerprint(examples)} ({origin})"
+    return LabelledData(source.name, splits[0], splits[1], provenance)
+
+
+def _load_split(
+    source: LabelledSource, part: LabelledSplit, data_dirs: Sequence[Path], offline: bool
+) -> tuple[list[Example], str]:
+    local = local_file(source.name, part.split, data_dirs)
+    if local is not None:
+        return _examples(source, jsonl_rows(local), {}), f"local: {local.name}"
+    if source.name in GENERATED:
+        rows = ({"text": text, "label": label} for text, label in GENERATED[source.name](part.split))
+        where = f"{source.name}.{part.split}"
+        return _examples(source, ((f"{where}:{i}", row) for i, row in enumerate(rows, 1)), {}), "generated, version 1"
+    file = f"DIR/{source.name}.{part.split}.jsonl"
+    if not source.repo:
+        raise DataError(
+            f"{source.name} ({part.split}) has no source on the hub: put it in {file}, give --data-dir DIR."
+        )
+    try:
+        files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
+        found = _examples(source, _hub_rows(files, origin), source.names)
+    except DataError as error:
+        raise DataError(
+            f"{source.name} ({part.split}) could not be read from {source.repo}. {error} Or put it, one "
+            f'{{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give --data-dir DIR.'
+        ) from None
+    _check_source(source, part, found, origin, file)
+    return found, origin
+
+
+def _hub_rows(files: Sequence[Path], origin: str) -> Iterator[tuple[str, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file in files:
+        where = f"{origin}, {file.name}"
+        if file.suffix == ".parquet":
+            try:
+                rows = pq.read_table(file).to_pylist()
+            except (pa.ArrowInvalid, OSError) as error:
+                raise DataError(f"{where} is no whole Parquet file ({error}).") from None
+            yield from ((f"{where}:{i}", row) for i, row in enumerate(rows, 1))
+        else:
+            yield from ((f"{where}:{at.rpartition(':')[2]}", row) for at, row in jsonl_rows(file))
+
+
+def _examples(source: LabelledSource, rows: Iterator[tuple[str, Row]], names: Mapping[str, str]) -> list[Example]:
+    return [_example(source, row, names, where, index) for index, (where, row) in enumerate(rows)]
+
+
+def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: str, index: int) -> Example:
+    fields = {name: _text(row, name, where) for name in source.fields}
+    if source.choices:
+        fields |= _choices(row, source, where)
+    group = _text(row, source.group, where) if source.group else ""
+    if group:
+        fields["group"] = group.replace("_", " ")
+    digest = hashlib.sha256("\x1f".join(fields.values()).encode(errors="surrogatepass")).hexdigest()[:12]
+    return Example(f"{digest}-{index}", fields, _class(row, source, names, where), group)
+
+
+def _text(row: Row, name: str, where: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str) or not value.strip():
+        fields = ", ".join(map(repr, row)) or "none"
+        raise DataError(f"{where}: expected a text in the field '{name}', got {value!r}; the fields are: {fields}.")
+    return value
+
+
+def _choices(row: Row, source: LabelledSource, where: str) -> dict[str, str]:
+    found = row.get(source.choices)
+    if not isinstance(found, list) or len(found) != len(source.classes) or not all(isinstance(c, str) for c in found):
+        raise DataError(f"{where}: expected {len(source.classes)} texts in '{source.choices}', got {found!r}.")
+    return dict(zip(source.classes, found, strict=True))
+
+
+def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: str) -> str:
+    label = row.get(source.label)
+    if source.choices and isinstance(label, int) and 0 <= label < len(source.classes):
+        return source.classes[label]  # the place among the row's own choices
+    given = row.get(source.label_name, row.get("label_name"))
+    for value in (label if isinstance(label, str) else None, given):
+        if value in source.classes:
+            return str(value)
+    if str(label) in names:
+        return names[str(label)]
+    if label is not None and given is None and not isinstance(label, str):
+        raise DataError(
+            f"{where}: the label is the number {label}, whose meaning differs between copies of a data set; add "
+            f'"label_name", one of {", ".join(source.classes)}.'
+        )
+    raise DataError(
+        f"{where}: the class is {given if given is not None else label!r}; expected '{source.label_name}' or "
+        f"'{source.label}' to be one of {', '.join(source.classes)}."
+    )
+
+
+def _fingerprint(examples: Sequence[Example]) -> str:
+    digest = hashlib.sha256()
+    for example in examples:
+        for part in (*example.fields.values(), example.label, example.group):
+            data = part.encode(errors="surrogatepass")
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _check_source(source: LabelledSource, part: LabelledSplit, found: list[Example], origin: str, file: str) -> None:
+    if part.rows is not None and len(found) != part.rows:
+        raise DataError(
+            f"{origin} gave {len(found):,} rows for {source.name} ({part.split}), expected {part.rows:,}: the source "
+            f"has changed. Put the rows that you want in {file} and give --data-dir DIR."
+        )
+    for example in found:
+        known = source.golden.get(example.id.partition("-")[0])
+        if known is not None and known != example.label:
+            raise DataError(
+                f"{origin} says '{example.label}' of a row of {source.name} ({part.split}) that is known to be "
+                f"'{known}': the order of its labels has changed. Put the rows in {file} and give --data-dir DIR."
+            )

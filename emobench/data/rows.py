@@ -1,0 +1,67 @@
+"""Rows of a data set's files: local JSON Lines, and JSON Lines or Parquet of a hub repository. Nothing is executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import DataError
+from emobench.models.hub import fetch, resolve_revision
+
+Row = dict[str, Any]
+
+
+def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
+    """Return `DIR/<name>.<split>.jsonl` of the first data folder that has it, or None."""
+    for folder in data_dirs:
+        if not folder.is_dir():
+            raise DataError(f"--data-dir {folder}: there is no such folder.")
+    if "/" in name or "\\" in name:
+        return None
+    files = (folder / f"{name}.{split}.jsonl" for folder in data_dirs)
+    return next((file for file in files if file.is_file()), None)
+
+
+def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
+    """Yield ("file:line", row) for each line that is not blank; DataError for one that is no JSON object."""
+    try:
+        with file.open("rb") as lines:
+            for number, raw in enumerate(lines, 1):
+                if raw.strip():
+                    where = f"{file}:{number}"
+                    yield where, _object(raw, where)
+    except OSError as error:
+        raise DataError(f"{file} could not be read: {error.strerror}.") from None
+
+
+def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:
+    """Return the files of a data set's repository that match a pattern, fetched, and "hub: repo@commit"."""
+    commit = resolve_revision(repo, revision, offline=offline, kind="dataset")
+    folder = fetch(repo, commit, [pattern], offline=offline, kind="dataset")
+    origin = f"hub: {repo}@{commit}"
+    files = sorted(folder.glob(pattern))
+    if not files:
+        raise DataError(f"Of {origin}, no file {pattern} is here; expected it in {folder}.")
+    return files, origin
+
+
+def shown(raw: bytes) -> str:
+    """Return the beginning of a line as an error shows it."""
+    text = raw.decode("utf-8", "replace").strip()
+    return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
+
+
+def _object(raw: bytes, where: str) -> Row:
+    try:
+        row = json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: byte {error.start + 1} of the line is no UTF-8; save the file as UTF-8.") from None
+    except json.JSONDecodeError:
+        raise DataError(
+            f'{where}: expected one JSON object a line, such as {{"text": "..."}}, got {shown(raw)}.'
+        ) from None
+    if not isinstance(row, dict):
+        raise DataError(f'{where}: expected a JSON object with a "text", got {shown(raw)}.')
+    return row

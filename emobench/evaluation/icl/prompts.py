@@ -1,0 +1,200 @@
+"""From examples and shots to token lists: the prompt of each label, tokenized in one piece.
+
+A prompt is never split at text: "sub" and "subjective" differ within a token. What the labels of one example share is
+found among the tokens (`Prompt.shared`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from emobench.data.labelled import Example
+from emobench.errors import ConfigError, ModelError
+from emobench.tasks.icl import LABEL, IclProtocol, fill
+
+EXAMPLES_A_TIME = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """The tokenized prompts of one test example, one for each label, in the order of the protocol's `ties`."""
+
+    id: str
+    tokens: tuple[tuple[int, ...], ...]
+    """Of each label: the whole prompt, with the BOS that the protocol asks for."""
+    label_starts: tuple[int, ...] | None
+    """Of each label: the first token of the label's text; None where the tokenizer gives no offsets."""
+    shots: tuple[str, ...]
+    """Ids of the shots that fit, nearest first."""
+    dropped: int = 0
+    """Shots left out because the prompt was too long."""
+
+    @cached_property
+    def shared(self) -> int:
+        """The number of tokens that all labels' prompts begin with."""
+        columns = zip(*self.tokens, strict=False)
+        ends = (place for place, column in enumerate(columns) if len(set(column)) > 1)
+        return next(ends, min(map(len, self.tokens)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """One test example with its shots (nearest first), before it is known whether they fit."""
+
+    example: Example
+    shots: tuple[Example, ...]
+    dropped: int = 0
+
+    def texts(self, rules: IclProtocol, values: dict[str, str] | None = None) -> list[tuple[str, int]]:
+        """Return, for each label, the whole text and where in it the label's own begins.
+
+        `values` take the place of the example's fields.
+        """
+        fields = {**self.example.fields, **(values or {})}
+        before, after = rules.template.split(f"{{{LABEL}}}")
+        shots = self.shots if rules.order == "nearest-first" else self.shots[::-1]
+        shown = "".join(_shot(rules, shot) + rules.separator for shot in shots)
+        begin, end = fill(rules.header, fields) + shown + fill(before, fields), fill(after, fields)
+        return [(begin + label + end, len(begin)) for label in rules.texts]
+
+
+def make_prompts(
+    drafts: Sequence[Draft],
+    tokenizer: Any,
+    rules: IclProtocol,
+    limit: int | None,
+    *,
+    task: str,
+    values: dict[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Prompt]:
+    """Tokenize each example's prompts; those over `limit` tokens lose their least similar shots, for all labels alike.
+
+    Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for a BOS that is
+    not as the protocol has it.
+    """
+    found: dict[int, Prompt] = {}
+    waiting = dict(enumerate(drafts))
+    while waiting:
+        longer = {}
+        for places in _parts(list(waiting)):
+            encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
+            for place, (tokens, starts) in zip(places, encoded, strict=True):
+                draft = waiting[place]
+                if limit is not None and max(map(len, tokens)) > limit:
+                    longer[place] = _shorter(draft, max(map(len, tokens)), limit, task)
+                    continue
+                ids = tuple(shot.id for shot in draft.shots)
+                found[place] = Prompt(
+                    id=draft.example.id, tokens=tokens, label_starts=starts, shots=ids, dropped=draft.dropped
+                )
+            if progress is not None:
+                progress(len(found), len(drafts))
+        waiting = longer
+    return [found[place] for place in range(len(drafts))]
+
+
+def check_boundaries(prompts: Sequence[Prompt], task: str, labels: Sequence[str]) -> None:
+    """Raise ModelError where what stands before the label is not the same tokens for every label.
+
+    A label's own loss is then not comparable between labels; that of the whole prompt still is.
+    """
+    for prompt in prompts:
+        if prompt.label_starts is None:
+            raise ModelError(
+                f"Task {task}: this tokenizer has no fast form (tokenizer.json), so that a label's own tokens are not "
+                "known; use --set icl.scorer=prompt, or convert the tokenizer."
+            )
+        before = [ids[:start] for ids, start in zip(prompt.tokens, prompt.label_starts, strict=True)]
+        for label, tokens in zip(labels, before, strict=True):
+            if tokens != before[0]:
+                raise ModelError(
+                    f"Task {task}, example {prompt.id}: the tokenizer splits what stands before the label otherwise "
+                    f"for '{label}' than for '{labels[0]}', so that the labels' own losses cannot be compared; use "
+                    "--set icl.scorer=prompt, or a template with a space before {label}."
+                )
+
+
+def _shot(rules: IclProtocol, shot: Example) -> str:
+    return fill(rules.template, {**shot.fields, LABEL: rules.labels[shot.label]})
+
+
+def _shorter(draft: Draft, length: int, limit: int, task: str) -> Draft:
+    if not draft.shots:
+        raise ConfigError(
+            f"Task {task}, example {draft.example.id}: the prompt has {length} tokens without any shot, but the model "
+            f"reads at most {limit}. Take the example out of the data, or a model with a longer context."
+        )
+    return replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
+
+
+def _encode(
+    examples: Sequence[list[tuple[str, int]]], tokenizer: Any, rules: IclProtocol
+) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...] | None]]:
+    """Yield, for each example, the tokens of each label's prompt and where the label's own begin."""
+    flat = [text for texts in examples for text in texts]
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    special = rules.bos == "tokenizer"
+    # Not verbose: prompts that are too long for the model lose shots afterwards.
+    encoded = tokenizer(
+        [text for text, _ in flat],
+        add_special_tokens=special,
+        truncation=False,
+        return_attention_mask=False,
+        return_offsets_mapping=fast,
+        verbose=False,
+    )
+    bos = _bos(tokenizer, rules)
+    rows = [(*bos, *ids) for ids in encoded["input_ids"]]
+    for row in rows[:1]:
+        _check_ends(row, tokenizer, rules)
+    starts = None
+    if fast:
+        offsets = encoded["offset_mapping"]
+        starts = [len(bos) + _first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
+    place = 0
+    for texts in examples:
+        part = slice(place, place + len(texts))
+        yield tuple(rows[part]), None if starts is None else tuple(starts[part])
+        place += len(texts)
+
+
+def _first_after(offsets: Sequence[tuple[int, int]], at: int) -> int:
+    """Return the first token that holds a character at or behind a place."""
+    return next((i for i, (_, end) in enumerate(offsets) if end > at), len(offsets))
+
+
+def _bos(tokenizer: Any, rules: IclProtocol) -> tuple[int, ...]:
+    if rules.bos != "one":
+        return ()
+    if tokenizer.bos_token_id is None:
+        raise ModelError(
+            f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; use --set "
+            "icl.bos=tokenizer, or give the tokenizer a bos_token."
+        )
+    return (tokenizer.bos_token_id,)
+
+
+def _check_ends(ids: Sequence[int], tokenizer: Any, rules: IclProtocol) -> None:
+    """Refuse a doubled BOS, and an EOS that the tokenizer puts behind the prompt."""
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    count = next((i for i, token in enumerate(ids) if token != bos), len(ids)) if bos is not None else 0
+    allowed = {"none": (0,), "one": (1,), "tokenizer": (0, 1)}[rules.bos]
+    if count not in allowed:
+        raise ModelError(
+            f"A prompt begins with {count} BOS tokens where the protocol asks for bos={rules.bos}: the tokenizer adds "
+            "its own, or the text begins with the token's name. Use --set icl.bos=tokenizer, or mend the tokenizer."
+        )
+    if len(ids) > 1 and eos is not None and ids[-1] == eos:
+        raise ModelError(
+            "The tokenizer puts an EOS token behind the prompt, which would be scored with the label; turn it off "
+            "(`add_eos_token`), or use --set icl.bos=none."
+        )
+
+
+def _parts(places: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(places), EXAMPLES_A_TIME):
+        yield places[start : start + EXAMPLES_A_TIME]

@@ -1,0 +1,42 @@
+"""What a retriever of shots is: for each query, examples of a pool, the most similar one first.
+
+A plugin is a module that an entry point in `emobench.components` names, with the hook `emobench_retrievers`; the
+built-in ones come in by the same door.
+
+Legend: Q queries, P pool, K shots, D width of an encoder's vectors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class RetrievalContext:
+    """What a retriever may use besides the texts: the protocol's seed, and vectors of texts, kept between runs."""
+
+    seed: int
+    embed: Callable[[Sequence[str]], np.ndarray]
+    """Texts -> vectors_ND, float32, of the protocol's sentence encoder; only for a retriever that `encodes`."""
+
+
+class Retriever(ABC):
+    """Chooses shots. A subclass is a dataclass if it has parameters: `bm25(k1=1.2)` sets the field `k1`."""
+
+    name: ClassVar[str]
+    encodes: ClassVar[bool] = False
+    """Whether it uses the sentence encoder that the protocol names."""
+
+    @abstractmethod
+    def retrieve(
+        self, pool: Sequence[str], queries: Sequence[str], count: int, context: RetrievalContext
+    ) -> np.ndarray:
+        """Return indices_QK into the pool, int64, the most similar first; `count` is K, at most P.
+
+        The same pool, queries, count and context give the same indices.
+        """

@@ -1,0 +1,138 @@
+"""Tasks of kind `icl`: classification from a prompt with shots, answered by the label of lowest loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from emobench.data.labelled import Example, LabelledData, load_labelled
+from emobench.errors import ConfigError
+from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.metrics import icl_scores
+from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
+from emobench.evaluation.icl.retrieval import find_shots
+from emobench.evaluation.icl.samples import Sample, append_samples, read_samples, resume_samples
+from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
+from emobench.evaluation.kinds import BaseModel, Scored, Subject
+from emobench.tasks.icl import FIELD, LABEL, IclProtocol
+from emobench.tasks.spec import Task
+
+SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
+LONGEST = 20
+"""Examples whose prompts without shots are tried when a run is planned: those with the most characters."""
+
+
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
+    assert task.dataset is not None
+    return load_labelled(task.dataset, data_dirs=data_dirs, offline=offline)
+
+
+def featurizer(task: Task) -> None:
+    return None
+
+
+def check(task: Task, data: LabelledData, model: BaseModel) -> None:
+    """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
+    rules = _rules(task)
+    groups: dict[str, int] = {}
+    for example in pool_of(rules, data):
+        groups[example.group] = groups.get(example.group, 0) + 1
+    for example in test_of(rules, data):
+        if groups.get(example.group, 0) < rules.shots:
+            of = f" of group {example.group}" if example.group else ""
+            raise ConfigError(
+                f"Task {task.name}: the pool has {groups.get(example.group, 0)} examples{of}, fewer than the "
+                f"{rules.shots} shots; give more, or --set icl.shots={groups.get(example.group, 0)}."
+            )
+    longest = sorted(test_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
+    drafts = [Draft(example=example, shots=()) for example in longest]
+    prompts = make_prompts(drafts, model.tokenizer, rules, room(rules, model.context), task=task.name)
+    if rules.scorer != "prompt":
+        check_boundaries(prompts, task.name, rules.texts)
+
+
+def generation_rules(task: Task) -> dict[str, Any]:
+    """All rules that decide a loss: those of the answer are not among them, so that it can be changed afterwards."""
+    rules = _rules(task)
+    decided = {field.name: getattr(rules, field.name) for field in fields(rules) if field.name != "scorer"}
+    return {**decided, "calibrated": rules.scorer == "calibrated"}
+
+
+def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> None:
+    """Write each example's losses, batch by batch; those that an interrupted attempt left are not made again."""
+    rules = _rules(task)
+    if rules.engine == "openicl":
+        from emobench.evaluation.icl.openicl import run_openicl
+
+        run_openicl(subject, task, data, folder)
+        return
+    shots = find_shots(subject, task, data)
+    examples = test_of(rules, data)
+    drafts = [Draft(example=e, shots=found) for e, found in zip(examples, shots, strict=True)]
+    limit = room(rules, context_of(subject.model))
+    with subject.work(f"tokenize {task.name}", "prompts") as progress:
+        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
+    if rules.scorer != "prompt":
+        check_boundaries(prompts, task.name, rules.texts)
+    (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
+    finished = {sample.id for sample in resume_samples(folder / SAMPLES)}
+    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine)
+    with subject.work(f"score {task.name}", "prompts") as progress:
+        # The batches of all examples, whatever is finished: the same numbers as without an interruption.
+        for batch in scorer.batches(prompts):
+            if not finished.issuperset(prompts[i].id for i in batch):
+                losses = scorer.losses([prompts[i] for i in batch])
+                free = _content_free(scorer, subject, rules, [(drafts[i], prompts[i]) for i in batch], task.name)
+                found = zip(batch, losses, free, strict=True)
+                rows = [_sample(examples[i], prompts[i], rules, loss, nats) for i, loss, nats in found]
+                append_samples(folder / SAMPLES, [row for row in rows if row.id not in finished])
+            finished.update(prompts[i].id for i in batch)
+            progress(len(finished), len(prompts))
+
+
+def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
+    return icl_scores(_rules(task), read_samples(folder / SAMPLES))
+
+
+def room(rules: IclProtocol, context: int | None) -> int | None:
+    """Return the most tokens that a prompt may have."""
+    return min((n for n in (rules.max_length, context) if n is not None), default=None)
+
+
+def _content_free(
+    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: list[tuple[Draft, Prompt]], task: str
+) -> list[tuple[float, ...]]:
+    """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
+    if rules.scorer != "calibrated":
+        return [() for _ in batch]
+    # The shots of the prompt itself: the content-free one is shorter, or at most as long as the input is short.
+    drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
+    found = []
+    for text in rules.content_free:
+        values = {name: text for name in FIELD.findall(rules.template) if name != LABEL}
+        prompts = make_prompts(drafts, subject.tokenizer, rules, None, task=task, values=values)
+        found.append([losses.label_nats for losses in scorer.losses(prompts)])
+    return [tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)) for rows in zip(*found, strict=True)]
+
+
+def _sample(example: Example, prompt: Prompt, rules: IclProtocol, losses: Losses, free: tuple[float, ...]) -> Sample:
+    known = prompt.label_starts is not None
+    return Sample(
+        id=prompt.id,
+        label=example.label,
+        shots=prompt.shots,
+        dropped=prompt.dropped,
+        prompt_nats=losses.prompt_nats,
+        prompt_tokens=losses.prompt_tokens,
+        label_nats=losses.label_nats,
+        label_tokens=losses.label_tokens,
+        label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
+        content_free_nats=free,
+    )
+
+
+def _rules(task: Task) -> IclProtocol:
+    assert isinstance(task.protocol, IclProtocol)
+    return task.protocol

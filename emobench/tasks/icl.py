@@ -1,0 +1,116 @@
+"""In-context learning: the rules of a task that is answered from a prompt with shots (EMO paper, 4.2 and A.5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from emobench.errors import ConfigError
+
+FIELD = re.compile(r"\{(\w+)\}")
+LABEL = "label"
+
+Scorer = Literal["prompt", "label", "label_token", "label_byte", "calibrated"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IclProtocol:
+    """A prompt, its shots, and the rule that turns losses into an answer.
+
+    The prompt of a label is header + (shot + separator) for each shot + the template with the test example's fields
+    and the label's text, tokenized in one piece. Fields are `{text}`, `{group}`, ...: those of the data set.
+    """
+
+    template: str
+    """One example; `{label}` is the place of the label's text."""
+    labels: dict[str, str]
+    """Class -> its text."""
+    ties: tuple[str, ...] = ()
+    """The classes in the order in which equal losses are decided, the first one wins; that of `labels` if empty."""
+    header: str = ""
+    """Before the shots; may hold fields of the test example."""
+    separator: str = "\n"
+    """After each shot."""
+    shots: int = 8
+    retriever: str = "dense"
+    """A retriever's name, with parameters where it has some: "bm25(k1=1.2)"."""
+    encoder: str = "all-mpnet-base-v2"
+    """The sentence encoder of the retriever `dense`: an alias, a folder or a hub id of sentence-transformers."""
+    query: tuple[str, ...] = ("text",)
+    """The fields that retrieval compares, joined by a space."""
+    query_text: Literal["raw", "gpt2-decoded"] = "raw"
+    """raw, or tokenized and decoded by GPT-2 with the spaces cleaned up, as transformers 4 did for the official code
+    (" ." becomes ".")."""
+    order: Literal["nearest-first", "nearest-last"] = "nearest-first"
+    """nearest-first is OpenICL's: the least similar shot stands beside the test example."""
+    pool: float = 1.0
+    """The first share of the pool that shots are taken from."""
+    seed: int = 0
+    """Of retrievers that draw."""
+    exclude_duplicates: bool = False
+    """Leave pool examples out whose text is the test example's. Otherwise they stay and are counted."""
+    scorer: Scorer = "prompt"
+    """The loss that the answer minimises. prompt: nats of the whole prompt over its number of tokens (OpenICL's rule);
+    label: nats of the label's tokens, their sum; label_token, label_byte: that sum over tokens or bytes; calibrated:
+    the sum minus that of a content-free input (Zhao et al., ICML 2021)."""
+    content_free: tuple[str, ...] = ("N/A",)
+    """calibrated: texts that take the place of the test example's fields; their losses are averaged."""
+    bos: Literal["tokenizer", "none", "one"] = "tokenizer"
+    """Beginning-of-text tokens: what the tokenizer puts there by itself (none or one), none, or exactly one."""
+    max_length: int | None = None
+    """Tokens that a prompt may have; None is the model's context. Longer prompts lose their least similar shots."""
+    engine: Literal["auto", "tree", "cache", "plain", "openicl"] = "auto"
+    """How prompts are scored. tree: one forward pass of an example's shared prefix and all its labels; cache: prefix
+    once, labels from its keys and values; plain: each prompt by itself; auto: the first of these that this model
+    computes rightly; openicl: OpenICL itself."""
+    limit: int | None = None
+    """Test examples at most: the first ones."""
+
+    def __post_init__(self) -> None:
+        if len(FIELD.findall(self.template)) == 0 or LABEL not in FIELD.findall(self.template):
+            raise ConfigError(f"`template` is {self.template!r}; expected a text with {{label}} and the data's fields.")
+        if FIELD.findall(self.template).count(LABEL) > 1 or LABEL in FIELD.findall(self.header):
+            raise ConfigError("`template` holds {label} once, and `header` not at all.")
+        _check_labels(self.labels)
+        object.__setattr__(self, "ties", self.ties or tuple(self.labels))  # the order counts as a rule
+        if sorted(self.ties) != sorted(self.labels):
+            raise ConfigError(f"`ties` is {list(self.ties)}; expected each of {', '.join(self.labels)} once.")
+        for name, least in (("shots", 0), ("limit", 1), ("max_length", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"`{name}` is {value}; expected at least {least}.")
+        if not 0 < self.pool <= 1:
+            raise ConfigError(f"`pool` is {self.pool}; expected a share of the pool, above 0 and at most 1.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"`seed` is {self.seed}; expected a number from 0 to 2**32 - 1.")
+        if self.scorer == "calibrated" and not self.content_free:
+            raise ConfigError("`content_free` is empty; scorer=calibrated needs a text such as 'N/A'.")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The labels' texts, in the order of `ties`."""
+        return tuple(self.labels[name] for name in self.ties)
+
+    @property
+    def fields(self) -> Iterator[str]:
+        """The data set's fields that the prompt and retrieval use."""
+        yield from (name for name in FIELD.findall(self.header + self.template) if name != LABEL)
+        yield from self.query
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Put fields into a template, all at once: braces inside of a field's text stay as they are."""
+    return FIELD.sub(lambda found: values[found[1]], template)
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) < 2:
+        raise ConfigError(f"`labels` is {dict(labels)}; expected the texts of two or more classes.")
+    for name, text in labels.items():
+        if not text.strip():
+            raise ConfigError(f"`labels`: the text of '{name}' is empty; give it a word.")
+        same = next((other for other in labels if other != name and labels[other] == text), None)
+        if same is not None:
+            raise ConfigError(f"`labels`: '{name}' and '{same}' have the same text, '{text}'; expected different ones.")

@@ -1,0 +1,31 @@
+"""Tasks of lm-evaluation-harness: which one, and the settings that decide its scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emobench.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmEvalProtocol:
+    """A task or group of lm-evaluation-harness, run by itself on the model in memory."""
+
+    task: str
+    include: str = ""
+    """A folder with YAML of one's own, which lm-eval reads besides its own tasks."""
+    data: str = ""
+    """A folder or repository that takes the place of the task's `dataset_path`, laid out alike."""
+    num_fewshot: int | None = None
+    """Shots; None is the task's own number."""
+    max_length: int | None = None
+    """Tokens of a prompt at most, cut on the left as lm-eval does; None is the model's context."""
+    batch: int = 8
+    limit: int | None = None
+    """Examples of each task at most."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("num_fewshot", 0), ("max_length", 2), ("batch", 1), ("limit", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"`{name}` is {value}; expected at least {least}.")

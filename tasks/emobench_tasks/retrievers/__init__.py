@@ -1,0 +1,1 @@
+"""The built-in retrievers of in-context examples: one file, one retriever."""
