@@ -7,7 +7,7 @@ and the tasks that evaluate it. Their stages have keys already, so a plan also k
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,12 @@ from emobench.errors import ConfigError, UnknownNameError
 from emobench.evaluation.kinds import TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
+from emobench.pipeline.names import objectives_of, recipe_of, suite_of, task_of
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
-from emobench.registry import (
-    LoadedObjective,
-    find_recipe,
-    find_suite,
-    find_task,
-    load_objective,
-    load_retriever,
-)
+from emobench.registry import LoadedObjective, load_retriever
 from emobench.tasks.icl import IclProtocol
-from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
+from emobench.tasks.spec import KINDS, Suite, Task
 from emobench.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -143,8 +137,8 @@ class Plan:
 def make_plan(request: Request) -> Plan:
     """Look up every name of a request and check it; raises a UserError for the first thing that is wrong."""
     check_machine(request)
-    suite = _suite(request)
-    objectives = _objectives(request, suite)
+    suite = suite_of(request)
+    objectives = objectives_of(request, suite)
     name = request.model or suite.model
     if name is None:
         raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
@@ -203,14 +197,6 @@ def _machine(request: Request, *packages: str) -> dict[str, Any]:
     return {"device": request.device.partition(":")[0], "packages": versions}
 
 
-def _suite(request: Request) -> Suite:
-    if request.suite is not None:
-        return find_suite(request.suite)
-    assert request.recipe is not None
-    recipe = find_recipe(request.recipe)
-    return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
-
-
 class _Planner:
     """What all rows of a plan share: the model, the recipes with their tasks, and the texts, each read once."""
 
@@ -224,8 +210,8 @@ class _Planner:
                 raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
         self.parts = [
             (
-                _recipe(request, run.recipe, run.settings),
-                [_task(request, name) for name in run.task_names if wanted is None or name in wanted],
+                recipe_of(request, run.recipe, run.settings),
+                [task_of(request, name) for name in run.task_names if wanted is None or name in wanted],
             )
             for run in suite.runs
         ]
@@ -369,55 +355,3 @@ def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> N
                 f"`recipe.select` is objective, but the weights of {objective} change over the training, so that its "
                 "validation losses cannot be compared; use --set recipe.select=mle or --set recipe.select=last."
             )
-
-
-def _objectives(request: Request, suite: Suite) -> list[LoadedObjective | None]:
-    wanted = request.objectives or suite.objectives
-    if not wanted:
-        raise ConfigError(
-            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
-        )
-    settings = request.section("objective")
-    if settings and len(wanted) != 1:
-        raise ConfigError(
-            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
-            '--objective "tailr(gamma=0.2)".'
-        )
-    if settings and wanted == (PRETRAINED,):
-        raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
-    if request.from_scratch and PRETRAINED in wanted:
-        raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
-    found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
-    rows = [(PRETRAINED, "") if o is None else (repr(o.objective), o.source_sha256) for o in found]
-    for row in rows:
-        if rows.count(row) > 1:
-            raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
-    return found
-
-
-def _recipe(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
-    changes = dict(request.section("recipe"))
-    corpus = request.word("corpus")
-    if corpus is not None:
-        if "corpus" in changes:
-            raise ConfigError("--set corpus and --set recipe.corpus are both given; keep one.")
-        changes["corpus"] = corpus
-    if "name" in changes:
-        raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
-    recipe = find_recipe(name, settings, changes)
-    if recipe.precision == "auto":
-        return replace(recipe, precision="float16" if request.device.startswith("cuda") else "float32")
-    return recipe
-
-
-def _task(request: Request, name: str) -> Task:
-    kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
-    changes = dict(request.section(kind))
-    if request.limit is not None:
-        changes["limit"] = request.limit
-    if kind == "lm_eval":
-        return lm_eval_task(name.removeprefix(LM_EVAL), changes)
-    task = find_task(name, protocol=request.word("protocol"), overrides=changes)
-    corpus = request.word("corpus")
-    # The oracle language is its own corpus: nothing else has a known distribution.
-    return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task

@@ -253,7 +253,7 @@ class SuiteRun:
     """One training of a suite, and the tasks that evaluate it."""
 
     recipe: str
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[str, ...]
     lm_eval: tuple[str, ...] = ()
     """Tasks and groups of lm-evaluation-harness, by their names there."""
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)

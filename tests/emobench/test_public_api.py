@@ -11,6 +11,7 @@ import pytest
 
 import emobench
 from emobench import objectives
+from emobench.evaluation.icl import retriever
 
 OFFERED = {
     "CostEmbedding",
@@ -19,6 +20,8 @@ OFFERED = {
     "LogitsObjective",
     "ModelObjective",
     "Objective",
+    "RetrievalContext",
+    "Retriever",
     "SetupContext",
     "StatisticsObjective",
     "Teacher",
@@ -36,7 +39,7 @@ def test_all_is_what_is_offered() -> None:
     assert list(emobench.__all__) == sorted(emobench.__all__, key=lambda name: (name.islower(), name))
     assert set(dir(emobench)) == OFFERED | {"__version__"}
     for name in OFFERED - {"hookimpl"}:
-        assert getattr(emobench, name) is getattr(objectives, name)
+        assert getattr(emobench, name) is getattr(retriever if "Retriev" in name else objectives, name)
 
 
 def test_a_star_import_gives_all_of_it() -> None:

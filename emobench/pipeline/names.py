@@ -1,0 +1,81 @@
+"""The names of a request: to its suite, objectives, recipes and tasks, with what `--set` changes in them.
+
+Nothing is read here but plugins and their YAML: no model, no corpus, no data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from emobench.config import PRETRAINED
+from emobench.errors import ConfigError
+from emobench.pipeline.request import Request
+from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
+from emobench.tasks.spec import LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
+from emobench.training.recipe import Recipe
+
+
+def suite_of(request: Request) -> Suite:
+    """Return the suite of a request; a recipe alone is a suite without tasks."""
+    if request.suite is not None:
+        return find_suite(request.suite)
+    assert request.recipe is not None
+    recipe = find_recipe(request.recipe)
+    return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
+
+
+def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None]:
+    """Return the objectives, None for a model as it is; each once."""
+    wanted = request.objectives or suite.objectives
+    if not wanted:
+        raise ConfigError(
+            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
+        )
+    settings = request.section("objective")
+    if settings and len(wanted) != 1:
+        raise ConfigError(
+            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
+            '--objective "tailr(gamma=0.2)".'
+        )
+    if settings and wanted == (PRETRAINED,):
+        raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
+    if request.from_scratch and PRETRAINED in wanted:
+        raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
+    found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
+    rows = [(PRETRAINED, "") if o is None else (repr(o.objective), o.source_sha256) for o in found]
+    for row in rows:
+        if rows.count(row) > 1:
+            raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
+    return found
+
+
+def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with a suite's settings and the request's; `precision` is resolved for the device."""
+    changes = dict(request.section("recipe"))
+    corpus = request.word("corpus")
+    if corpus is not None:
+        if "corpus" in changes:
+            raise ConfigError("--set corpus and --set recipe.corpus are both given; keep one.")
+        changes["corpus"] = corpus
+    if "name" in changes:
+        raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
+    recipe = find_recipe(name, settings, changes)
+    if recipe.precision == "auto":
+        return replace(recipe, precision="float16" if request.device.startswith("cuda") else "float32")
+    return recipe
+
+
+def task_of(request: Request, name: str) -> Task:
+    """Return a task with the request's protocol, overridden rules and limit."""
+    kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
+    changes = dict(request.section(kind))
+    if request.limit is not None:
+        changes["limit"] = request.limit
+    if kind == "lm_eval":
+        return lm_eval_task(name.removeprefix(LM_EVAL), changes)
+    task = find_task(name, protocol=request.word("protocol"), overrides=changes)
+    corpus = request.word("corpus")
+    # The oracle language is its own corpus: nothing else has a known distribution.
+    return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
