@@ -12,6 +12,7 @@ import math
 import os
 import shutil
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -227,7 +228,9 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
         target_modules="all-linear" if lora.targets == ("all-linear",) else list(lora.targets) or None,
     )
     try:
-        wrapped = get_peft_model(model, config)
+        with warnings.catch_warnings():  # of names in transformers, and of GPT-2's transposed layers, which it handles
+            warnings.simplefilter("ignore")
+            wrapped = get_peft_model(model, config)
     except ValueError as error:
         raise ModelError(
             f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets."
