@@ -24,7 +24,7 @@ def list_tasks(json: options.Json = False) -> None:
     found = [find_task(name) for name in task_names()]
     _warn_of_plugins()
     if json:
-        print_json([{**_task(task), "rules": None} for task in found])
+        print_json([{**_task(task), "rules": None, "dataset": None} for task in found])
         return
     rows = [[t.name, str(t.version), t.kind, t.corpus, t.protocol_id, t.description] for t in found]
     print_table("Tasks", ("name", "version", "kind", "corpus", "protocol", "what"), rows)
@@ -47,8 +47,10 @@ def show_task(
         f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}",
         f"protocol {facts['protocol']}",
     )
-    for key, value in _flat(facts["rules"]):
-        print_out(f"  {key} = {value}")
+    _print_values(facts["rules"])
+    if facts["dataset"]:
+        print_out("data set")
+        _print_values(facts["dataset"])
 
 
 @suites.command("list")
@@ -82,8 +84,7 @@ def show_suite(name: Name, json: options.Json = False) -> None:
     print_out(f"{suite.name} (version {suite.version}): {suite.description}")
     for run in runs:
         print_out(f"recipe {run['recipe']['name']}, then {', '.join(run['tasks'])}")
-        for key, value in _flat(run["recipe"]):
-            print_out(f"  {key} = {value}")
+        _print_values(run["recipe"])
 
 
 @models.command("list")
@@ -123,7 +124,20 @@ def _task(task: Any) -> dict[str, Any]:
     from emobench.config import to_plain
 
     names = ("name", "version", "kind", "corpus", "description")
-    return {**{n: getattr(task, n) for n in names}, "protocol": task.protocol_id, "rules": to_plain(task.protocol)}
+    plain = {name: getattr(task, name) for name in names}
+    return {
+        **plain,
+        "protocol": task.protocol_id,
+        "rules": to_plain(task.protocol),
+        "dataset": to_plain(task.dataset),
+    }
+
+
+def _print_values(values: Any) -> None:
+    for key, value in _flat(values):
+        # A text whose ends cannot be seen, such as a line's end, is shown in quotes.
+        hidden = isinstance(value, str) and (value != value.strip() or "\n" in value)
+        print_out(f"  {key} = {repr(value) if hidden else value}")
 
 
 def _flat(values: Any, prefix: str = "") -> list[tuple[str, Any]]:

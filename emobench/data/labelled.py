@@ -59,7 +59,6 @@ class LabelledSource:
     """A column: shots are taken from the same group only; `{group}` is its text, with spaces for underscores."""
     golden: dict[str, str] = field(default_factory=dict)
     """First 12 hex digits of a text's sha256 -> its class, for rows that are known."""
-    licence: str = ""
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
