@@ -22,7 +22,10 @@ Suite = Annotated[str, typer.Option("--suite", help="What is trained and evaluat
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Training seed. Repeatable. Default: the suite's own.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="KEY=VALUE for objective.*, recipe.*, generation.*, oracle.*, icl.*, lm_eval.*, tasks, corpus, protocol."),
+    typer.Option(
+        "--set",
+        help="KEY=VALUE for objective.*, recipe.*, generation.*, oracle.*, icl.*, lm_eval.*, tasks, corpus, protocol.",
+    ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="Evaluation examples at most. Makes another protocol.")]
 DataDirs = Annotated[
