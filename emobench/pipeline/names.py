@@ -5,15 +5,15 @@ Nothing is read here but plugins and their YAML: no model, no corpus, no data se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from emobench.config import PRETRAINED
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, UnknownNameError
 from emobench.pipeline.request import Request
 from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
-from emobench.tasks.spec import LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
+from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
 from emobench.training.recipe import Recipe
 
 
@@ -49,6 +49,33 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
         if rows.count(row) > 1:
             raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
     return found
+
+
+def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
+    """Return the recipes of a suite, each with those of its tasks that the request wants."""
+    wanted = request.words("tasks")
+    known = [name for run in suite.runs for name in run.task_names]
+    for name in wanted or ():
+        if name not in known:
+            raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
+    return [
+        (
+            recipe_of(request, run.recipe, run.settings),
+            [task_of(request, name) for name in run.task_names if wanted is None or name in wanted],
+        )
+        for run in suite.runs
+    ]
+
+
+def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
+    """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
+    used = {task.kind for _, tasks in parts for task in tasks} | ({"recipe"} if trains else set())
+    for name in ("recipe", *KINDS):
+        if name in request.settings and name not in used:
+            why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
+            raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
+    if request.word("corpus") is not None and not used & {"recipe", "generation"}:
+        raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
 
 
 def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:

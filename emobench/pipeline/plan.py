@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.errors import ConfigError
 from emobench.evaluation.kinds import TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
-from emobench.pipeline.names import objectives_of, recipe_of, suite_of, task_of
+from emobench.pipeline.names import check_sections, objectives_of, parts_of, suite_of
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
 from emobench.registry import LoadedObjective, load_retriever
 from emobench.tasks.icl import IclProtocol
-from emobench.tasks.spec import KINDS, Suite, Task
+from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -203,25 +203,14 @@ class _Planner:
     def __init__(self, request: Request, suite: Suite, model: BaseModel) -> None:
         self.request = request
         self.model = model
-        wanted = request.words("tasks")
-        known = [name for run in suite.runs for name in run.task_names]
-        for name in wanted or ():
-            if name not in known:
-                raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
-        self.parts = [
-            (
-                recipe_of(request, run.recipe, run.settings),
-                [task_of(request, name) for name in run.task_names if wanted is None or name in wanted],
-            )
-            for run in suite.runs
-        ]
+        self.parts = parts_of(request, suite)
         self._texts: dict[tuple[str, str], Texts] = {}
         self._data: dict[str, TaskData] = {}
         self._retrieval: dict[str, dict[str, Any]] = {}
 
     def check(self, objectives: Sequence[LoadedObjective]) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
-        self._check_sections(trains=bool(objectives))
+        check_sections(self.request, self.parts, trains=bool(objectives))
         for loaded in objectives:
             self._check_reads(loaded)
         for recipe, tasks in self.parts:
@@ -278,16 +267,6 @@ class _Planner:
                 f"Task {task.name}: the featurizer {featurizer.model} reads at most {context} tokens, and a text may "
                 f"have {longest}; add --set {task.kind}.featurizer.max_length={context}."
             )
-
-    def _check_sections(self, *, trains: bool) -> None:
-        """A setting that nothing reads is a slip, not a wish."""
-        used = {task.kind for _, tasks in self.parts for task in tasks} | ({"recipe"} if trains else set())
-        for name in ("recipe", *KINDS):
-            if name in self.request.settings and name not in used:
-                why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
-                raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
-        if self.request.word("corpus") is not None and not used & {"recipe", "generation"}:
-            raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
 
     def texts(self, corpus: str, split: str) -> Texts:
         """Return a split of a corpus, read once."""
