@@ -9,9 +9,9 @@ from typing import Any
 
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
-from emobench.leaderboard.exchange.lm_eval_file import Measured, ResultsFile, clip, mapping, number, task_name
-from emobench.leaderboard.exchange.lm_eval_samples import Values
+from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
 from emobench.leaderboard.statistics import summarise
+from emobench.tasks.lm_eval_numbers import Measured, Values, clip, number, task_name
 from emobench.tasks.scores import Score
 
 SUITE = {"name": "lm-eval", "version": 1}

@@ -7,58 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
+from emobench.tasks.lm_eval_numbers import Measured, clip, measured, number
 
 LARGEST = 64 * 2**20
 """Bytes of a results file; those of whole MMLU are below 1 MiB."""
 
-LONGEST = 500
-"""Characters of a text that is taken over."""
-
-_FACTS = ("name", "alias", "sample_len", "sample_count")
-_FRACTIONS = {
-    *("acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "exact_match", "em", "f1", "pass@1", "pass_at_1"),
-    *("rouge1", "rouge2", "rougeL", "rougeLsum", "prompt_level_strict_acc", "prompt_level_loose_acc"),
-    *("inst_level_strict_acc", "inst_level_loose_acc"),
-}
-"""Metrics that lm-eval gives from 0 to 1; a value beyond that is no fraction (some tasks give percent)."""
 _PLACES = ("data_files", "data_dir")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One number of a file: `value` is None where it is none, and `said` is then what stands there."""
-
-    task: str
-    metric: str
-    filter: str
-    value: float | None
-    said: str
-    stderr: float | None
-
-    @property
-    def name(self) -> str:
-        return metric_name(self.task, self.metric, self.filter)
-
-    @property
-    def key(self) -> str:
-        return f"{self.metric},{self.filter}"
-
-    @property
-    def unit(self) -> str:
-        if self.metric.endswith("perplexity"):
-            return "perplexity"
-        if self.metric == "bits_per_byte":
-            return "bits per byte"
-        known = self.metric in _FRACTIONS and self.value is not None and 0 <= self.value <= 1
-        return "fraction" if known else "score"
 
 
 class ResultsFile:
@@ -89,14 +48,7 @@ class ResultsFile:
     def measured(self) -> Iterator[Measured]:
         """Return every number of every task and group, in the order of the file."""
         for task, values in self.results.items():
-            for key, value in values.items():
-                metric, _, chosen = key.partition(",")
-                if key in _FACTS or not metric.strip() or metric.endswith("_stderr"):
-                    continue
-                error = values.get(f"{metric}_stderr,{chosen}" if "," in key else f"{metric}_stderr")
-                found = number(value)
-                said = clip(json.dumps(value, ensure_ascii=False), 40)
-                yield Measured(task, metric, chosen or "none", found, said, number(error))
+            yield from measured(task, values)
 
     def examples(self, task: str, key: str) -> int | None:
         """Return how many examples stand behind a number (`key` such as "acc,none")."""
@@ -159,36 +111,8 @@ class ResultsFile:
         return clip(found) if isinstance(found, str) and found.strip() else None
 
 
-def metric_name(task: str, metric: str, chosen: str) -> str:
-    """Return "<task>/<metric>", with lm-eval's filter behind a comma unless it is "none"."""
-    shown = metric if chosen == "none" else f"{metric},{chosen}"
-    shown = re.sub(r"\s", "_", clip(shown))
-    return f"{task_name(task)}/{shown}"
-
-
-def task_name(task: str) -> str:
-    return re.sub(r"[/\s]", "_", clip(task)) or "_"
-
-
-def number(value: Any) -> float | None:
-    """Return a finite number; None for anything else, such as NaN and lm-eval's "N/A"."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if math.isfinite(found) else None
-
-
 def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def clip(text: str, longest: int = LONGEST) -> str:
-    """Return text that can be written as UTF-8, of a bounded length."""
-    text = text.encode("utf-8", "replace").decode()
-    return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
 def _bytes(path: Path) -> bytes:

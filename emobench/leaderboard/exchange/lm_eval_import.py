@@ -12,9 +12,10 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
-from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, clip
-from emobench.leaderboard.exchange.lm_eval_samples import Values, read_samples
+from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
+from emobench.leaderboard.exchange.lm_eval_samples import read_samples
 from emobench.leaderboard.store import Leaderboard
+from emobench.tasks.lm_eval_numbers import Values, clip
 from emobench.tasks.scores import Score
 
 

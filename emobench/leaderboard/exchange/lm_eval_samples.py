@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import glob
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
-from emobench.leaderboard.exchange.lm_eval_file import Measured, ResultsFile, clip, mapping, metric_name, number
+from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
+from emobench.tasks.lm_eval_numbers import Measured, Values, clip, example_id, example_values
 
 LONGEST_LINE = 64 * 2**20
-Values = dict[str, tuple[float, float]]
-"""Example -> (value, weight)."""
 
 
 def read_samples(results: ResultsFile) -> dict[str, Values]:
@@ -30,40 +28,21 @@ def read_samples(results: ResultsFile) -> dict[str, Values]:
         for where, row in _rows(path):
             _collect(raw, task, row, where)
     measured = {m.name: m for m in results.measured() if m.value is not None}
-    found = {name: _examples(measured[name], rows) for name, rows in raw.items() if name in measured}
+    found = {name: example_values(measured[name], rows) for name, rows in raw.items() if name in measured}
     return {name: values for name, values in found.items() if values}
 
 
 def _collect(raw: dict[str, dict[str, Any]], task: str, row: Mapping[str, Any], where: str) -> None:
     names = row.get("metrics")
-    example = "-".join(filter(None, [str(row.get("doc_id")), str(row.get("doc_hash") or "")[:12]]))
+    example = example_id(row)
     if row.get("doc_id") is None or not isinstance(names, list):
         raise DataError(f"{where}: expected a sample of lm_eval with `doc_id` and `metrics`.")
     for metric in names:
-        rows = raw.setdefault(metric_name(task, str(metric), str(row.get("filter", "none"))), {})
-        if clip(example, 60) in rows:
-            raise DataError(f"{where}: the example {clip(example, 60)!r} of {metric} stands there twice; keep one.")
-        rows[clip(example, 60)] = row.get(str(metric))
-
-
-def _examples(measured: Measured, rows: Mapping[str, Any]) -> Values | None:
-    """Return a metric's examples on the scale on which their mean gives its value; None where it gives another."""
-    perplexity, bits = measured.unit == "perplexity", measured.metric == "bits_per_byte"
-    values: Values = {}
-    for example, value in rows.items():
-        pair = value if isinstance(value, list) and len(value) == 2 else [value, 1]
-        amount, weight = (float(x) if isinstance(x, bool) else number(x) for x in pair)
-        if amount is None or weight is None or weight <= 0 or (pair is value and not (perplexity or bits)):
-            return None
-        scale = -1 / (weight * (math.log(2) if bits else 1)) if perplexity or bits else 1.0
-        values[example] = (amount * scale, weight)
-    total = math.fsum(weight for _, weight in values.values())
-    mean = math.fsum(value * weight for value, weight in values.values()) / total
-    try:
-        aggregate = math.exp(mean) if perplexity else mean
-    except OverflowError:
-        return None
-    return values if math.isclose(aggregate, measured.value or 0.0, rel_tol=1e-6, abs_tol=1e-9) else None
+        name = Measured(task, str(metric), str(row.get("filter", "none")), None, "", None).name
+        rows = raw.setdefault(name, {})
+        if example in rows:
+            raise DataError(f"{where}: the example {example!r} of {metric} stands there twice; keep one.")
+        rows[example] = row.get(str(metric))
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

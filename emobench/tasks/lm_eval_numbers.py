@@ -1,0 +1,128 @@
+"""The numbers of lm-evaluation-harness: their names and units, and the values of examples behind them.
+
+In its results a number stands under "<metric>,<filter>"; a file of results may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Values = dict[str, tuple[float, float]]
+"""Example -> (value, weight)."""
+
+LONGEST = 500
+"""Characters of a text that is taken over."""
+
+_FACTS = ("name", "alias", "sample_len", "sample_count")
+_FRACTIONS = {
+    *("acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "exact_match", "em", "f1", "pass@1", "pass_at_1"),
+    *("rouge1", "rouge2", "rougeL", "rougeLsum", "prompt_level_strict_acc", "prompt_level_loose_acc"),
+    *("inst_level_strict_acc", "inst_level_loose_acc"),
+}
+"""Metrics that lm-eval gives from 0 to 1; a value beyond that is no fraction (some tasks give percent)."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of a task or group: `value` is None where it is none, and `said` is then what stands there."""
+
+    task: str
+    metric: str
+    filter: str
+    value: float | None
+    said: str
+    stderr: float | None
+
+    @property
+    def shown(self) -> str:
+        """The metric, with the filter behind a comma unless it is "none"."""
+        shown = self.metric if self.filter == "none" else f"{self.metric},{self.filter}"
+        return re.sub(r"\s", "_", clip(shown))
+
+    @property
+    def name(self) -> str:
+        """The task, a slash, and the metric."""
+        return f"{task_name(self.task)}/{self.shown}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.metric},{self.filter}"
+
+    @property
+    def unit(self) -> str:
+        if self.metric.endswith("perplexity"):
+            return "perplexity"
+        if self.metric == "bits_per_byte":
+            return "bits per byte"
+        known = self.metric in _FRACTIONS and self.value is not None and 0 <= self.value <= 1
+        return "fraction" if known else "score"
+
+
+def measured(task: str, values: Mapping[str, Any]) -> Iterator[Measured]:
+    """Return every number of what `results` holds for a task or group, in its order."""
+    for key, value in values.items():
+        metric, _, chosen = key.partition(",")
+        if key in _FACTS or not metric.strip() or metric.endswith("_stderr"):
+            continue
+        error = values.get(f"{metric}_stderr,{chosen}" if "," in key else f"{metric}_stderr")
+        said = clip(json.dumps(value, ensure_ascii=False), 40)
+        yield Measured(task, metric, chosen or "none", number(value), said, number(error))
+
+
+def example_values(of: Measured, rows: Mapping[str, Any]) -> Values | None:
+    """Return examples on the scale on which their mean gives the number; None where it gives another (F1, BLEU)."""
+    perplexity, bits = of.unit == "perplexity", of.metric == "bits_per_byte"
+    values: Values = {}
+    for example, value in rows.items():
+        pair = value if isinstance(value, list) and len(value) == 2 else [value, 1]
+        amount, weight = (float(x) if isinstance(x, bool) else number(x) for x in pair)
+        if amount is None or weight is None or weight <= 0 or (pair is value and not (perplexity or bits)):
+            return None
+        scale = -1 / (weight * (math.log(2) if bits else 1)) if perplexity or bits else 1.0
+        values[example] = (amount * scale, weight)
+    return values if gives(of, values) else None
+
+
+def gives(of: Measured, values: Values) -> bool:
+    """Return whether the weighted mean of examples (its exponential for a perplexity) is the number."""
+    total = math.fsum(weight for _, weight in values.values())
+    if not total or of.value is None:
+        return False
+    mean = math.fsum(value * weight for value, weight in values.values()) / total
+    try:
+        found = math.exp(mean) if of.unit == "perplexity" else mean
+    except OverflowError:
+        return False
+    return math.isclose(found, of.value, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def example_id(sample: Mapping[str, Any]) -> str:
+    """Return an example's number and the hash of its document, so that another document is never taken for its twin."""
+    found = "-".join(filter(None, [str(sample.get("doc_id")), str(sample.get("doc_hash") or "")[:12]]))
+    return clip(found, 60)
+
+
+def task_name(task: str) -> str:
+    return re.sub(r"[/\s]", "_", clip(task)) or "_"
+
+
+def number(value: Any) -> float | None:
+    """Return a finite number; None for anything else, such as NaN and lm-eval's "N/A"."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def clip(text: str, longest: int = LONGEST) -> str:
+    """Return text that can be written as UTF-8, of a bounded length."""
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= longest else text[: longest - 3] + "..."
