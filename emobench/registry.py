@@ -28,7 +28,7 @@ from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.yaml import read_yaml
 
 if TYPE_CHECKING:
-    from emobench.evaluation.icl.retriever import Retriever
+    from emobench.evaluation.icl.retriever import LoadedRetriever, Retriever
     from emobench.objectives import Objective
     from emobench.training.recipe import Recipe
 
@@ -157,33 +157,50 @@ def _is_bare_string(node: Any) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-@dataclass(frozen=True)
-class LoadedRetriever:
-    """A retriever of in-context examples with its parameters, and what identifies its code."""
-
-    retriever: Retriever
-    source_sha256: str
-
-
 def retriever_names() -> list[str]:
     """Return the names of the installed retrievers, without importing them."""
     return sorted({point.name for point in entry_points(group=COMPONENTS)})
 
 
 def load_retriever(text: str) -> LoadedRetriever:
-    """Build the retriever that a protocol names: `dense`, or with parameters, `bm25(k1=1.2)`."""
-    from emobench.evaluation.icl.retriever import Retriever
+    """Build the retriever that a protocol names: `dense`, or with parameters, `bm25(k1=1.2)`.
+
+    A retriever refuses a parameter's value with a ValueError in its `__post_init__`.
+    """
+    from emobench.evaluation.icl.retriever import LoadedRetriever
 
     name, given = parse_call(text)
-    module = _load_plugin(COMPONENTS, name, "retriever")
-    found = {cls.name: cls for result in _call(module, "emobench_retrievers", name) for cls in _listed(result)}
-    cls = found.get(name)
-    if cls is None or not issubclass(cls, Retriever) or inspect.isabstract(cls):
-        raise PluginError(f"The plugin '{name}' offers no retriever '{name}': expected a class with `retrieve`.")
+    cls = retriever_class(name)
     if given and not is_dataclass(cls):
         raise ConfigError(f"The retriever '{name}' has no parameters; expected retriever={name}.")
-    retriever = build(cls, given, f"retriever {name}") if is_dataclass(cls) else cls()
+    try:
+        retriever = build(cls, given, f"retriever {name}") if is_dataclass(cls) else cls()
+    except ValueError as error:
+        raise ConfigError(f"retriever {name}: {error}") from None
     return LoadedRetriever(retriever, _files_digest([cls]))
+
+
+def retriever_class(name: str) -> type[Retriever]:
+    """Return the class of an installed retriever; raises PluginError where it does not keep the contract."""
+    from emobench.evaluation.icl.retriever import Retriever
+
+    module = _load_plugin(COMPONENTS, name, "retriever")
+    found = [cls for result in _call(module, "emobench_retrievers", name) for cls in _listed(result)]
+    for cls in found:
+        if not (isinstance(cls, type) and issubclass(cls, Retriever) and isinstance(getattr(cls, "name", None), str)):
+            raise PluginError(
+                f"The plugin '{name}' returns {cls!r}; expected a list of retriever classes with a `name`."
+            )
+    named = {cls.name: cls for cls in found}
+    if name not in named:
+        raise PluginError(f"The plugin '{name}' offers {', '.join(named) or 'nothing'}, not '{name}'.")
+    label = f"The plugin '{name}': {named[name].__name__}"
+    if inspect.isabstract(named[name]):
+        raise PluginError(
+            f"{label} does not define retrieve; write `def retrieve(self, pool, queries, count, context):`."
+        )
+    _check_arguments(object.__new__(named[name]).retrieve, Retriever, "retrieve", label)
+    return named[name]
 
 
 def task_names() -> list[str]:

@@ -25,7 +25,7 @@ from emobench.tasks.scores import Score
 from emobench.tasks.spec import Featurizer, Task
 
 if TYPE_CHECKING:
-    from emobench.evaluation.icl.retriever import Retriever
+    from emobench.evaluation.icl.retriever import LoadedRetriever
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Subject:
     """Begins a piece of work, (title, unit), and gives its progress callback."""
     sentence_encoder: Callable[[str], SentenceEncoder]
     """Returns a sentence encoder by name; its weights are read when it is used."""
-    retriever: Callable[[str], Retriever]
+    retriever: Callable[[str], LoadedRetriever]
     """Returns a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
     keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
     """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use."""
@@ -54,6 +54,8 @@ class Scored:
 
     scores: dict[str, Score] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """What else is known of the results: file name -> text, written beside the scores."""
 
     def add(self, names: tuple[str, ...], compute: Callable[[], Mapping[str, Score]]) -> None:
         """Compute metrics; a MetricError makes all of `names` missing, with its reason, and costs no other metric."""

@@ -5,7 +5,8 @@ Legend: N texts, D width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,40 +16,68 @@ import numpy as np
 from emobench.errors import ModelError
 from emobench.models.folder import file_digest
 from emobench.models.hub import fetch, resolve_revision
+from emobench.models.quiet import quiet_libraries
 
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
-PATTERNS = ("*.json", "*/*.json", "*.txt", "*.safetensors", "tokenizer.model")
-"""Files that make an encoder; weights are safetensors only."""
+MODULES = "modules.json"
+OWN = "sentence_transformers."
+PATTERNS = ("*.json", "*.txt", "*.safetensors", "*.model")
+"""Files that make an encoder, in its folder and in those of its modules; weights are safetensors only."""
+BATCH = 32
+"""Texts of like length at a time; on a CPU 128 are slower, because more of them is padding."""
 
 
 class SentenceEncoder:
-    """A sentence encoder that was found; its weights are read at first use."""
+    """A sentence encoder that was found; its weights are read, as float32, at first use."""
 
     def __init__(self, name: str, folder: Path, facts: Mapping[str, Any], device: str) -> None:
         self.name = name
+        self.folder = folder
+        self.device = device
         self.facts = facts
         """What identifies it, for content keys."""
-        self._folder = folder
-        self._device = device
 
     @cached_property
     def _model(self) -> Any:
+        import torch
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(str(self._folder), device=self._device, local_files_only=True)
+        weights = {"dtype": torch.float32, "use_safetensors": True}
+        try:
+            with quiet_libraries():
+                return SentenceTransformer(
+                    str(self.folder), device=self.device, local_files_only=True, model_kwargs=weights
+                ).eval()
+        except Exception as error:  # whatever a folder's modules raise
+            raise ModelError(
+                f"The sentence encoder {self.name} does not load from {self.folder} ({type(error).__name__}: "
+                f"{str(error).partition(chr(10))[0]}); save it again with sentence-transformers."
+            ) from error
 
-    def encode(self, texts: Sequence[str], batch: int = 32) -> np.ndarray:
-        """Return the vectors of texts, (N, D), float32, as the encoder gives them."""
-        return self._model.encode(list(texts), batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
+    def encode(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+        """Return the vectors of texts, (N, D), float32, as the encoder gives them.
+
+        Batches are of texts of like length, the longest first. A vector differs by about 1e-7 with what else is in
+        its batch.
+        """
+        order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
+        rows: list[np.ndarray] = [np.empty(0)] * len(texts)
+        for start in range(0, len(order), BATCH):
+            places = order[start : start + BATCH]
+            vectors = self._model.encode([texts[p] for p in places], batch_size=BATCH, show_progress_bar=False)
+            for place, vector in zip(places, vectors, strict=True):
+                rows[place] = vector
+            if progress is not None:
+                progress(start + len(places), len(order))
+        return np.stack(rows).astype(np.float32, copy=False)
 
 
 def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEncoder:
     """Return the encoder of an alias, a local folder, or a hub id; raises ModelError where it is not at hand."""
     folder = Path(name).expanduser()
     if folder.is_dir():
-        files = sorted({file for pattern in PATTERNS for file in folder.glob(pattern)})
+        files = _checked_files(folder, name)
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
-        _check(folder, name)
         return SentenceEncoder(name, folder, {"kind": "local", "files": digests}, device)
     repo = ALIASES.get(name, name)
     try:
@@ -59,14 +88,42 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
             f"The sentence encoder {name} is not at hand. {error} Or give a local one with --set icl.encoder=FOLDER, "
             "or another retriever with --set icl.retriever=bm25."
         ) from None
-    _check(folder, name)
+    _checked_files(folder, name)
     return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo, "commit": commit}, device)
 
 
-def _check(folder: Path, name: str) -> None:
-    for file in ("modules.json", "config.json"):
-        if not (folder / file).is_file():
+def _checked_files(folder: Path, name: str) -> list[Path]:
+    """Return the files that make an encoder, after checking that all of them are safe to read."""
+    if not (folder / MODULES).is_file():
+        # Without it sentence-transformers would average the last layer of whatever model lies there.
+        raise ModelError(
+            f"The sentence encoder {name} has no {MODULES} in {folder}; expected a folder that sentence-transformers "
+            "saved. One of transformers alone becomes one by SentenceTransformer(FOLDER).save_pretrained(OUT), which "
+            "averages its last layer; give OUT."
+        )
+    try:
+        modules = {str(module["path"]): str(module["type"]) for module in json.loads((folder / MODULES).read_text())}
+        if any(not (folder / path).resolve().is_relative_to(folder.resolve()) for path in modules):
+            raise ValueError("a module outside of the folder")
+    except (ValueError, KeyError, TypeError):
+        raise ModelError(
+            f"{folder / MODULES} lists no modules of a sentence encoder; save the encoder again."
+        ) from None
+    files = {file for pattern in PATTERNS for file in folder.glob(pattern)}
+    for path, kind in modules.items():
+        if not kind.startswith(OWN):
             raise ModelError(
-                f"The sentence encoder {name} has no {file} in {folder}; expected a folder that sentence-transformers "
-                "saved."
+                f"The sentence encoder {name} needs code of its own ({kind}), which is not run; use another."
             )
+        files |= (own := {file for pattern in PATTERNS for file in (folder / path).glob(pattern)})
+        if kind.endswith("Transformer") or any((folder / path).glob("*.bin")):
+            _require_weights(own, folder / path, name)
+    return sorted(files)
+
+
+def _require_weights(files: set[Path], folder: Path, name: str) -> None:
+    if not any(file.suffix == ".safetensors" for file in files):
+        raise ModelError(
+            f"The sentence encoder {name} has no safetensors weights in {folder}; .bin files can run code when they "
+            "are read. Save it again with a newer sentence-transformers, or use another."
+        )

@@ -65,10 +65,11 @@ class Evaluator:
         if not self._stages.is_finished(planned.scores):
             with quiet_libraries():
                 loaded = load()
-                self._make(planned, self._subject(loaded))
+                self._make(planned, self.subject(loaded))
         return Evaluation(self._stages.folder(planned.scores), planned.scores.key)
 
-    def _subject(self, loaded: Any) -> Subject:
+    def subject(self, loaded: Any) -> Subject:
+        """Return a loaded model with all that its evaluation may use."""
         return Subject(
             model=loaded.model,
             tokenizer=loaded.tokenizer,
@@ -76,7 +77,7 @@ class Evaluator:
             features=self._features,
             work=self._reporter.work,
             sentence_encoder=self._base.sentence_encoder,
-            retriever=lambda text: load_retriever(text).retriever,
+            retriever=load_retriever,
             keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work),
         )
 
@@ -97,6 +98,8 @@ class Evaluator:
             scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
             missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
             write_examples(folder / EXAMPLES, scores)
+            for name, text in found.files.items():
+                (folder / name).write_text(text, encoding="utf-8")
             plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds + time.monotonic() - began}
             (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
 

@@ -25,6 +25,14 @@ class RetrievalContext:
     """Texts -> vectors_ND, float32, of the protocol's sentence encoder; only for a retriever that `encodes`."""
 
 
+@dataclass(frozen=True)
+class LoadedRetriever:
+    """A retriever with its parameters, and what identifies its code."""
+
+    retriever: Retriever
+    source_sha256: str
+
+
 class Retriever(ABC):
     """Chooses shots. A subclass is a dataclass if it has parameters: `bm25(k1=1.2)` sets the field `k1`."""
 
@@ -36,7 +44,7 @@ class Retriever(ABC):
     def retrieve(
         self, pool: Sequence[str], queries: Sequence[str], count: int, context: RetrievalContext
     ) -> np.ndarray:
-        """Return indices_QK into the pool, int64, the most similar first; `count` is K, at most P.
+        """Return indices_QK into the pool, int64, the most similar first, each at most once; `count` is K, at most P.
 
         The same pool, queries, count and context give the same indices.
         """
