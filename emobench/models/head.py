@@ -61,7 +61,17 @@ def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:
 
     A PEFT model is looked through: its adapters sit inside the base model.
     """
-    return _bare(model).base_model(**inputs, use_cache=False)[0]
+    return base_outputs(model, **inputs, use_cache=False)[0]
+
+
+def base_outputs(model: nn.Module, **inputs: Any) -> Any:
+    """Return all outputs of the model without its head; the first one is hidden_BTD."""
+    return base_model(model)(**inputs)
+
+
+def base_model(model: nn.Module) -> Any:
+    """Return the model without its head. A PEFT model is looked through."""
+    return _bare(model).base_model
 
 
 def token_count(tokenizer: Any) -> int:
