@@ -47,6 +47,9 @@ class IclProtocol:
     """nearest-first is OpenICL's: the least similar shot stands beside the test example."""
     pool: float = 1.0
     """The first share of the pool that shots are taken from."""
+    held_out: int = 0
+    """Answer so many examples of the pool instead of the test split, and take no shot from them: what is chosen, such
+    as an objective's parameter, is chosen on these. They are those of lowest id, a digest of their texts."""
     seed: int = 0
     """Of retrievers that draw."""
     exclude_duplicates: bool = False
@@ -77,7 +80,7 @@ class IclProtocol:
         object.__setattr__(self, "ties", self.ties or tuple(self.labels))  # the order counts as a rule
         if sorted(self.ties) != sorted(self.labels):
             raise ConfigError(f"`ties` is {list(self.ties)}; expected each of {', '.join(self.labels)} once.")
-        for name, least in (("shots", 0), ("limit", 1), ("max_length", 2)):
+        for name, least in (("shots", 0), ("held_out", 0), ("limit", 1), ("max_length", 2)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"`{name}` is {value}; expected at least {least}.")
