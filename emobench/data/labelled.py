@@ -27,6 +27,8 @@ class LabelledSplit:
     split: str
     files: str = ""
     rows: int | None = None
+    text_bytes: int | None = None
+    """Rough mean UTF-8 bytes of an example's fields, for estimates before a download."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,8 @@ class SplitSource:
     start: int = 0
     stop: int | None = None
     rows: int | None = None  # checked after loading, where it is known
+    text_bytes: int | None = None  # rough, for estimates before a download: UTF-8 bytes of all texts
+    download_bytes: int | None = None  # likewise: of the files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +46,17 @@ def _hub(name: str, repo: str, splits: dict[str, SplitSource], **more: str | tup
     return CorpusSource(name=name, kind="hub", repo=repo, splits=MappingProxyType(splits), **more)  # type: ignore[arg-type]
 
 
-def _wikitext(name: str, config: str, train_rows: int) -> CorpusSource:
-    rows: dict[str, int] = {"train": train_rows, "validation": 3_760, "test": 4_358}
-    splits = {split: SplitSource(files=f"{config}/{split}-*.parquet", rows=count) for split, count in rows.items()}
+def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download_bytes: int) -> CorpusSource:
+    """Return a WikiText; both raw configurations share their validation and test texts."""
+    sizes = {
+        "train": (train_rows, text_bytes, download_bytes),
+        "validation": (3_760, 1_140_000, 660_000),
+        "test": (4_358, 1_290_000, 730_000),
+    }
+    splits = {
+        split: SplitSource(files=f"{config}/{split}-*.parquet", rows=rows, text_bytes=text, download_bytes=download)
+        for split, (rows, text, download) in sizes.items()
+    }
     return _hub(name, "Salesforce/wikitext", splits, note="Raw lines: headings and empty lines are rows, too.")
 
 
@@ -55,8 +65,8 @@ _GPT2_OUTPUT = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1/webte
 CORPORA: dict[str, CorpusSource] = {
     corpus.name: corpus
     for corpus in (
-        _wikitext("wikitext2", "wikitext-2-raw-v1", 36_718),
-        _wikitext("wikitext103", "wikitext-103-raw-v1", 1_801_350),
+        _wikitext("wikitext2", "wikitext-2-raw-v1", 36_718, 10_900_000, 6_400_000),
+        _wikitext("wikitext103", "wikitext-103-raw-v1", 1_801_350, 539_000_000, 314_000_000),
         CorpusSource(
             name="webtext",
             kind="url",
@@ -74,7 +84,7 @@ CORPORA: dict[str, CorpusSource] = {
             "ptb",
             "ptb-text-only/ptb_text_only",
             {
-                "train": SplitSource(files="penn_treebank/train/*.parquet", rows=42_068),
+                "train": SplitSource(files="penn_treebank/train/*.parquet", rows=42_068, text_bytes=5_000_000),
                 "validation": SplitSource(files="penn_treebank/validation/*.parquet", rows=3_370),
                 "test": SplitSource(files="penn_treebank/test/*.parquet", rows=3_761),
             },
@@ -97,7 +107,13 @@ CORPORA: dict[str, CorpusSource] = {
             "ag_news",
             "fancyzhx/ag_news",
             {
-                "train": SplitSource(files="data/train-*.parquet", stop=112_000, rows=112_000),
+                "train": SplitSource(
+                    files="data/train-*.parquet",
+                    stop=112_000,
+                    rows=112_000,
+                    text_bytes=26_400_000,
+                    download_bytes=18_600_000,
+                ),
                 "validation": SplitSource(files="data/train-*.parquet", start=112_000, stop=118_000, rows=6_000),
                 "test": SplitSource(files="data/test-*.parquet", rows=7_600),
             },

@@ -9,12 +9,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.hub import resolve_revision
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
+
+
+GPT2_BPE = 4.5
+"""Bytes of a token of GPT-2's vocabulary, which OPT and GPT-Neo share: WikiText-2's test text has 1.29 MB and 287,644
+tokens (transformers' guide to perplexity)."""
+LLAMA_BPE = 3.8
+"""Bytes of a token of LLaMA's 32,000 symbols: about a sixth less than GPT-2's."""
+
+
+class Shape(NamedTuple):
+    """Sizes of an architecture; `vocabulary` counts the head's rows, `context` the tokens that it reads."""
+
+    width: int
+    layers: int
+    vocabulary: int
+    context: int
 
 
 @dataclass(frozen=True)
@@ -32,34 +48,115 @@ class ModelSource:
 
 @dataclass(frozen=True, kw_only=True)
 class Alias:
-    """A row of the catalog. `parameters` counts each tied weight once."""
+    """A row of the catalog. `parameters` counts each tied weight once.
+
+    What follows it, up to the note, is for estimates before anything is downloaded.
+    """
 
     name: str
     source: str
     revision: str | None = "main"
     kind: Literal["hub", "made"] = "hub"
     parameters: int | None = None
+    shape: Shape | None = None
+    bytes_per_weight: int = 2
+    """Of the weights on the hub: 2 is half precision."""
+    bytes_per_token: float = GPT2_BPE
+    """Of English text."""
     note: str = ""
     tried: bool = False
+
+    @property
+    def hub_bytes(self) -> int | None:
+        """Return the rough size of the weights' download."""
+        return None if self.parameters is None else self.parameters * self.bytes_per_weight
 
 
 _OPT_NOTE = "OPT-175B licence: research only. If the repository has no safetensors: `emobench models convert`."
 _LLAMA_NOTE = "LLaMA licence: research only. A copy by a third party, since Meta put none on the hub."
 _LLAMA2_NOTE = "Gated: accept Meta's licence on the hub, then `hf auth login`."
 
+
 CATALOG: dict[str, Alias] = {
     alias.name: alias
     for alias in (
-        Alias(name="gpt2", source="openai-community/gpt2", parameters=124_439_808, note="MIT."),
-        Alias(name="gpt2-large", source="openai-community/gpt2-large", parameters=774_030_080, note="MIT."),
-        Alias(name="opt-125m", source="facebook/opt-125m", parameters=125_239_296, note=_OPT_NOTE),
-        Alias(name="opt-1.3b", source="facebook/opt-1.3b", parameters=1_315_758_080, note=_OPT_NOTE),
-        Alias(name="opt-2.7b", source="facebook/opt-2.7b", parameters=2_651_596_800, note=_OPT_NOTE),
-        Alias(name="llama-7b", source="huggyllama/llama-7b", parameters=6_738_415_616, note=_LLAMA_NOTE),
-        Alias(name="llama-13b", source="huggyllama/llama-13b", parameters=13_015_864_320, note=_LLAMA_NOTE),
-        Alias(name="llama2-7b", source="meta-llama/Llama-2-7b-hf", parameters=6_738_415_616, note=_LLAMA2_NOTE),
-        Alias(name="llama2-13b", source="meta-llama/Llama-2-13b-hf", parameters=13_015_864_320, note=_LLAMA2_NOTE),
-        Alias(name="gpt-neo-1.3b", source="EleutherAI/gpt-neo-1.3B", parameters=1_315_575_808, note="MIT."),
+        Alias(
+            name="gpt2",
+            source="openai-community/gpt2",
+            parameters=124_439_808,
+            shape=Shape(768, 12, 50_257, 1024),
+            bytes_per_weight=4,
+            note="MIT.",
+        ),
+        Alias(
+            name="gpt2-large",
+            source="openai-community/gpt2-large",
+            parameters=774_030_080,
+            shape=Shape(1280, 36, 50_257, 1024),
+            bytes_per_weight=4,
+            note="MIT.",
+        ),
+        Alias(
+            name="opt-125m",
+            source="facebook/opt-125m",
+            parameters=125_239_296,
+            shape=Shape(768, 12, 50_272, 2048),
+            note=_OPT_NOTE,
+        ),
+        Alias(
+            name="opt-1.3b",
+            source="facebook/opt-1.3b",
+            parameters=1_315_758_080,
+            shape=Shape(2048, 24, 50_272, 2048),
+            note=_OPT_NOTE,
+        ),
+        Alias(
+            name="opt-2.7b",
+            source="facebook/opt-2.7b",
+            parameters=2_651_596_800,
+            shape=Shape(2560, 32, 50_272, 2048),
+            note=_OPT_NOTE,
+        ),
+        Alias(
+            name="gpt-neo-1.3b",
+            source="EleutherAI/gpt-neo-1.3B",
+            parameters=1_315_575_808,
+            shape=Shape(2048, 24, 50_257, 2048),
+            bytes_per_weight=4,
+            note="MIT.",
+        ),
+        Alias(
+            name="llama-7b",
+            source="huggyllama/llama-7b",
+            parameters=6_738_415_616,
+            shape=Shape(4096, 32, 32_000, 2048),
+            bytes_per_token=LLAMA_BPE,
+            note=_LLAMA_NOTE,
+        ),
+        Alias(
+            name="llama-13b",
+            source="huggyllama/llama-13b",
+            parameters=13_015_864_320,
+            shape=Shape(5120, 40, 32_000, 2048),
+            bytes_per_token=LLAMA_BPE,
+            note=_LLAMA_NOTE,
+        ),
+        Alias(
+            name="llama2-7b",
+            source="meta-llama/Llama-2-7b-hf",
+            parameters=6_738_415_616,
+            shape=Shape(4096, 32, 32_000, 4096),
+            bytes_per_token=LLAMA_BPE,
+            note=_LLAMA2_NOTE,
+        ),
+        Alias(
+            name="llama2-13b",
+            source="meta-llama/Llama-2-13b-hf",
+            parameters=13_015_864_320,
+            shape=Shape(5120, 40, 32_000, 4096),
+            bytes_per_token=LLAMA_BPE,
+            note=_LLAMA2_NOTE,
+        ),
         Alias(
             name="tiny-oracle",
             source="tiny-oracle",

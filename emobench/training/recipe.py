@@ -96,3 +96,9 @@ class Recipe:
                 f"{self.accumulation} x {processes}, such as {max(1, micro) * self.accumulation * processes}."
             )
         return micro
+
+
+def total_steps(recipe: Recipe, rows: int, processes: int) -> int:
+    """Return the optimizer steps of a training on `rows` rows, by the Trainer's own rule."""
+    batches = math.ceil(math.ceil(rows / recipe.micro_batch(processes)) / processes)
+    return math.ceil(recipe.epochs * max(math.ceil(batches / recipe.accumulation), 1))

@@ -34,7 +34,7 @@ from emobench.training.attach import attach, detach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.memory import peak_bytes, reset_peak
-from emobench.training.recipe import Lora, Recipe
+from emobench.training.recipe import Lora, Recipe, total_steps
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StepLog, StopOnRequest
 
@@ -191,12 +191,6 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     # A process trains on one GPU; torchrun starts more. The copies that DataParallel makes have no objective attached.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
-
-
-def total_steps(recipe: Recipe, rows: int, processes: int) -> int:
-    """Return the optimizer steps of a training on `rows` rows, by the Trainer's own rule."""
-    batches = math.ceil(math.ceil(rows / recipe.micro_batch(processes)) / processes)
-    return math.ceil(recipe.epochs * max(math.ceil(batches / recipe.accumulation), 1))
 
 
 def torch_processes() -> int:

@@ -60,6 +60,11 @@ def test_parameter_counts_are_those_of_the_architectures(name: str, config: PreT
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     assert CATALOG[name].parameters == sum(parameter.numel() for parameter in model.parameters())
+    layers, context = config.num_hidden_layers, config.max_position_embeddings
+    if name.startswith("llama2"):  # the same architecture, trained on twice the length
+        context *= 2
+    assert CATALOG[name].shape == (config.hidden_size, layers, config.vocab_size, context)
+    assert CATALOG[name].hub_bytes == CATALOG[name].parameters * CATALOG[name].bytes_per_weight
 
 
 def test_an_alias_and_a_hub_id_resolve_to_the_cached_commit_offline(cache: Path) -> None:
