@@ -158,7 +158,9 @@ def _family(shown: Standings) -> str:
     counts = sorted({row.tests for row in shown.differences.values() if row.tests})
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     names = [metric.split("/", 1)[1] for metric in shown.rows[0].metrics]
-    return f"Holm over all {many} metrics{' and means' if len(set(names)) < len(names) else ''} of an objective"
+    means = " and means" if len(set(names)) < len(names) else ""
+    secondary = any(contrast.secondary for row in shown.differences.values() for contrast in row.shown.values())
+    return f"Holm over all {many} metrics{means} of an objective{', and secondary ones' if secondary else ''}"
 
 
 def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:

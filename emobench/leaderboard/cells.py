@@ -15,6 +15,7 @@ from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.ranks import Ranking, mean_summary
 from emobench.leaderboard.standings import Standings
 from emobench.leaderboard.view import View
+from emobench.tasks.scores import SECONDARY
 
 ABSENT = "–"
 NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedded default, offline, in a few minutes."
@@ -137,7 +138,7 @@ class _Maker:
             return [f"{metric}: {entry.missing.get(metric, 'not measured')}"]
         summary = entry.metrics[metric]
         texts = {"small_n": f"small n ({summary.n}): shown, not ranked"}
-        found = [texts.get(flag, flag.replace("_", " ")) for flag in summary.flags]
+        found = [texts.get(flag, flag.replace("_", " ")) for flag in summary.flags if flag != SECONDARY]
         if self.view.intervals and summary.ci95 is None and self.shown.baseline is None:
             found.append(f"no interval: {summary.ci95_missing or 'none was recorded'}")
         return found

@@ -22,7 +22,8 @@ class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
-    and are comparable with no baseline. `family` counts, for an id, the tests that its p values are adjusted for.
+    and are comparable with no baseline. `family` counts, for an id, the tests of metrics that are not secondary, which
+    their p values are adjusted for.
     """
 
     baseline: Entry
@@ -48,7 +49,8 @@ def compare(
 ) -> Comparison:
     """Compare candidates with a baseline on the metrics that both have.
 
-    `metrics` are those to show: p values are adjusted for all, so that no choice of what is shown changes a verdict.
+    `metrics` are those to show (by default all but the secondary ones): p values are adjusted for all, so that no
+    choice of what is shown changes a verdict.
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.
@@ -68,8 +70,8 @@ def compare(
         # What differs in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
         made = contrasts(candidate, baseline, rows, series, judged=not why, within=within)
-        family[candidate.id] = sum(contrast.p is not None for contrast in made)
-        found += [contrast for contrast in made if _is_shown(rows[contrast.metric], metrics)]
+        family[candidate.id] = sum(contrast.p is not None and not contrast.secondary for contrast in made)
+        found += [contrast for contrast in made if _is_shown(contrast, rows[contrast.metric], metrics)]
     return Comparison(
         baseline=baseline,
         candidates=tuple(candidates),
@@ -80,8 +82,8 @@ def compare(
     )
 
 
-def _is_shown(columns: Sequence[str], metrics: Sequence[str] | None) -> bool:
-    return metrics is None or all(column in metrics for column in columns)
+def _is_shown(contrast: Contrast, columns: Sequence[str], metrics: Sequence[str] | None) -> bool:
+    return not contrast.secondary if metrics is None else all(column in metrics for column in columns)
 
 
 def comparisons(

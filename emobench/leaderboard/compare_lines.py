@@ -148,6 +148,10 @@ def _decimals(contrast: Contrast) -> int:
     return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 
+def _secondary(tested: Sequence[Contrast]) -> str:
+    return " (that of a secondary one for these, too)" if any(c.secondary for c in tested) else ""
+
+
 def _p(p: float | None) -> str:
     if p is None:
         return ABSENT
@@ -169,9 +173,9 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     if tested:
         yield (
             "p: how often a difference as large would be seen if both were equal, adjusted for all "
-            f"{comparison.family[candidate.id]} metrics of the pair (Holm), shown or not; verdicts are at "
-            f"{100 * ALPHA:.0f} %. Intervals are for each metric alone. tied: no difference was shown beyond noise, "
-            "and the interval holds what is possible."
+            f"{comparison.family[candidate.id]} metrics of the pair (Holm), shown or not{_secondary(tested)}; "
+            f"verdicts are at {100 * ALPHA:.0f} %. Intervals are for each metric alone. tied: no difference was shown "
+            "beyond noise, and the interval holds what is possible."
         )
         yield (
             "detectable: the smallest true difference that this many seeds and examples would show 4 times in 5, in a "

@@ -32,10 +32,11 @@ class Contrast:
     """A candidate minus the baseline on one metric; `metric` is "<task>/<metric>", or "mean/<metric>" over `tasks`.
 
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
-    (perplexities, by their geometric means). `p_holm` is adjusted for the contrasts of the same candidate, and decides
-    the verdict: better, worse, or "differs" where the metric has no direction, at 5 %; else tied, which is no proof of
-    equality: `ci95` holds what is possible. `detectable` estimates, from the noise seen, the smallest true effect that
-    this many seeds and items would show 4 times in 5 in a single test. Equal values are tied without a test. An
+    (perplexities, by their geometric means). `p_holm` is adjusted for the contrasts of the same candidate (that of a
+    `secondary` metric for all, that of others for those that are not secondary), and decides the verdict: better,
+    worse, or "differs" where the metric has no direction, at 5 %; else tied, which is no proof of equality: `ci95`
+    holds what is possible. `detectable` estimates, from the noise seen, the smallest true effect that this many seeds
+    and items would show 4 times in 5 in a single test. Equal values are tied without a test. An
     undetermined contrast says `why`; entries that are not comparable have no verdict at all.
     """
 
@@ -58,6 +59,7 @@ class Contrast:
     seeds: int | None = None
     items: int | None = None
     within: tuple[WithinSeed, ...] = ()
+    secondary: bool = False
 
     @property
     def beyond_noise(self) -> bool:
@@ -123,6 +125,7 @@ def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str])
         effect=math.log(centres[0] / centres[1]) if log else centres[0] - centres[1],
         log_scale=log,
         verdict=None,
+        secondary=any(summary.secondary for side in sides for summary in side),
     )
 
 
@@ -162,12 +165,17 @@ def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSee
 
 def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Return one candidate's contrasts with their p adjusted, and the verdicts that follow."""
-    tested = [contrast for contrast in contrasts if contrast.p is not None]
-    adjusted = dict(zip((c.metric for c in tested), holm([c.p for c in tested if c.p is not None]), strict=True))
+    # Nobody pays for metrics that decide nothing; who asks for these pays for all.
+    adjusted = {**_holm(contrasts), **_holm([contrast for contrast in contrasts if not contrast.secondary])}
     return [
         replace(c, p_holm=adjusted[c.metric], verdict=_verdict(c, adjusted[c.metric])) if c.metric in adjusted else c
         for c in contrasts
     ]
+
+
+def _holm(contrasts: Sequence[Contrast]) -> dict[str, float]:
+    ps = {contrast.metric: contrast.p for contrast in contrasts if contrast.p is not None}
+    return dict(zip(ps, holm(list(ps.values())), strict=True))
 
 
 def _verdict(contrast: Contrast, p_holm: float) -> Verdict:

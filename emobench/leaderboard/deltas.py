@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Differences:
     """What is shown of a row's differences: metric -> contrast, with p adjusted for all `tests` of the row.
 
-    `tests` counts the metrics and the means over tasks that were tested, whatever is shown.
+    `tests` counts the metrics and the means over tasks that were tested, whatever is shown, without secondary ones.
     """
 
     shown: Mapping[str, Contrast]
@@ -47,7 +47,14 @@ def deltas(
     from emobench.leaderboard.compare import compare
 
     # A group's rows are comparable with its first one; what little may separate two of them costs the verdict only.
-    of = compare(baseline, [entry], anyway=True, series=lambda one, metric: series.get(metric, {}).get(one.id))
+    everything = [*baseline.metrics, *entry.metrics]
+    of = compare(
+        baseline,
+        [entry],
+        metrics=everything,
+        anyway=True,
+        series=lambda one, metric: series.get(metric, {}).get(one.id),
+    )
     found = {contrast.metric: contrast for contrast in of.contrasts}
     shown = {metric: found[metric] for metric in metrics if metric in found}
     if ranking and ranking.means and f"{MEAN}/{ranking.name}" in found:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.migrations import migrate
+from emobench.tasks.scores import SECONDARY
 
 SCHEMA_VERSION = 2
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
@@ -57,6 +58,11 @@ class MetricSummary:
     def of_tasks(self) -> bool:
         """Whether it is an aggregate of other tasks of its entry, which no mean over tasks counts again."""
         return any(flag.startswith("group_of_") for flag in self.flags)
+
+    @property
+    def secondary(self) -> bool:
+        """Whether it describes a result and decides nothing (`emobench.tasks.scores.SECONDARY`)."""
+        return SECONDARY in self.flags
 
     def __post_init__(self) -> None:
         _refuse(self._wrong())

@@ -71,7 +71,7 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetr
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, tuple[str, ...]] | None:
     """Return the metric's name and its columns: `--sort`'s where it can be, else the one that most tasks share."""
     shared: dict[str, tuple[str, ...]] = {}
-    shown = view.shown(metrics)
+    shown = view.shown(metrics, group)
     single = [m for m in metrics if not any(m in e.metrics and e.metrics[m].of_tasks for e in group)]
     for metric in single:
         columns = named(metric.split("/", 1)[1], single)

@@ -68,7 +68,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
-    asked = view.shown(metrics)
+    asked = view.shown(metrics, group)
     shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
     series = _series(group if view.baseline else current, metrics, examples_of)
     places = ranking(current, metrics, series, view)

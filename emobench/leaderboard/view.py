@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from emobench.leaderboard.entry import Entry
+
 ORDERS = ("created", "name")
 
 
@@ -27,10 +29,19 @@ class View:
         found = named(self.sort, metrics) if self.sort else ()
         return tuple(metric for metric in found if wanted(metric, self.metrics)) or found
 
-    def shown(self, metrics: Sequence[str]) -> list[str]:
-        """Return which of a group's metrics to show: those asked for, and what the rows are sorted by."""
+    def shown(self, metrics: Sequence[str], group: Sequence[Entry]) -> list[str]:
+        """Return which of a group's metrics to show: those asked for, and what the rows are sorted by.
+
+        Where none is asked for, all but the secondary ones are.
+        """
         order = self.sorted_by(metrics)
-        return [metric for metric in metrics if wanted(metric, self.metrics) or metric in order]
+        hidden = set() if self.metrics else {m for m in metrics if is_secondary(m, group)}
+        return [m for m in metrics if (wanted(m, self.metrics) and m not in hidden) or m in order]
+
+
+def is_secondary(metric: str, rows: Sequence[Entry]) -> bool:
+    """Return whether a metric describes and decides nothing, in some of the rows that have it."""
+    return any(metric in entry.metrics and entry.metrics[metric].secondary for entry in rows)
 
 
 def wanted(metric: str, patterns: Sequence[str]) -> bool:

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+SECONDARY = "secondary"
+"""A flag of metrics that describe a result and decide nothing: boards show and test them only where they are asked for,
+so that a task may report many without weakening what is said of its main ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:

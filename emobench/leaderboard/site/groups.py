@@ -13,6 +13,7 @@ from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.ranks import Ranking, mean_summary
 from emobench.leaderboard.standings import group_metrics, standings
 from emobench.leaderboard.twins import older_code
+from emobench.leaderboard.view import View
 
 MOST_RANKED = 30
 """Rows of a group that is ranked: every pair is tested for it."""
@@ -62,7 +63,8 @@ class Groups:
         if len(members) > MOST_RANKED or pairs > self._left:
             older = older_code(members)
             rows = sorted(members, key=lambda e: (e.id in older, not e.untrained, e.provenance.created, e.id))
-            metrics = [m for m in group_metrics(rows) if any(m in entry.metrics for entry in rows)]
+            columns = View().shown(group_metrics(rows), rows)
+            metrics = [m for m in columns if any(m in entry.metrics for entry in rows)]
             values = {entry.id: entry.metrics for entry in rows}
             return Group(rows=tuple(rows), older=older, metrics=tuple(metrics), values=values)
         self._left -= pairs
