@@ -1,37 +1,159 @@
-"""Answers and metrics from the losses of prompts."""
+"""From the losses of prompts to answers, and from answers to metrics and their table."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+from emobench.errors import MetricError
 from emobench.evaluation.icl.samples import Sample
 from emobench.evaluation.kinds import Scored
-from emobench.tasks.icl import IclProtocol
+from emobench.evaluation.metrics.accuracy import accuracy
+from emobench.evaluation.metrics.calibration import calibration_error
+from emobench.evaluation.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
+from emobench.evaluation.metrics.margin import margin, margin_of
+from emobench.tasks.icl import IclProtocol, Scorer
 from emobench.tasks.scores import Score
 
+METRICS = ("accuracy", "macro_f1", "margin", "ece")
+TABLE = "answers.json"
+UNITS: dict[Scorer, str] = {
+    "prompt": "nats/token",
+    "label": "nats",
+    "label_token": "nats/token",
+    "label_byte": "nats/byte",
+    "calibrated": "nats",
+}
+"""Of a rule's losses, and so of the margin."""
 
-def label_scores(rules: IclProtocol, sample: Sample) -> list[float]:
-    """Return the loss of each label by the protocol's rule, in the order of `ties`; the lowest answers."""
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The answer to one test example."""
+
+    id: str
+    right: str
+    answer: str
+    margin: float
+    """In the rule's unit (UNITS); 0 where labels tie, and the protocol's `ties` decide."""
+    confidence: float
+    """See `confidence`."""
+    dropped: int
+    """Shots left out because the prompt was too long."""
+
+
+def label_losses(rules: IclProtocol, sample: Sample) -> list[float]:
+    """Return the loss of each label by the protocol's rule, in the order of `ties`; the lowest answers.
+
+    Raises MetricError, naming the example, for a loss that is not finite: the lowest of NaN is any.
+    """
     match rules.scorer:
         case "prompt":
-            return [nats / tokens for nats, tokens in zip(sample.prompt_nats, sample.prompt_tokens, strict=True)]
+            found = [nats / tokens for nats, tokens in zip(sample.prompt_nats, sample.prompt_tokens, strict=True)]
         case "label":
-            return list(sample.label_nats)
+            found = list(sample.label_nats)
         case "label_token":
-            return [nats / tokens for nats, tokens in zip(sample.label_nats, sample.label_tokens, strict=True)]
+            found = [nats / tokens for nats, tokens in zip(sample.label_nats, sample.label_tokens, strict=True)]
         case "label_byte":
-            return [nats / size for nats, size in zip(sample.label_nats, sample.label_bytes, strict=True)]
+            found = [nats / size for nats, size in zip(sample.label_nats, sample.label_bytes, strict=True)]
         case "calibrated":
-            return [nats - free for nats, free in zip(sample.label_nats, sample.content_free_nats, strict=True)]
+            found = _calibrated(sample)
+    for name, loss in zip(rules.ties, found, strict=True):
+        if not math.isfinite(loss):
+            raise MetricError(
+                f"The loss of example {sample.id} with the label '{name}' is {loss}; the model's numbers overflow. "
+                "Try --dtype float32."
+            )
+    return found
+
+
+def confidence(rules: IclProtocol, sample: Sample, place: int) -> float:
+    """Return the posterior of a label: softmax over the labels of minus their summed losses.
+
+    The sums are of whole prompts for the rule `prompt`, and of the labels' own tokens for the others, less the
+    content-free ones for `calibrated`. A prompt's sum is its label's plus what the labels share, so that both give
+    the same posterior, but for tokens in which label and prompt meet. A rule that divides by a length may answer
+    another label than the likeliest.
+    """
+    match rules.scorer:
+        case "prompt":
+            nats = list(sample.prompt_nats)
+        case "calibrated":
+            nats = _calibrated(sample)
+        case _:
+            nats = list(sample.label_nats)
+    lowest = min(nats)
+    return math.exp(lowest - nats[place]) / sum(math.exp(lowest - value) for value in nats)
+
+
+def answers(rules: IclProtocol, samples: Sequence[Sample]) -> list[Answer]:
+    """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_losses`)."""
+    found = []
+    for sample in samples:
+        losses = label_losses(rules, sample)
+        place = losses.index(min(losses))
+        found.append(
+            Answer(
+                id=sample.id,
+                right=sample.label,
+                answer=rules.ties[place],
+                margin=margin_of(losses),
+                confidence=confidence(rules, sample, place),
+                dropped=sample.dropped,
+            )
+        )
+    return found
 
 
 def icl_scores(rules: IclProtocol, samples: Sequence[Sample]) -> Scored:
-    """Return the metrics of a task."""
-    found = Scored()
-    right = {}
-    for sample in samples:
-        losses = label_scores(rules, sample)
-        right[sample.id] = (float(rules.ties[losses.index(min(losses))] == sample.label), 1.0)
-    value = sum(v for v, _ in right.values()) / len(right)
-    found.scores["accuracy"] = Score(value=value, n=len(right), higher_is_better=True, unit="fraction", examples=right)
-    return found
+    """Return the metrics of a task, flagged with what weakens them, and the table of its answers."""
+    scored = Scored()
+    try:
+        found = answers(rules, samples)
+    except MetricError as error:
+        scored.missing.update(dict.fromkeys(METRICS, str(error)))
+        return scored
+    right, given = [a.right for a in found], [a.answer for a in found]
+    hits = {a.id: a.right == a.answer for a in found}
+    scores = (
+        accuracy(hits),
+        macro_f1(right, given, rules.ties),
+        margin({a.id: a.margin for a in found}, UNITS[rules.scorer]),
+        calibration_error([a.confidence for a in found], list(hits.values())),
+    )
+    scored.scores.update(zip(METRICS, (_flagged(score, found) for score in scores), strict=True))
+    scored.files[TABLE] = json.dumps(answers_table(rules, found), ensure_ascii=False) + "\n"
+    return scored
+
+
+def answers_table(rules: IclProtocol, found: Sequence[Answer]) -> dict[str, Any]:
+    """Return what `emobench answers` shows: counts, the classes' scores, the confusion matrix (right x answered)."""
+    right, given = [a.right for a in found], [a.answer for a in found]
+    return {
+        "classes": list(rules.ties),
+        "unit": UNITS[rules.scorer],
+        "tied": sum(a.margin == 0 for a in found),
+        "shortened": sum(a.dropped > 0 for a in found),
+        "dropped_shots": sum(a.dropped for a in found),
+        "per_class": [asdict(scores) for scores in class_scores(right, given, rules.ties)],
+        "confusion": confusion_matrix(right, given, rules.ties),
+        "examples": [asdict(answer) for answer in found],
+    }
+
+
+def _flagged(score: Score, found: Sequence[Answer]) -> Score:
+    tied, shortened = sum(a.margin == 0 for a in found), sum(a.dropped > 0 for a in found)
+    flags = []
+    if tied:
+        flags.append(f"{tied} of {len(found)} answers are ties, decided by the order of the labels")
+    if shortened:
+        lost = sum(a.dropped for a in found)
+        flags.append(f"{shortened} of {len(found)} prompts were too long and lost {lost} shots in all")
+    return replace(score, flags=(*score.flags, *flags))
+
+
+def _calibrated(sample: Sample) -> list[float]:
+    return [nats - free for nats, free in zip(sample.label_nats, sample.content_free_nats, strict=True)]
