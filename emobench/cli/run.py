@@ -18,7 +18,9 @@ from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
     from emobench.leaderboard.entry import Entry
+    from emobench.pipeline.outline import Outline
     from emobench.pipeline.plan import Plan
+    from emobench.pipeline.request import Request
 
 
 def run(
@@ -72,11 +74,14 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    plan = _plan(locals())
+    request = request_of(locals())
     if dry_run:
-        _show_plan(plan, json)
+        _show(request, json)
         return
+    from emobench.pipeline.plan import make_plan
     from emobench.pipeline.run import train_plan
+
+    plan = make_plan(request)
 
     found = train_plan(plan, reporter(quiet))
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
@@ -112,12 +117,14 @@ def evaluate(
 
 def _run(given: dict[str, Any]) -> None:
     """Do what `run` and `evaluate` share: plan, then show the plan, or do it and show the entries."""
-    plan = _plan(given)
+    request = request_of(given)
     if given["dry_run"]:
-        _show_plan(plan, given["json"])
+        _show(request, given["json"])
         return
+    from emobench.pipeline.plan import make_plan
     from emobench.pipeline.run import run_plan
 
+    plan = make_plan(request)
     began = datetime.now(UTC)
     entries = run_plan(plan, reporter(given["quiet"]))
     if given["json"]:
@@ -128,36 +135,33 @@ def _run(given: dict[str, Any]) -> None:
         typer.echo(_where(given["leaderboard"], given["runs"], entries, began), err=True)
 
 
-def _plan(given: dict[str, Any]) -> Plan:
-    """Make the plan of a command from its options."""
+def request_of(given: dict[str, Any]) -> Request:
+    """Return what a command's options ask for."""
     from emobench.config import parse_overrides
-    from emobench.pipeline.plan import make_plan
     from emobench.pipeline.request import Request
 
     if given.get("offline"):
         # Read by huggingface_hub when it is imported, which is later.
         os.environ["HF_HUB_OFFLINE"] = "1"
     device = _one_device(given["device"])
-    return make_plan(
-        Request(
-            suite=given.get("suite"),
-            recipe=given.get("recipe"),
-            objectives=tuple(given["objective"] or ()),
-            model=given["model"],
-            seeds=tuple(given.get("seed") or ()),
-            settings=parse_overrides(given["set_"] or ()),
-            limit=given.get("limit"),
-            data_dirs=tuple(given["data_dir"] or ()),
-            runs=given["runs"],
-            leaderboard=given.get("leaderboard") or Path(),
-            offline=given["offline"],
-            device=device,
-            dtype=given["dtype"],
-            from_scratch=given.get("from_scratch", False),
-            trust_remote_code=given["trust_remote_code"],
-            trackers=tuple(given.get("track") or ()),
-            command=shlex.join(["emobench", *sys.argv[1:]]),
-        )
+    return Request(
+        suite=given.get("suite"),
+        recipe=given.get("recipe"),
+        objectives=tuple(given["objective"] or ()),
+        model=given["model"],
+        seeds=tuple(given.get("seed") or ()),
+        settings=parse_overrides(given["set_"] or ()),
+        limit=given.get("limit"),
+        data_dirs=tuple(given["data_dir"] or ()),
+        runs=given["runs"],
+        leaderboard=given.get("leaderboard") or Path(),
+        offline=given["offline"],
+        device=device,
+        dtype=given["dtype"],
+        from_scratch=given.get("from_scratch", False),
+        trust_remote_code=given["trust_remote_code"],
+        trackers=tuple(given.get("track") or ()),
+        command=shlex.join(["emobench", *sys.argv[1:]]),
     )
 
 
@@ -177,19 +181,22 @@ def _one_device(device: str) -> str:
     return "cuda"
 
 
-def _show_plan(plan: Plan, json: bool) -> None:
-    from emobench.pipeline.describe import describe
+def _show(request: Request, json: bool) -> None:
+    from emobench.pipeline.outliner import make_outline
 
-    lines = describe(plan)
+    show_outline(make_outline(request), json)
+
+
+def show_outline(outline: Outline, json: bool) -> None:
+    """Print a dry run."""
     if json:
-        print_json({"plan": lines})
+        print_json({"plan": outline.lines, "totals": outline.totals(), "notes": outline.notes()})
         return
-    from dataclasses import astuple
-
     from emobench.cli.console import print_table
 
-    title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
-    print_table(title, ("stage", "what", "amount", "rough estimate", "state"), [astuple(line) for line in lines])
+    header = ("stage", "what", "amount", "rough estimate", "state")
+    print_table(outline.title, header, [line.cells() for line in outline.lines])
+    print_out("", *outline.notes())
 
 
 def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:

@@ -26,6 +26,14 @@ def suite_of(request: Request) -> Suite:
     return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
 
 
+def model_of(request: Request, suite: Suite) -> str:
+    """Return the model's name."""
+    name = request.model or suite.model
+    if name is None:
+        raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
+    return name
+
+
 def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None]:
     """Return the objectives, None for a model as it is; each once."""
     wanted = request.objectives or suite.objectives

@@ -17,7 +17,7 @@ from emobench.errors import ConfigError
 from emobench.evaluation.kinds import TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
-from emobench.pipeline.names import check_sections, objectives_of, parts_of, suite_of
+from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
 from emobench.registry import LoadedObjective, load_retriever
@@ -139,10 +139,7 @@ def make_plan(request: Request) -> Plan:
     check_machine(request)
     suite = suite_of(request)
     objectives = objectives_of(request, suite)
-    name = request.model or suite.model
-    if name is None:
-        raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
-    planner = _Planner(request, suite, find_base_model(name, request))
+    planner = _Planner(request, suite, find_base_model(model_of(request, suite), request))
     planner.check([objective for objective in objectives if objective is not None])
     rows = tuple(planner.row(objective, suite) for objective in objectives)
     return Plan(request, suite, planner.model, rows, tuple(recipe for recipe, _ in planner.parts))

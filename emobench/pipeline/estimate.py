@@ -1,0 +1,141 @@
+"""What a training or an evaluation may take: operations, memory and time, from sizes alone. Plain arithmetic, no model.
+
+Rough by design, within a factor of two or three: attention over the prefix (about 2 % of a 7B model's operations at 600
+tokens), the cost matrix product, validation passes, padding and loading are left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emobench.training.recipe import Recipe, total_steps
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+ACTIVATIONS = 34
+"""Bytes that a layer keeps for the backward pass, by token and unit of width, in half precision (Korthikanti et al.,
+*Reducing Activation Recomputation in Large Transformer Models*, 2022, Eq. 2, without attention matrices)."""
+HEAD_CHUNK = 1 << 30
+"""Bytes of logits, cost rows and buffers that are held at once, at most, about."""
+SCORED = 4096
+"""Tokens of a batch that is scored, about."""
+ADAPTED = 2
+"""Square matrices of a layer that LoRA adapts by default: queries and values."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSize:
+    """What estimates need of a model; width and layers are 0 where they are not known."""
+
+    parameters: int
+    width: int = 0
+    layers: int = 0
+    vocabulary: int = 0
+    context: int | None = None
+    bytes_per_token: float = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What computes: operations a second of its matrix products, by precision, and the shares taken to be reached."""
+
+    name: str
+    rate: Callable[[str], float]
+    training: float
+    scoring: float
+    memory: float | None = None
+    """Bytes, None where nobody is warned."""
+
+
+_H100 = {"float32": 67e12, "bfloat16": 989e12, "float16": 989e12}
+H100 = Machine(name="one H100-class GPU (data sheet)", rate=_H100.__getitem__, training=0.4, scoring=0.4, memory=80e9)
+"""The shares are assumptions; no such GPU was at hand to measure them."""
+
+
+def this_machine(device: str) -> Machine:
+    """Return the machine that runs this process, whose rates are timed when they are asked for."""
+    name = "this GPU" if device.startswith("cuda") else "this CPU"
+    return Machine(name=f"{name}, at a look", rate=functools.partial(_timed, device), training=0.5, scoring=0.5)
+
+
+@functools.cache
+def _timed(device: str, precision: str) -> float:
+    """Time a matrix product for a moment: a look at what the device can do, not a benchmark."""
+    import torch
+
+    size = 4096 if device.startswith("cuda") else 768
+    a = torch.randn(size, size, device=device, dtype=getattr(torch, precision))
+    began, products = time.monotonic(), 0
+    while products < 3 or time.monotonic() - began < 0.2:
+        (a @ a).sum().item()
+        products += 1
+    return 2 * size**3 * products / (time.monotonic() - began)
+
+
+def training_operations(size: ModelSize, tokens: int, *, lora: bool) -> float:
+    """Return 6 N T: 2 N T forward and twice as many backward; with LoRA 4 N T, as frozen weights get no gradient."""
+    return (4 if lora else 6) * size.parameters * tokens
+
+
+def scoring_operations(size: ModelSize, tokens: int) -> float:
+    """Return 2 N T, a forward pass."""
+    return 2 * size.parameters * tokens
+
+
+def training_memory(size: ModelSize, recipe: Recipe, dtype: str, *, costs: bool) -> float:
+    """Return bytes at most: weights, gradients and Adam's two moments, activations, a chunk of logits.
+
+    `costs`: the objective keeps a cost embedding besides. Under autocast the weights are there in half precision too.
+    """
+    lora = recipe.adapters
+    held = size.parameters * BYTES[dtype]
+    if BYTES[recipe.precision] < BYTES[dtype]:
+        held += size.parameters * BYTES[recipe.precision]
+    adapters = 0 if lora is None else size.layers * ADAPTED * lora.rank * 2 * size.width
+    trained = 3 * (size.parameters * BYTES[dtype] if lora is None else adapters * 4) + adapters * 4
+    compute = min(BYTES[recipe.precision], BYTES[dtype])
+    tokens = recipe.micro_batch(1) * recipe.max_length
+    activations = tokens * size.layers * size.width * ACTIVATIONS * compute / 2
+    return held + trained + activations + costs * size.vocabulary * size.width * compute + _head(size, tokens)
+
+
+def scoring_memory(size: ModelSize, dtype: str) -> float:
+    """Return bytes: the weights and a batch."""
+    return size.parameters * BYTES[dtype] + _head(size, SCORED)
+
+
+def _head(size: ModelSize, tokens: int) -> int:
+    """Return bytes of two rows of float32 as wide as the vocabulary for each token, as many as a chunk holds."""
+    return min(HEAD_CHUNK, 8 * tokens * size.vocabulary)
+
+
+def blocks_and_steps(recipe: Recipe, tokens: int) -> tuple[int, int]:
+    """Return the target tokens and steps of training on a corpus of `tokens` tokens, cut into blocks."""
+    rows = max(min(tokens, recipe.max_tokens or tokens) // recipe.max_length, 1)
+    targets = int(rows * (recipe.max_length - 1) * recipe.epochs)
+    return targets, total_steps(recipe, rows, 1)
+
+
+def duration(seconds: float) -> str:
+    """Return a rough time, such as "1.5 h"."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= (2 * size if unit == "days" else size):
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def amount(count: float) -> str:
+    """Return a rough number, such as "142M"."""
+    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
+
+
+def gigabytes(count: float) -> str:
+    """Return bytes in GB, one digit more below 1, "under 0.01 GB" below 10 MB."""
+    if count < 1e7:
+        return "under 0.01 GB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e9:.2f} GB"

@@ -1,0 +1,98 @@
+"""What a dry run says: a line for each stage, in words and in numbers, and what the estimates rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from emobench.pipeline.estimate import Machine, amount, duration, gigabytes
+
+DONE, TO_DO = "finished", "to do"
+ORDER = ("download", "embed", "train", "evaluate")
+VERBS = {"train": "training", "embed": "embedding", "evaluate": "evaluation"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageLine:
+    """One stage, in words and in numbers; estimates are rough, within a factor of two or three.
+
+    None stands for what nobody knows, and for what a stage has not.
+    """
+
+    stage: str
+    """download, embed, train or evaluate."""
+    what: str
+    amount: str
+    estimate: str = ""
+    state: str = TO_DO
+    tokens: int | None = None
+    """train: target tokens; evaluate and embed: tokens that are forwarded."""
+    steps: int | None = None
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    download_bytes: int | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        return self.stage, self.what, self.amount, self.estimate, self.state
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The stages of a request, or of several, and what the estimates rest on."""
+
+    title: str
+    lines: tuple[StageLine, ...]
+    machine: Machine
+    assumptions: tuple[str, ...]
+
+    def totals(self) -> Totals:
+        """Return sums over what is to do."""
+        left = [line for line in self.lines if line.state != DONE]
+        return Totals(
+            download_bytes=sum(line.download_bytes or 0 for line in left),
+            memory_bytes=max((line.memory_bytes or 0 for line in left), default=0),
+            tokens={stage: sum(line.tokens or 0 for line in left if line.stage == stage) for stage in VERBS},
+            seconds={stage: sum(line.seconds or 0.0 for line in left if line.stage == stage) for stage in VERBS},
+            unknown=sum((line.download_bytes if line.stage == "download" else line.seconds) is None for line in left),
+        )
+
+    def notes(self) -> list[str]:
+        """Return the totals in words, what the estimates assume, and a warning where one GPU is too small."""
+        found = self.totals()
+        parts = [f"{gigabytes(found.download_bytes)} to download"] if found.download_bytes else []
+        parts += [
+            f"{VERBS[stage]} {amount(tokens)} tokens, {duration(found.seconds[stage])}"
+            for stage, tokens in found.tokens.items()
+            if tokens
+        ]
+        parts += [f"at most {gigabytes(found.memory_bytes)} of memory"] if found.memory_bytes else []
+        notes = [f"To do, in all: {'; '.join(parts)}."] if parts else []
+        if found.unknown:
+            stages = "stage" if found.unknown == 1 else "stages"
+            notes.append(f"Not in these sums: {found.unknown} {stages} whose size is not known here.")
+        limit = self.machine.memory
+        if limit and found.memory_bytes > limit:
+            notes.append(
+                f"Too large: {gigabytes(found.memory_bytes)} is more than the {gigabytes(limit)} of one such GPU. "
+                "Weights in half precision (--dtype bfloat16) or micro-batches (--set recipe.accumulation=4) take less."
+            )
+        return [*notes, *self.assumptions]
+
+    def joined(self, other: Outline) -> Outline:
+        """Return both outlines as one; what both do is done once."""
+        known = {(line.stage, line.what) for line in self.lines}
+        more = [line for line in other.lines if (line.stage, line.what) not in known]
+        lines = sorted((*self.lines, *more), key=lambda line: ORDER.index(line.stage))
+        assumptions = tuple(dict.fromkeys((*self.assumptions, *other.assumptions)))
+        return replace(self, lines=tuple(lines), assumptions=assumptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Sums over what is to do, by stage where there are several; `unknown` counts the stages of unknown size."""
+
+    download_bytes: int
+    memory_bytes: int
+    """The most at once, of one stage."""
+    tokens: dict[str, int]
+    seconds: dict[str, float]
+    unknown: int

@@ -1,0 +1,286 @@
+"""A dry run: what a request comes to, with amounts and estimates, from what is here and from what is known without it.
+
+Nothing is downloaded and no hub is asked. Where all that a request needs is here, the plan itself is made, with its
+checks, its exact counts and what is finished; elsewhere names are checked, and sizes are those of the catalog, the
+corpora and the task files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from emobench.config import PRETRAINED
+from emobench.pipeline import estimate
+from emobench.pipeline.at_hand import AtHand, corpus_bytes, size_of
+from emobench.pipeline.estimate import H100, ModelSize, amount, duration, gigabytes, this_machine
+from emobench.pipeline.forwarded import Forwarded, generation_forwarded, icl_forwarded, oracle_forwarded
+from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
+from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
+from emobench.pipeline.plan import Plan, PlannedTraining, make_plan, models_read
+from emobench.pipeline.reporter import Silent
+from emobench.pipeline.request import Request
+from emobench.pipeline.stages import Stages
+from emobench.registry import LoadedObjective, load_retriever
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Task
+from emobench.training.recipe import Recipe, total_steps
+
+COST = "expected_cost"
+BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
+
+
+def make_outline(request: Request) -> Outline:
+    """Return the outline of a request; raises a UserError for a name or a setting that is wrong."""
+    return _Outliner(request).outline()
+
+
+class _Outliner:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.suite = suite_of(request)
+        self.objectives = objectives_of(request, self.suite)
+        self.at = AtHand(request)
+        self.name = model_of(request, self.suite)
+        self.model = self.at.base_model(self.name)
+        here = self.model is not None and _is_here(request.device)
+        self.machine = this_machine(request.device) if here else H100
+        # The H100-class GPU is assumed with the precision that the request would have on it.
+        assumed = request if here else replace(request, device="cuda")
+        self.parts = parts_of(assumed, self.suite)
+        check_sections(request, self.parts, trains=any(self.objectives))
+        self.size = size_of(self.model, self.name)
+        self._look()
+        self.plan: Plan | None = make_plan(self.at.request) if here and not self.at.downloads else None
+        self.stages = Stages(request.runs)
+
+    def outline(self) -> Outline:
+        evaluations = list(self._evaluations())
+        lines = [*self._downloads(), *self._embeddings(evaluations), *self._trainings(), *evaluations]
+        return Outline(
+            f"{self.suite.name} v{self.suite.version} with {self.name if self.model is None else self.model.name}",
+            tuple(lines),
+            self.machine,
+            tuple(self._assumptions()),
+        )
+
+    def _look(self) -> None:
+        """Look for all that the request needs."""
+        for recipe, tasks in self.parts:
+            if any(self.objectives):
+                for split in ("train", "validation"):
+                    self.at.texts(recipe.corpus, split)
+            for task in tasks:
+                self._look_for(task)
+        for objective in self.objectives:
+            for name in () if objective is None else models_read(objective):
+                self.at.other_model(name)
+
+    def _look_for(self, task: Task) -> None:
+        rules = task.protocol
+        if isinstance(rules, IclProtocol):
+            assert task.dataset is not None
+            self.at.labelled(task.dataset)
+            if _encodes(rules):
+                self.at.encoder(rules.encoder)
+        elif isinstance(rules, (GenerationProtocol, OracleProtocol)):
+            if isinstance(rules, GenerationProtocol):
+                self.at.texts(task.corpus, "test")
+            self.at.other_model(rules.featurizer.model)
+        else:
+            self.at.task_data(task)
+
+    def _downloads(self) -> Iterator[StageLine]:
+        for found in self.at.downloads.values():
+            size = "size not known" if found.size is None else gigabytes(found.size)
+            what = f"{found.what} from {found.source}"
+            yield StageLine(stage="download", what=what, amount=size, download_bytes=found.size)
+
+    def _embeddings(self, evaluations: Sequence[StageLine]) -> Iterator[StageLine]:
+        """Yield a line for each data set that is embedded for retrieval: once for all rows, and kept."""
+        finished = all(line.state == DONE for line in evaluations)
+        for _, tasks in self.parts:
+            for task in tasks:
+                if isinstance(task.protocol, IclProtocol) and _encodes(task.protocol):
+                    yield self._embedding(task, task.protocol, DONE if finished else TO_DO)
+
+    def _embedding(self, task: Task, rules: IclProtocol, state: str) -> StageLine:
+        assert task.dataset is not None
+        data, source, size = self.at.labelled(task.dataset), task.dataset, self.at.encoder(rules.encoder)
+        sides = [(source.pool, None if data is None else data.pool), (source.test, None if data is None else data.test)]
+        texts = [part.rows if read is None else len(read) for part, read in sides]
+        tokens = None
+        if all(count is not None and part.text_bytes for count, (part, _) in zip(texts, sides, strict=True)):
+            total = sum((count or 0) * (part.text_bytes or 0) for count, (part, _) in zip(texts, sides, strict=True))
+            tokens = round(total / BYTES_PER_TOKEN)
+        seconds = self._scoring_seconds(size, tokens, "float32")
+        known = [count for count in texts if count is not None]
+        return StageLine(
+            stage="embed",
+            what=f"{task.name}: pool and test, {rules.encoder}",
+            amount=f"{sum(known):,} texts" if len(known) == 2 else "number of texts not known",
+            estimate="" if seconds is None or state == DONE else f"about {duration(seconds)}",
+            state=state,
+            tokens=tokens,
+            seconds=seconds,
+        )
+
+    def _trainings(self) -> Iterator[StageLine]:
+        planned = iter(self.plan.trainings()) if self.plan else None
+        counts = {recipe: self._training_amount(recipe) for recipe, _ in self.parts} if any(self.objectives) else {}
+        for objective in self.objectives:
+            for seed in self._seeds(objective):
+                for recipe, _ in self.parts:
+                    if objective is not None:
+                        stage = next(planned).stage if planned else None
+                        done = stage is not None and self.stages.is_finished(stage)
+                        yield self._training(objective, recipe, seed, counts[recipe], DONE if done else TO_DO)
+
+    def _training(
+        self,
+        loaded: LoadedObjective,
+        recipe: Recipe,
+        seed: int,
+        counted: tuple[int | None, int | None, str],
+        state: str,
+    ) -> StageLine:
+        tokens, steps, words = counted
+        seconds = memory = None
+        if self.size is not None:
+            costs = COST in getattr(loaded.objective, "needs", ())
+            memory = round(estimate.training_memory(self.size, recipe, self.request.dtype, costs=costs))
+            if tokens is not None:
+                operations = estimate.training_operations(self.size, tokens, lora=recipe.adapters is not None)
+                seconds = operations / (self.machine.rate(recipe.precision) * self.machine.training)
+        said = [f"about {duration(seconds)}"] if seconds is not None else []
+        said += [gigabytes(memory)] if memory is not None else []
+        return StageLine(
+            stage="train",
+            what=f"{loaded.objective}, seed {seed}, on {recipe.corpus}",
+            amount=words,
+            estimate="" if state == DONE else ", ".join(said),
+            state=state,
+            tokens=tokens,
+            steps=steps,
+            seconds=seconds,
+            memory_bytes=memory,
+        )
+
+    def _training_amount(self, recipe: Recipe) -> tuple[int | None, int | None, str]:
+        """Return target tokens, steps, and both in words: counted where model and corpus are here."""
+        texts = self.at.texts(recipe.corpus, "train")
+        if texts is not None and self.model is not None:
+            return self._counted(recipe)
+        size = (
+            corpus_bytes(recipe.corpus, "train") if texts is None else sum(len(text.encode()) for text in texts.texts)
+        )
+        if size is None and recipe.max_tokens is None:
+            return None, None, f"all of {recipe.corpus}, whose size is not known here"
+        there = float("inf") if size is None else size / self._bytes_per_token
+        tokens, steps = estimate.blocks_and_steps(recipe, int(min(there, recipe.max_tokens or there)))
+        return tokens, steps, f"about {amount(tokens)} target tokens, {steps:,} steps"
+
+    def _counted(self, recipe: Recipe) -> tuple[int, int, str]:
+        from emobench.pipeline.train import Trainer
+
+        assert self.model is not None
+        texts = {split: found for split in ("train",) if (found := self.at.texts(recipe.corpus, split)) is not None}
+        loaded = next(objective for objective in self.objectives if objective is not None)
+        packed = Trainer(self.stages, Silent()).pack(PlannedTraining(self.model, loaded, recipe, 0, texts, {}), "train")
+        tokens, steps = int(packed.target_count * recipe.epochs), total_steps(recipe, len(packed), 1)
+        return tokens, steps, f"{tokens:,} target tokens, {steps:,} steps"
+
+    def _evaluations(self) -> Iterator[StageLine]:
+        planned = iter(self.plan.tasks()) if self.plan else None
+        for objective in self.objectives:
+            label = PRETRAINED if objective is None else repr(objective.objective)
+            for seed in self._seeds(objective):
+                for _, tasks in self.parts:
+                    for task in tasks:
+                        stage = next(planned).scores if planned else None
+                        done = stage is not None and self.stages.is_finished(stage)
+                        yield self._evaluation(label, seed, task, DONE if done else TO_DO)
+
+    def _evaluation(self, label: str, seed: int, task: Task, state: str) -> StageLine:
+        found = self._forwarded[task.name]
+        words = (
+            "number of examples not known" if found.examples is None else f"{found.examples:,} test examples at most"
+        )
+        seconds = self._scoring_seconds(self.size, found.tokens, self.request.dtype)
+        memory = None if self.size is None else round(estimate.scoring_memory(self.size, self.request.dtype))
+        return StageLine(
+            stage="evaluate",
+            what=f"{label}, seed {seed}, {task.name} {task.protocol_id}",
+            amount=words if found.tokens is None else f"{words}, about {amount(found.tokens)} tokens",
+            estimate="" if seconds is None or state == DONE else f"about {duration(seconds)}",
+            state=state,
+            tokens=found.tokens,
+            seconds=seconds,
+            memory_bytes=memory,
+        )
+
+    @cached_property
+    def _forwarded(self) -> dict[str, Forwarded]:
+        return {task.name: self._tokens_of(task) for _, tasks in self.parts for task in tasks}
+
+    def _tokens_of(self, task: Task) -> Forwarded:
+        rules = task.protocol
+        if isinstance(rules, IclProtocol):
+            assert task.dataset is not None
+            data = self.at.labelled(task.dataset)
+            return icl_forwarded(rules, task.dataset, data, self.model, self._bytes_per_token)
+        if isinstance(rules, GenerationProtocol):
+            size, texts = corpus_bytes(task.corpus, "test"), self.at.texts(task.corpus, "test")
+            size = size if texts is None else sum(len(text.encode()) for text in texts.texts)
+            return generation_forwarded(rules, texts, None if size is None else int(size / self._bytes_per_token))
+        if isinstance(rules, OracleProtocol):
+            return oracle_forwarded(rules)
+        return Forwarded(None, None)
+
+    def _scoring_seconds(self, size: ModelSize | None, tokens: int | None, precision: str) -> float | None:
+        if size is None or tokens is None:
+            return None
+        return estimate.scoring_operations(size, tokens) / (self.machine.rate(precision) * self.machine.scoring)
+
+    @property
+    def _bytes_per_token(self) -> float:
+        return BYTES_PER_TOKEN if self.size is None else self.size.bytes_per_token
+
+    def _seeds(self, objective: LoadedObjective | None) -> Iterable[int]:
+        return (0,) if objective is None else self.request.seeds or self.suite.seeds
+
+    def _assumptions(self) -> Iterator[str]:
+        trained = {recipe.precision for recipe, _ in self.parts} if any(self.objectives) else set[str]()
+        dtype, machine = self.request.dtype, self.machine
+        yield f"Times are rough, for {machine.name}:"
+        for precision in sorted(trained):
+            rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
+            yield f"  training in {precision}, at {machine.training:.0%} of {rate};"
+        yield f"  scoring in {dtype}, at {machine.scoring:.0%} of {machine.rate(dtype) / 1e12:.3g} TFLOP/s."
+        yield (
+            "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
+            "out, and what is guessed, may double or halve a time."
+        )
+        if machine is H100 and not self.request.device.startswith("cuda"):
+            yield f"The command as it is would run on --device {self.request.device}; add --device cuda for a GPU."
+        if machine is H100 and dtype == "float32":
+            faster = machine.rate("bfloat16") / machine.rate(dtype)
+            yield f"--dtype bfloat16 takes half the memory for weights, and scores about {faster:.0f} times as fast."
+        if self.size is None:
+            yield f"The size of {self.name} is not known here: no time or memory is given."
+        if self.at.downloads:
+            yield "What is not here was not looked at: counts with 'about' are from the catalog and the task files."
+
+
+def _encodes(rules: IclProtocol) -> bool:
+    return rules.shots > 0 and load_retriever(rules.retriever).retriever.encodes
+
+
+def _is_here(device: str) -> bool:
+    """Return whether a device can be used here; what is wrong with another kind of name, the plan says."""
+    if not device.startswith("cuda"):
+        return True
+    import torch
+
+    return torch.cuda.is_available()
