@@ -1,0 +1,131 @@
+"""The suite `nlu` end to end, through the command line: train, retrieve, score, record, compare, and reuse."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SEEDS = ("--seed", 0, "--seed", 1, "--seed", 2)
+SMALL = (
+    *("--suite", "nlu", "--set", "tasks=sst2,trec", "--limit", 24, "--offline", "--quiet"),
+    *("--set", "icl.retriever=bm25", "--set", "icl.shots=3"),
+)
+TRAINED = (
+    *("--set", "corpus=wikitext2", "--set", "recipe.max_length=48", "--set", "recipe.learning_rate=3e-2"),
+    *("--set", "recipe.epochs=4", "--set", "recipe.lora=false"),
+)
+CLASSES = {
+    "sst2": ("negative", "positive"),
+    "trec": ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"),
+}
+
+
+@pytest.fixture(scope="module")
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 of one layer with random weights, and a tokenizer of bytes, which reads any label."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("models") / "bytes"
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({**{c: i for i, c in enumerate(alphabet)}, "<eos>": 256}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<eos>", eos_token="<eos>")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"n_positions": 1024, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.3}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=257, bos_token_id=256, eos_token_id=256, **sizes))
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory, small_data: Path) -> Path:
+    """A folder with two labelled data sets, whose texts say their class by a word."""
+    folder, generator = tmp_path_factory.mktemp("labelled"), random.Random(0)
+    for name, classes in CLASSES.items():
+        for split, count in (("train", 40), ("test", 30)):
+            with (folder / f"{name}.{split}.jsonl").open("w") as file:
+                for _ in range(count):
+                    label = generator.randrange(len(classes))
+                    words = [f"w{generator.randrange(20)}" for _ in range(4)]
+                    text = " ".join([*words, f"class{label}"])
+                    file.write(json.dumps({"text": text, "label": label, "label_name": classes[label]}) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def job(
+    command: Callable[..., Any], byte_model: Path, labelled: Path, small_data: Path, tmp_path_factory: Any
+) -> Callable[..., Any]:
+    """What runs a command on one folder of runs and one board."""
+    folder = tmp_path_factory.mktemp("icl")
+
+    def run(verb: str, *arguments: object, model: bool = True) -> Any:
+        given = ("--model", byte_model, "--data-dir", labelled, "--data-dir", small_data) if model else ()
+        places = ("--runs", folder / "runs", "--leaderboard", folder / "board")
+        done = command(verb, *given, *places, *arguments, "--json")
+        assert done.code == 0, done.err
+        return done.json
+
+    run.folder = folder  # type: ignore[attr-defined]
+    return run
+
+
+@pytest.fixture(scope="module")
+def untrained(job: Callable[..., Any]) -> dict[str, Any]:
+    """The entry of the model as it is."""
+    (entry,) = job("evaluate", *SMALL)["entries"]
+    return entry
+
+
+def test_an_entry_has_the_accuracy_of_each_task_and_what_decided_it(untrained: dict[str, Any]) -> None:
+    assert set(untrained["protocols"]) == {"sst2", "trec"}
+    for task, classes in CLASSES.items():
+        accuracy = untrained["metrics"][f"{task}/accuracy"]
+        assert accuracy["n"] == 24
+        assert 0 <= accuracy["mean"] <= 1
+        assert accuracy["mean"] * 24 == pytest.approx(round(accuracy["mean"] * 24), abs=1e-9)
+        assert {f"{task}.train", f"{task}.test"} <= set(untrained["provenance"]["data"])
+        assert len(classes) in (2, 6)
+
+
+def test_the_samples_say_how_each_answer_came_about(job: Callable[..., Any], untrained: dict[str, Any]) -> None:
+    for file in untrained["runs"][0]["samples"]:
+        rows = [json.loads(line) for line in (job.folder / "runs" / file["path"]).read_text().splitlines()]  # type: ignore[attr-defined]
+        assert len(rows) == 24
+        for row in rows:
+            assert len(row["shots"]) == 3
+            assert len(set(row["shots"])) == 3
+            assert len(row["prompt_nats"]) == len(row["label_nats"]) in (2, 6)
+
+
+def test_another_rule_of_the_answer_costs_no_forward_pass(job: Callable[..., Any], untrained: dict[str, Any]) -> None:
+    generated = {path: path.stat().st_mtime_ns for path in (job.folder / "runs/generate").rglob("*")}  # type: ignore[attr-defined]
+    (entry,) = job("evaluate", *SMALL, "--set", "icl.scorer=label_token")["entries"]
+    after = {path: path.stat().st_mtime_ns for path in (job.folder / "runs/generate").rglob("*")}  # type: ignore[attr-defined]
+    assert after == generated
+    assert entry["protocols"]["sst2"] != untrained["protocols"]["sst2"]
+    assert entry["id"] != untrained["id"]
+
+
+def test_objectives_are_trained_once_and_compared_by_task(job: Callable[..., Any], untrained: dict[str, Any]) -> None:
+    given = ("--objective", "mle", "--objective", "emo", *SEEDS, *SMALL, *TRAINED)
+    entries = job("run", *given)["entries"]
+    assert [entry["objective"]["name"] for entry in entries] == ["mle", "emo"]
+    assert len(list((job.folder / "runs/train").iterdir())) == 6  # type: ignore[attr-defined]
+    assert [entry["id"] for entry in job("run", *given)["entries"]] == [entry["id"] for entry in entries]
+    (compared,) = job("compare", "emo", "mle", "--metric", "*", model=False)["comparisons"]
+    tested = {contrast["metric"]: contrast["p"] for contrast in compared["contrasts"]}
+    names = ("mean", *CLASSES)
+    assert {f"{name}/{metric}" for name in names for metric in ("accuracy", "margin")} <= set(tested)
+    # Accuracies of so few answers may be equal, which needs no test; margins are not.
+    assert all(0 <= tested[f"{name}/margin"] <= 1 for name in names)
