@@ -6,7 +6,7 @@ Legend: N different texts, D width.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str],
 
     facts = {
         "encoder": dict(encoder.facts),
-        "texts": _digest(different),
+        "texts": texts_digest(different),
         "device": encoder.device.partition(":")[0],
         "packages": {name: version(name) for name in ("sentence-transformers", "transformers", "torch")},
     }
@@ -41,7 +41,8 @@ def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str],
     return dict(zip(different, vectors_ND, strict=True))
 
 
-def _digest(texts: Sequence[str]) -> str:
+def texts_digest(texts: Iterable[str]) -> str:
+    """Return "sha256:<hex>" of texts in their order."""
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode(errors="surrogatepass")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ import numpy as np
 
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, PluginError
-from emobench.evaluation.icl.embeddings import embeddings
+from emobench.evaluation.icl.embeddings import embeddings, texts_digest
 from emobench.evaluation.icl.examples import pool_of, test_of
-from emobench.evaluation.icl.retriever import LoadedRetriever, RetrievalContext
+from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
@@ -42,16 +43,37 @@ DETOKENIZED = (
 def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
     """Return each test example's shots, nearest first."""
     rules = _rules(task)
+    loaded = subject.retriever(rules.retriever)
+    encoder = subject.sentence_encoder(rules.encoder).facts if loaded.retriever.encodes else None
+    facts = {
+        "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
+        "encoder": encoder,
+        "packages": {name: version(name) for name in ("emobench", "faiss-cpu", "bm25s")},
+    }
+    return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.retriever).shots())
+
+
+def kept_shots(
+    subject: Subject,
+    rules: IclProtocol,
+    data: LabelledData,
+    facts: Mapping[str, Any],
+    find: Callable[[], list[list[int]]],
+) -> list[tuple[Example, ...]]:
+    """Return each test example's shots, found by `find()`, places in the pool, unless runs before have kept them.
+
+    `facts` identify what finds them; the texts and the rules of the search are added here.
+    """
     pool, test = pool_of(rules, data), test_of(rules, data)
     if rules.shots == 0:
         return [()] * len(test)
-    loaded = subject.retriever(rules.retriever)
+    texts = {name: texts_digest(chain(*_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
+    search = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
 
     def work(folder: Path) -> None:
-        found = _Search(subject, task, data, loaded).shots()
-        (folder / SHOTS).write_text(json.dumps(found) + "\n")
+        (folder / SHOTS).write_text(json.dumps(find()) + "\n")
 
-    folder = subject.keep("shots", _facts(subject, rules, data, loaded), work)
+    folder = subject.keep("shots", {**facts, "texts": texts, "rules": search}, work)
     return [tuple(pool[place] for place in row) for row in json.loads((folder / SHOTS).read_text())]
 
 
@@ -67,30 +89,23 @@ def query_texts(rules: IclProtocol, examples: Sequence[Example]) -> list[str]:
     return texts if rules.query_text == "raw" else [_detokenized(text) for text in texts]
 
 
-def duplicates(rules: IclProtocol, data: LabelledData) -> int:
-    """Return how many test examples have a twin in the pool: one of the same group with the same query text."""
-    known = set(_keys(rules, pool_of(rules, data)))
-    return sum(key in known for key in _keys(rules, test_of(rules, data)))
+def twin_flags(rules: IclProtocol, data: LabelledData) -> tuple[str, ...]:
+    """Return what a score must say of test examples that have a twin in the pool, one with the same query text.
 
-
-def _facts(subject: Subject, rules: IclProtocol, data: LabelledData, loaded: LoadedRetriever) -> dict[str, Any]:
-    """Return all that decides the shots; what is asked of them afterwards, such as their order, is not among it."""
-    names = ("shots", "pool", "seed", "query", "query_text", "exclude_duplicates", "limit")
-    encoder = subject.sentence_encoder(rules.encoder).facts if loaded.retriever.encodes else None
-    return {
-        "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
-        "encoder": encoder,
-        "data": data.fingerprint,
-        "rules": {name: getattr(rules, name) for name in names},
-        "packages": {name: version(name) for name in ("emobench", "faiss-cpu", "bm25s")},
-    }
+    The pool is that of the example's group; the text of a twin is among the shots of most retrievers, with its label.
+    """
+    if rules.shots == 0 or rules.exclude_duplicates:
+        return ()
+    known, keys = set(_keys(rules, pool_of(rules, data))), list(_keys(rules, test_of(rules, data)))
+    count = sum(key in known for key in keys)
+    return (f"{count}_of_{len(keys)}_test_texts_are_also_in_the_pool",) if count else ()
 
 
 class _Search:
     """One search of all test examples' shots."""
 
-    def __init__(self, subject: Subject, task: Task, data: LabelledData, loaded: LoadedRetriever) -> None:
-        self._subject, self._task, self._retriever = subject, task, loaded.retriever
+    def __init__(self, subject: Subject, task: Task, data: LabelledData, retriever: Retriever) -> None:
+        self._subject, self._task, self._retriever = subject, task, retriever
         self._rules = _rules(task)
         self._pool, self._test = pool_of(self._rules, data), test_of(self._rules, data)
         self._pool_texts = query_texts(self._rules, self._pool)

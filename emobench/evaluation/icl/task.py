@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from emobench.errors import ConfigError
 from emobench.evaluation.icl.examples import pool_of, test_of
 from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
-from emobench.evaluation.icl.retrieval import find_shots
+from emobench.evaluation.icl.retrieval import find_shots, twin_flags
 from emobench.evaluation.icl.samples import Sample, append_samples, read_samples, resume_samples
 from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
 from emobench.evaluation.kinds import BaseModel, Scored, Subject
@@ -36,6 +37,10 @@ def featurizer(task: Task) -> None:
 def check(task: Task, data: LabelledData, model: BaseModel) -> None:
     """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
     rules = _rules(task)
+    if rules.engine == "openicl":
+        from emobench.evaluation.icl.openicl import check_openicl
+
+        check_openicl(task)
     groups: dict[str, int] = {}
     for example in pool_of(rules, data):
         groups[example.group] = groups.get(example.group, 0) + 1
@@ -57,43 +62,72 @@ def generation_rules(task: Task) -> dict[str, Any]:
     """All rules that decide a loss: those of the answer are not among them, so that it can be changed afterwards."""
     rules = _rules(task)
     decided = {field.name: getattr(rules, field.name) for field in fields(rules) if field.name != "scorer"}
+    if rules.engine == "openicl":
+        decided["openicl"] = version("openicl")
     return {**decided, "calibrated": rules.scorer == "calibrated"}
 
 
 def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> None:
     """Write each example's losses, batch by batch; those that an interrupted attempt left are not made again."""
     rules = _rules(task)
+    drafts = drafts_of(subject, task, data)
+    prompts = prompts_of(subject, task, drafts)
+    (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
     if rules.engine == "openicl":
         from emobench.evaluation.icl.openicl import run_openicl
 
-        run_openicl(subject, task, data, folder)
+        run_openicl(subject, task, data, drafts, prompts, folder)
         return
-    shots = find_shots(subject, task, data)
-    examples = test_of(rules, data)
-    drafts = [Draft(example=e, shots=found) for e, found in zip(examples, shots, strict=True)]
-    limit = room(rules, context_of(subject.model))
-    with subject.work(f"tokenize {task.name}", "prompts") as progress:
-        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
-    if rules.scorer != "prompt":
-        check_boundaries(prompts, task.name, rules.texts)
-    (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
     finished = {sample.id for sample in resume_samples(folder / SAMPLES)}
     scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine)
     with subject.work(f"score {task.name}", "prompts") as progress:
         # The batches of all examples, whatever is finished: the same numbers as without an interruption.
         for batch in scorer.batches(prompts):
             if not finished.issuperset(prompts[i].id for i in batch):
-                losses = scorer.losses([prompts[i] for i in batch])
-                free = _content_free(scorer, subject, rules, [(drafts[i], prompts[i]) for i in batch], task.name)
-                found = zip(batch, losses, free, strict=True)
-                rows = [_sample(examples[i], prompts[i], rules, loss, nats) for i, loss, nats in found]
+                rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
                 append_samples(folder / SAMPLES, [row for row in rows if row.id not in finished])
             finished.update(prompts[i].id for i in batch)
             progress(len(finished), len(prompts))
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
-    return icl_scores(_rules(task), read_samples(folder / SAMPLES))
+    found = icl_scores(_rules(task), read_samples(folder / SAMPLES))
+    flags = twin_flags(_rules(task), data)
+    found.scores = {name: replace(value, flags=(*value.flags, *flags)) for name, value in found.scores.items()}
+    return found
+
+
+def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
+    """Return each test example with its shots."""
+    rules, find = _rules(task), find_shots
+    if rules.engine == "openicl":
+        from emobench.evaluation.icl.openicl import openicl_shots as find
+    found = zip(test_of(rules, data), find(subject, task, data), strict=True)
+    return [Draft(example=example, shots=shots) for example, shots in found]
+
+
+def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Prompt]:
+    """Return the prompts of drafts, as the model gets them."""
+    rules = _rules(task)
+    limit = room(rules, context_of(subject.model))
+    with subject.work(f"tokenize {task.name}", "prompts") as progress:
+        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
+    if rules.scorer != "prompt":
+        check_boundaries(prompts, task.name, rules.texts)
+    return prompts
+
+
+def score_prompts(
+    scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, Prompt]]
+) -> list[Sample]:
+    """Return the losses of one batch of `scorer.batches`."""
+    rules = _rules(task)
+    losses = scorer.losses([prompt for _, prompt in batch])
+    free = _content_free(scorer, subject, rules, batch, task.name)
+    return [
+        _sample(draft.example, prompt, rules, loss, nats)
+        for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True)
+    ]
 
 
 def room(rules: IclProtocol, context: int | None) -> int | None:
@@ -102,7 +136,7 @@ def room(rules: IclProtocol, context: int | None) -> int | None:
 
 
 def _content_free(
-    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: list[tuple[Draft, Prompt]], task: str
+    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, Prompt]], task: str
 ) -> list[tuple[float, ...]]:
     """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
     if rules.scorer != "calibrated":
