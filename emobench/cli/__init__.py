@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 import typer
 
+from emobench.cli.answers import answers
 from emobench.cli.compare import compare
 from emobench.cli.console import INTERRUPTED, fail, interrupted, stdout_for_json_alone
 from emobench.cli.curves import curves
@@ -15,6 +16,8 @@ from emobench.cli.doctor import doctor
 from emobench.cli.leaderboard import app as leaderboard
 from emobench.cli.listings import models, suites, tasks
 from emobench.cli.objectives import app as objectives
+from emobench.cli.prompts import prompts
+from emobench.cli.reproduce import reproduce
 from emobench.cli.run import evaluate, run, train
 from emobench.errors import EmobenchError
 
@@ -27,7 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, train, evaluate, compare, curves, doctor):
+for command in (run, train, evaluate, prompts, answers, compare, reproduce, curves, doctor):
     app.command()(command)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(objectives, name="objectives")

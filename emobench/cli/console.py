@@ -119,6 +119,13 @@ def print_out(*renderables: Any) -> None:
         console.print(renderable)
 
 
+def print_lines(*lines: Any) -> None:
+    """Print lines on stdout as they are, however long: a terminal breaks them, and nothing is cut or added."""
+    console = _stdout()
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
 def width_left(rows: Sequence[Sequence[str]]) -> int:
     """Return the width that `print_table` has for one more column beside these rows' cells."""
     from rich.cells import cell_len

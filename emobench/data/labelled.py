@@ -16,7 +16,14 @@ from emobench.config import content_hash
 from emobench.data.rows import Row, hub_files, jsonl_rows, local_file
 from emobench.errors import ConfigError, DataError
 
-GENERATED: dict[str, Callable[[str], Sequence[tuple[str, str]]]] = {}
+
+def _oracle_sections(split: str) -> Sequence[tuple[str, str]]:
+    from emobench.data.oracle_labels import labelled_samples
+
+    return labelled_samples(split)
+
+
+GENERATED: dict[str, Callable[[str], Sequence[tuple[str, str]]]] = {"oracle-sections": _oracle_sections}
 """Generated data sets: name -> (split -> (text, class) of each example)."""
 
 
@@ -79,6 +86,8 @@ class Example:
     fields: Mapping[str, str]
     label: str
     group: str = ""
+    where: str = field(default="", compare=False)
+    """The file and line that it is from."""
 
     def text(self, names: Sequence[str]) -> str:
         """Return some fields, joined by a space."""
@@ -171,7 +180,7 @@ def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: 
     if group:
         fields["group"] = group.replace("_", " ")
     digest = hashlib.sha256("\x1f".join(fields.values()).encode(errors="surrogatepass")).hexdigest()[:12]
-    return Example(f"{digest}-{index}", fields, _class(row, source, names, where), group)
+    return Example(f"{digest}-{index}", fields, _class(row, source, names, where), group, where)
 
 
 def _text(row: Row, name: str, where: str) -> str:

@@ -72,8 +72,12 @@ class IclProtocol:
     """Test examples at most: the first ones."""
 
     def __post_init__(self) -> None:
-        if len(FIELD.findall(self.template)) == 0 or LABEL not in FIELD.findall(self.template):
-            raise ConfigError(f"`template` is {self.template!r}; expected a text with {{label}} and the data's fields.")
+        found = set(FIELD.findall(self.template))
+        if LABEL not in found or not found | set(FIELD.findall(self.header)) > {LABEL}:
+            raise ConfigError(
+                f"`template` is {self.template!r}; expected a text with {{label}} and a field of the data, such as "
+                "{text}."
+            )
         if FIELD.findall(self.template).count(LABEL) > 1 or LABEL in FIELD.findall(self.header):
             raise ConfigError("`template` holds {label} once, and `header` not at all.")
         _check_labels(self.labels)

@@ -16,6 +16,8 @@ from emobench.errors import ConfigError, ModelError
 from emobench.tasks.icl import LABEL, IclProtocol, fill
 
 EXAMPLES_A_TIME = 64
+INPUT, TAIL = "input", "tail"
+"""Parts of a prompt: the test example up to the label, and what follows the label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +55,25 @@ class Draft:
 
         `values` take the place of the example's fields.
         """
+        *begin, end = (text for _, text in self.parts(rules, values))
+        before = "".join(begin)
+        return [(before + label + end, len(before)) for label in rules.texts]
+
+    def parts(self, rules: IclProtocol, values: dict[str, str] | None = None) -> list[tuple[str, str]]:
+        """Return the prompt's parts in order, each with its name: header, shots, input, and what follows the label.
+
+        A shot is named by its similarity: "shot 1" is the nearest, wherever it stands.
+        """
         fields = {**self.example.fields, **(values or {})}
         before, after = rules.template.split(f"{{{LABEL}}}")
-        shots = self.shots if rules.order == "nearest-first" else self.shots[::-1]
-        shown = "".join(_shot(rules, shot) + rules.separator for shot in shots)
-        begin, end = fill(rules.header, fields) + shown + fill(before, fields), fill(after, fields)
-        return [(begin + label + end, len(begin)) for label in rules.texts]
+        shots = [(f"shot {i}", _shot(rules, shot) + rules.separator) for i, shot in enumerate(self.shots, 1)]
+        shown = shots if rules.order == "nearest-first" else shots[::-1]
+        return [
+            ("header", fill(rules.header, fields)),
+            *shown,
+            (INPUT, fill(before, fields)),
+            (TAIL, fill(after, fields)),
+        ]
 
 
 def make_prompts(
@@ -73,8 +88,8 @@ def make_prompts(
 ) -> list[Prompt]:
     """Tokenize each example's prompts; those over `limit` tokens lose their least similar shots, for all labels alike.
 
-    Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for a BOS that is
-    not as the protocol has it.
+    Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
+    equal tokens, and for a BOS that is not as the protocol has it.
     """
     found: dict[int, Prompt] = {}
     waiting = dict(enumerate(drafts))
@@ -87,6 +102,7 @@ def make_prompts(
                 if limit is not None and max(map(len, tokens)) > limit:
                     longer[place] = _shorter(draft, max(map(len, tokens)), limit, task)
                     continue
+                _check_told_apart(tokens, rules, task)
                 ids = tuple(shot.id for shot in draft.shots)
                 found[place] = Prompt(
                     id=draft.example.id, tokens=tokens, label_starts=starts, shots=ids, dropped=draft.dropped
@@ -125,23 +141,24 @@ def _shot(rules: IclProtocol, shot: Example) -> str:
 def _shorter(draft: Draft, length: int, limit: int, task: str) -> Draft:
     if not draft.shots:
         raise ConfigError(
-            f"Task {task}, example {draft.example.id}: the prompt has {length} tokens without any shot, but the model "
-            f"reads at most {limit}. Take the example out of the data, or a model with a longer context."
+            f"Task {task}, {draft.example.where or draft.example.id}: the prompt has {length} tokens without any shot, "
+            f"but at most {limit} are read. Take the example out of the data, or a model with a longer context."
         )
     return replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
 
 
-def _encode(
-    examples: Sequence[list[tuple[str, int]]], tokenizer: Any, rules: IclProtocol
-) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...] | None]]:
-    """Yield, for each example, the tokens of each label's prompt and where the label's own begin."""
-    flat = [text for texts in examples for text in texts]
+def tokenize(
+    texts: Sequence[str], tokenizer: Any, rules: IclProtocol
+) -> tuple[list[tuple[int, ...]], list[list[tuple[int, int]]] | None]:
+    """Return each text's tokens, with the BOS that the protocol asks for, and the characters of each token.
+
+    A token that stands for no text has the characters (0, 0); a tokenizer without a fast form tells of none.
+    """
     fast = bool(getattr(tokenizer, "is_fast", False))
-    special = rules.bos == "tokenizer"
     # Not verbose: prompts that are too long for the model lose shots afterwards.
     encoded = tokenizer(
-        [text for text, _ in flat],
-        add_special_tokens=special,
+        list(texts),
+        add_special_tokens=rules.bos == "tokenizer",
         truncation=False,
         return_attention_mask=False,
         return_offsets_mapping=fast,
@@ -149,12 +166,31 @@ def _encode(
     )
     bos = _bos(tokenizer, rules)
     rows = [(*bos, *ids) for ids in encoded["input_ids"]]
-    for row in rows[:1]:
+    for row in rows:
         _check_ends(row, tokenizer, rules)
+    return rows, [[(0, 0)] * len(bos) + list(row) for row in encoded["offset_mapping"]] if fast else None
+
+
+def _check_told_apart(tokens: Sequence[tuple[int, ...]], rules: IclProtocol, task: str) -> None:
+    first: dict[tuple[int, ...], str] = {}
+    for ids, label in zip(tokens, rules.texts, strict=True):
+        if ids in first:
+            raise ModelError(
+                f"Task {task}: the tokenizer gives the labels '{first[ids]}' and '{label}' the same tokens, so that a "
+                "model cannot tell them apart. Take a model whose tokenizer knows these words, or set icl.labels."
+            )
+        first[ids] = label
+
+
+def _encode(
+    examples: Sequence[list[tuple[str, int]]], tokenizer: Any, rules: IclProtocol
+) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...] | None]]:
+    """Yield, for each example, the tokens of each label's prompt and where the label's own begin."""
+    flat = [text for texts in examples for text in texts]
+    rows, offsets = tokenize([text for text, _ in flat], tokenizer, rules)
     starts = None
-    if fast:
-        offsets = encoded["offset_mapping"]
-        starts = [len(bos) + _first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
+    if offsets is not None:
+        starts = [_first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
     place = 0
     for texts in examples:
         part = slice(place, place + len(texts))

@@ -47,8 +47,9 @@ def check(task: Task, data: LabelledData, model: BaseModel) -> None:
     for example in test_of(rules, data):
         if groups.get(example.group, 0) < rules.shots:
             of = f" of group {example.group}" if example.group else ""
+            file = data.pool[0].where.rpartition(":")[0]
             raise ConfigError(
-                f"Task {task.name}: the pool has {groups.get(example.group, 0)} examples{of}, fewer than the "
+                f"Task {task.name}, {file}: the pool has {groups.get(example.group, 0)} examples{of}, fewer than the "
                 f"{rules.shots} shots; give more, or --set icl.shots={groups.get(example.group, 0)}."
             )
     longest = sorted(test_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]

@@ -1,0 +1,140 @@
+"""`emobench prompts`: exactly what the model sees of a task, and how each label scores."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_lines, print_table, reporter
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from emobench.pipeline.prompts import ShownPrompt, ShownTask
+
+STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
+SHOTS = ("cyan", "blue")
+"""Of odd and even shots."""
+NEWLINE = "↵"
+"""Stands at the end of a line that a newline of the prompt ends, so that other breaks are known to be none."""
+
+
+def prompts(
+    task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
+    n: Annotated[int, typer.Option("--n", min=1, help="How many test examples, from the first one on.")] = 1,
+    example: Annotated[
+        list[str] | None,
+        typer.Option("--example", help="The test example whose id begins so, in place of the first ones. Repeatable."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="An alias, a local folder, or a hub id. Default: that of its suite.")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", help="A protocol of the task; its first one by default.")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for icl.*.")] = None,
+    limit: options.Limit = None,
+    data_dir: options.DataDirs = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    trust_remote_code: options.RemoteCode = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show prompts token by token, with the right label, and the loss of each label.
+
+    Parts are named at the left, and coloured in a terminal; every second token is underlined. Shot 1 is the most
+    similar one, wherever it stands.
+    """
+    from emobench.config import parse_overrides
+    from emobench.pipeline.prompts import show_prompts
+    from emobench.pipeline.request import Request
+
+    settings = parse_overrides([*(set_ or ()), *([f"protocol={protocol}"] if protocol else ())])
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    request = Request(
+        suite=task,
+        model=model,
+        settings=settings,
+        limit=limit,
+        data_dirs=tuple(data_dir or ()),
+        runs=runs,
+        offline=offline,
+        device=device,
+        dtype=dtype,  # type: ignore[arg-type]
+        trust_remote_code=trust_remote_code,
+        command=shlex.join(["emobench", *sys.argv[1:]]),
+    )
+    shown = show_prompts(request, task, count=n, ids=example or (), reporter=reporter(quiet))
+    if json:
+        print_json(shown)
+        return
+    for prompt in shown.prompts:
+        _print(shown, prompt)
+
+
+def _print(shown: ShownTask, prompt: ShownPrompt) -> None:
+    title = [f"{shown.task} {prompt.id}", f"{shown.protocol} with {shown.model}", f"{prompt.tokens} tokens"]
+    if prompt.dropped:
+        title.append(f"too long, without its {prompt.dropped} least similar shots")
+    print_lines(" · ".join(title), "", *_lines(prompt), "")
+    shots = [f"{place}. {identity} ({label})" for place, (identity, label) in enumerate(prompt.shots, 1)]
+    print_lines(*([f"shots: {', '.join(shots)}"] if shots else []))
+    print_lines(f"first ids: {' '.join(map(str, prompt.first_ids))}", "")
+    rows = [
+        (x.name, x.text, f"{x.loss:.5f}", f"{100 * x.posterior:.1f} %", str(x.tokens), _said(prompt, x.name))
+        for x in prompt.labels
+    ]
+    print_table("", ("class", "label", f"loss ({shown.unit})", "posterior", "tokens", ""), rows)
+    print_lines("")
+
+
+def _said(prompt: ShownPrompt, name: str) -> str:
+    answered = f"answer{' (a tie)' if prompt.tied else ''}" if name == prompt.answer else ""
+    return ", ".join(filter(None, [answered, "right" if name == prompt.right else ""]))
+
+
+def _lines(prompt: ShownPrompt) -> Iterator[Text]:
+    """Yield a line for each line of each part, with the part's name at the left of its first one."""
+    from rich.text import Text
+
+    width = max(len(piece.part) for piece in prompt.pieces)
+
+    def begun(part: str) -> Text:
+        return Text().append(f"{part:>{width}} | ", style="dim")
+
+    line, part, count, full = begun(""), "", 0, False
+    for piece in prompt.pieces:
+        if piece.part != part:
+            if full:
+                yield line
+            part, line, full = piece.part, begun(piece.part), False
+        count += piece.token is not None
+        style = f"{_style(part)}{' underline' if count % 2 else ''}"
+        for number, chunk in enumerate(piece.text.split("\n")):
+            if number:
+                yield line.append(NEWLINE, style="dim")
+                line, full = begun(""), False
+            if chunk:
+                line, full = line.append(_visible(chunk), style=style), True
+    if full:
+        yield line
+
+
+def _style(part: str) -> str:
+    shot = part.removeprefix("shot ")
+    return SHOTS[int(shot) % len(SHOTS)] if shot != part else STYLES[part]
+
+
+def _visible(text: str) -> str:
+    """Return text without characters that a terminal would act on."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,184 @@
+"""What a model sees of a task's first examples: the prompts that a run scores, token by token, with their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emobench.errors import ConfigError
+from emobench.evaluation.icl.metrics import UNITS, answers, confidence, label_losses
+from emobench.evaluation.icl.pieces import Piece, pieces
+from emobench.evaluation.icl.prompts import Draft, Prompt
+from emobench.evaluation.icl.samples import Sample
+from emobench.evaluation.kinds import Subject, evaluator
+from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.base_model import find_base_model
+from emobench.pipeline.evaluate import Evaluator
+from emobench.pipeline.machine import check_machine
+from emobench.pipeline.names import task_of
+from emobench.pipeline.reporter import Reporter
+from emobench.pipeline.request import Request
+from emobench.pipeline.stages import Stages, require_writable
+from emobench.pipeline.train import Trainer
+from emobench.registry import find_suite, suite_names
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.spec import Task
+
+FIRST_IDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownLabel:
+    """One label of a prompt: its loss by the protocol's rule, the posterior, and the tokens of its whole prompt."""
+
+    name: str
+    text: str
+    loss: float
+    posterior: float
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownPrompt:
+    """One test example's prompt with the right label, and how each label scores."""
+
+    id: str
+    right: str
+    answer: str
+    tied: bool
+    text: str
+    """The whole prompt, as the tokenizer gets it."""
+    tokens: int
+    first_ids: tuple[int, ...]
+    shots: tuple[tuple[str, str], ...]
+    """(id, class) of each shot, the most similar first."""
+    dropped: int
+    labels: tuple[ShownLabel, ...]
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTask:
+    """The prompts, and what they are of."""
+
+    task: str
+    protocol: str
+    model: str
+    unit: str
+    prompts: tuple[ShownPrompt, ...]
+
+
+def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str], reporter: Reporter) -> ShownTask:
+    """Return a task's first prompts, or those of the examples whose ids begin so, with the losses of each label.
+
+    Shots are found as a run finds them, and kept in its folder. Raises a UserError for what a run would refuse, too.
+    """
+    check_machine(request)
+    task = _task(request, name)
+    model = find_base_model(_model(request, task.name), request)
+    kind = evaluator(task.kind)
+    data = kind.load(task, data_dirs=request.data_dirs, offline=request.offline)
+    kind.check(task, data, model)
+    require_writable(request.runs, "--runs")
+    stages = Stages(request.runs)
+    trainer = Trainer(stages, reporter)
+    with quiet_libraries():
+        folder = trainer.made_folder(model) if model.made else None
+        subject = Evaluator(stages, reporter, model, lambda: folder).subject(model.load(folder))
+        shown = _shown(subject, task, data, count, ids)
+    assert isinstance(task.protocol, IclProtocol)
+    return ShownTask(
+        task=task.name,
+        protocol=task.protocol_id,
+        model=model.name,
+        unit=UNITS[task.protocol.scorer],
+        prompts=tuple(shown),
+    )
+
+
+def _task(request: Request, name: str) -> Task:
+    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
+        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
+    task = task_of(request, name)
+    if not isinstance(task.protocol, IclProtocol):
+        raise ConfigError(
+            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind icl, see "
+            "`emobench tasks list`."
+        )
+    if task.protocol.engine == "openicl":
+        raise ConfigError("--set icl.engine=openicl scores whole data sets; drop it: the prompts are the same.")
+    return task
+
+
+def _model(request: Request, task: str) -> str:
+    """Return the model that was asked for, or that of a suite with this task."""
+    suites = (find_suite(name) for name in suite_names())
+    found = request.model or next((s.model for s in suites if s.model and any(task in r.tasks for r in s.runs)), None)
+    if found is None:
+        raise ConfigError(
+            f"The tokens and losses of {task} are those of a model; add --model NAME, see `emobench models list`."
+        )
+    return found
+
+
+def _shown(subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str]) -> list[ShownPrompt]:
+    from emobench.evaluation.icl.scoring import PromptScorer
+    from emobench.evaluation.icl.task import drafts_of, prompts_of, score_prompts
+
+    rules = task.protocol
+    assert isinstance(rules, IclProtocol)
+    drafts = _chosen(drafts_of(subject, task, data), count, ids, task.name)
+    prompts = prompts_of(subject, task, drafts)
+    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine)
+    with subject.work(f"score {task.name}", "prompts"):
+        samples = {
+            sample.id: sample
+            for batch in scorer.batches(prompts)
+            for sample in score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
+        }
+    return [
+        _prompt(rules, draft, prompt, samples[prompt.id], subject.tokenizer)
+        for draft, prompt in zip(drafts, prompts, strict=True)
+    ]
+
+
+def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) -> list[Draft]:
+    if not ids:
+        return list(drafts[:count])
+    found = []
+    for text in ids:
+        meant = [draft for draft in drafts if text and draft.example.id.startswith(text)]
+        if not meant:
+            raise ConfigError(
+                f"--example {text}: no test example of {task} has an id that begins so; `emobench answers` names them, "
+                f"such as {drafts[0].example.id}."
+            )
+        found += meant
+    return list({draft.example.id: draft for draft in found}.values())
+
+
+def _prompt(rules: IclProtocol, draft: Draft, prompt: Prompt, sample: Sample, tokenizer: Any) -> ShownPrompt:
+    kept = Draft(example=draft.example, shots=draft.shots[: len(prompt.shots)])
+    (answer,) = answers(rules, [sample])
+    place = rules.ties.index(answer.right)
+    losses = label_losses(rules, sample)
+    labels = [
+        ShownLabel(
+            name=name, text=rules.labels[name], loss=loss, posterior=confidence(rules, sample, i), tokens=len(ids)
+        )
+        for i, (name, loss, ids) in enumerate(zip(rules.ties, losses, prompt.tokens, strict=True))
+    ]
+    return ShownPrompt(
+        id=prompt.id,
+        right=answer.right,
+        answer=answer.answer,
+        tied=answer.margin == 0,
+        text=kept.texts(rules)[place][0],
+        tokens=len(prompt.tokens[place]),
+        first_ids=prompt.tokens[place][:FIRST_IDS],
+        shots=tuple((shot.id, shot.label) for shot in kept.shots),
+        dropped=prompt.dropped,
+        labels=tuple(labels),
+        pieces=tuple(pieces(kept, rules, tokenizer, place)),
+    )
