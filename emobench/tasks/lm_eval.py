@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from emobench.errors import ConfigError
 
@@ -10,6 +11,9 @@ from emobench.errors import ConfigError
 @dataclass(frozen=True, kw_only=True)
 class LmEvalProtocol:
     """A task or group of lm-evaluation-harness, run by itself on the model in memory."""
+
+    PLACES: ClassVar = ("include", "data", "batch")
+    """Settings that are no rule: where things lie (they are known by their content), and the batch."""
 
     task: str
     include: str = ""

@@ -178,8 +178,10 @@ class Task:
     @property
     def protocol_id(self) -> str:
         """The protocol's name and six hex digits of its rules, such as "paper@3fa9c1"."""
-        rules = {"task": self.name, "version": self.version, "kind": self.kind, "rules": to_plain(self.protocol)}
-        return f"{self.protocol_name}@{content_hash(rules)[:6]}"
+        places = self.protocol.PLACES if isinstance(self.protocol, LmEvalProtocol) else ()
+        rules = {name: value for name, value in to_plain(self.protocol).items() if name not in places}
+        facts = {"task": self.name, "version": self.version, "kind": self.kind, "rules": rules}
+        return f"{self.protocol_name}@{content_hash(facts)[:6]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,10 +215,11 @@ def task_from(data: Located, *, protocol: str | None = None, overrides: Mapping[
         raise UnknownNameError("protocol", name, file.protocols, where=f"Task {file.name}: ")
     # Every protocol is built, so that a slip in the one that nobody asked for shows, too.
     built = {n: build(KINDS[file.kind], rules or {}, data.where("protocols")) for n, rules in file.protocols.items()}
-    for rules in built.values():
-        if file.dataset is not None and isinstance(rules, IclProtocol):
-            _check_fields(rules, file.dataset, data.where("protocols"))
     chosen = override(built[name], overrides or {}, f"--set {file.kind}")
+    places = {n: rules.where() if isinstance(rules, Located) else data.where() for n, rules in file.protocols.items()}
+    for where, rules in [*((places[n], rules) for n, rules in built.items()), (f"--set {file.kind}", chosen)]:
+        if file.dataset is not None and isinstance(rules, IclProtocol):
+            _check_fields(rules, file.dataset, f"{where}: task {file.name}")
     return Task(
         name=file.name,
         kind=file.kind,
