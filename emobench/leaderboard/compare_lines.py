@@ -206,7 +206,8 @@ def _within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str
             "Within a seed the test examples alone are a sample: these tests compare two trained models, not two "
             "objectives. Their p are not adjusted."
         )
-    untested = [c.metric.split("/", 1)[1] for c in contrasts if not c.within and c.verdict != "tied"]
+    alone = [contrast for contrast in contrasts if not contrast.metric.startswith(f"{MEAN}/")]
+    untested = [c.metric.split("/", 1)[1] for c in alone if not c.within and c.verdict != "tied"]
     if untested and any(contrast.within for contrast in contrasts):
         yield f"Without per-example results, so that one seed says nothing of them: {', '.join(untested)}."
     for contrast in contrasts:

@@ -151,7 +151,7 @@ def _flagged(score: Score, found: Sequence[Answer]) -> Score:
         flags.append(f"{tied} of {len(found)} answers are ties, decided by the order of the labels")
     if shortened:
         lost = sum(a.dropped for a in found)
-        flags.append(f"{shortened} of {len(found)} prompts were too long and lost {lost} shots in all")
+        flags.append(f"shots left out of {shortened} of {len(found)} prompts, so that they fit: {lost}")
     return replace(score, flags=(*score.flags, *flags))
 
 

@@ -95,7 +95,7 @@ def test_a_tie_is_answered_by_the_first_label_and_counted() -> None:
 def test_shots_that_were_dropped_are_counted_and_named() -> None:
     found = icl_scores(RULES, [sample("1", dropped=2), sample("2"), sample("3", dropped=1)])
     for score in found.scores.values():
-        assert "2 of 3 prompts were too long and lost 3 shots in all" in score.flags
+        assert "shots left out of 2 of 3 prompts, so that they fit: 3" in score.flags
     table = json.loads(found.files[TABLE])
     assert (table["shortened"], table["dropped_shots"]) == (2, 3)
     assert {row["id"]: row["dropped"] for row in table["examples"]} == {"1": 2, "2": 0, "3": 1}
