@@ -179,7 +179,10 @@ def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: 
     group = _text(row, source.group, where) if source.group else ""
     if group:
         fields["group"] = group.replace("_", " ")
-    digest = hashlib.sha256("\x1f".join(fields.values()).encode(errors="surrogatepass")).hexdigest()[:12]
+    try:
+        digest = hashlib.sha256("\x1f".join(fields.values()).encode()).hexdigest()[:12]
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: half of a surrogate pair, which is no text; repair the row.") from None
     return Example(f"{digest}-{index}", fields, _class(row, source, names, where), group, where)
 
 
@@ -203,12 +206,14 @@ def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: st
     if source.choices and isinstance(label, int) and 0 <= label < len(source.classes):
         return source.classes[label]  # the place among the row's own choices
     given = row.get(source.label_name, row.get("label_name"))
-    for value in (label if isinstance(label, str) else None, given):
-        if value in source.classes:
-            return str(value)
+    said = [value for value in (label, given) if isinstance(value, str) and value in source.classes]
+    if len(set(said)) > 1:
+        raise DataError(f"{where}: '{source.label}' says '{said[0]}' and '{source.label_name}' '{said[1]}'; keep one.")
+    if said:
+        return said[0]
     if str(label) in names:
         return names[str(label)]
-    if label is not None and given is None and not isinstance(label, str):
+    if given is None and isinstance(label, (int, float)):
         raise DataError(
             f"{where}: the label is the number {label}, whose meaning differs between copies of a data set; add "
             f'"label_name", one of {", ".join(source.classes)}.'
@@ -223,7 +228,7 @@ def _fingerprint(examples: Sequence[Example]) -> str:
     digest = hashlib.sha256()
     for example in examples:
         for part in (*example.fields.values(), example.label, example.group):
-            data = part.encode(errors="surrogatepass")
+            data = part.encode()
             digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)
     return f"sha256:{digest.hexdigest()}"

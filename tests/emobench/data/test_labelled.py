@@ -1,0 +1,259 @@
+"""Labelled data: classes by their text, never by a number alone; what belongs to a source is checked there alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from huggingface_hub import constants
+
+from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled
+from emobench.errors import ConfigError, DataError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+LOCAL = LabelledSource(
+    name="toy", classes=("no", "yes"), pool=LabelledSplit(split="train"), test=LabelledSplit(split="test")
+)
+HUB = replace(
+    LOCAL,
+    repo="some/toy",
+    names={"0": "no", "1": "yes"},
+    pool=LabelledSplit(split="train", files="train.jsonl", rows=3),
+    test=LabelledSplit(split="test", files="data/test-*.parquet", rows=2),
+)
+TRAIN = [{"text": "a", "label": 0}, {"text": "b", "label": 1}, {"text": "c", "label": 1}]
+TEST = [{"text": "d", "label": 1}, {"text": "e", "label": 0}]
+
+
+def named(text: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"text": text, "label_name": name, **more}
+
+
+FIRST = named("x", "no")
+
+
+def write(folder: Path, name: str, rows: list[Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return file
+
+
+def load(source: LabelledSource, *folders: Path) -> LabelledData:
+    return load_labelled(source, data_dirs=folders, offline=True)
+
+
+def local(folder: Path, *test: Any, source: LabelledSource = LOCAL, train: Any = FIRST) -> LabelledData:
+    write(folder, "toy.train.jsonl", [train])
+    write(folder, "toy.test.jsonl", list(test))
+    return load(source, folder)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def downloaded(cache: Path, train: list[Any] = TRAIN, test: list[dict[str, Any]] = TEST) -> None:
+    """Lay out the files of HUB as a download leaves them."""
+    folder = cache / "datasets--some--toy"
+    snapshot = folder / "snapshots" / COMMIT
+    (snapshot / "data").mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    write(snapshot, "train.jsonl", train)
+    pq.write_table(pa.Table.from_pylist(test), snapshot / "data" / "test-00000-of-00001.parquet")
+
+
+# Classes.
+
+
+def test_a_class_is_its_name_in_label_name_or_in_label(tmp_path: Path) -> None:
+    data = local(tmp_path, named("a", "yes"), {"text": "b", "label": "no"}, named("c", "yes", label=0))
+    assert [example.label for example in data.test] == ["yes", "no", "yes"]
+
+
+def test_a_file_may_have_its_own_column_of_names(tmp_path: Path) -> None:
+    source = replace(LOCAL, label_name="label_text")
+    data = local(tmp_path, {"text": "a", "label": 1, "label_text": "no"}, named("b", "yes"), source=source)
+    assert [example.label for example in data.test] == ["no", "yes"]
+
+
+@pytest.mark.parametrize("source", [LOCAL, HUB])
+def test_numbers_alone_are_refused_in_a_local_file(tmp_path: Path, source: LabelledSource) -> None:
+    """Also where the task knows what the numbers of its own source mean: this file may be another copy."""
+    with pytest.raises(DataError) as error:
+        local(tmp_path, named("a", "yes"), {"text": "b", "label": 1}, source=source)
+    assert str(error.value) == (
+        f"{tmp_path}/toy.test.jsonl:2: the label is the number 1, whose meaning differs between copies of a data set; "
+        'add "label_name", one of no, yes.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (named("b", "maybe"), "the class is 'maybe'; expected 'label_name' or 'label' to be one of no, yes"),
+        ({"text": "b", "label": "Yes"}, "the class is 'Yes'; expected"),
+        ({"text": "b"}, "the class is None; expected"),
+        ({"text": "b", "label": ["yes"]}, r"the class is \['yes'\]; expected"),
+        (named("b", "yes", label="no"), "'label' says 'no' and 'label_name' 'yes'; keep one"),
+        ({"label_name": "yes"}, "expected a text in the field 'text', got None; the fields are: 'label_name'"),
+        (named(" \n", "yes"), r"expected a text in the field 'text', got ' \\n'"),
+        (named(3, "yes"), "expected a text in the field 'text', got 3"),  # type: ignore[arg-type]
+        ('{"text": "\\ud800", "label_name": "yes"}', "half of a surrogate pair"),
+        ("[1]", 'expected a JSON object with a "text"'),
+        ("{", "expected one JSON object a line"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: Any, words: str) -> None:
+    with pytest.raises(DataError, match=rf"^{tmp_path}/toy\.test\.jsonl:3: .*{words}"):
+        local(tmp_path, named("fine", "yes"), "", row)
+
+
+def test_choices_are_fields_and_the_label_their_place(tmp_path: Path) -> None:
+    source = LabelledSource(
+        name="toy",
+        classes=("A", "B"),
+        fields=("question",),
+        choices="choices",
+        label="answer",
+        group="subject",
+        pool=LabelledSplit(split="train"),
+        test=LabelledSplit(split="test"),
+    )
+    row = {"question": "q", "subject": "high_school_physics", "choices": ["x", "y"], "answer": 1}
+    data = local(tmp_path, row, {**row, "answer": "A"}, source=source, train=row)
+    first, second = data.test
+    assert first.fields == {"question": "q", "A": "x", "B": "y", "group": "high school physics"}
+    assert (first.label, first.group, second.label) == ("B", "high_school_physics", "A")
+    assert first.text(["question", "B"]) == "q y"
+    for bad in (["x"], ["x", 3], "xy", None):
+        with pytest.raises(DataError, match=r"toy\.test\.jsonl:1: expected 2 texts in 'choices', got"):
+            local(tmp_path, {**row, "choices": bad}, source=source, train=row)
+    for number in (2, -1):
+        with pytest.raises(DataError, match=f"the label is the number {number}, whose meaning differs"):
+            local(tmp_path, {**row, "answer": number}, source=source, train=row)
+
+
+# What is read, and what identifies it.
+
+
+def test_a_local_file_takes_the_place_of_the_source_split_by_split(tmp_path: Path, cache: Path) -> None:
+    downloaded(cache)
+    write(tmp_path / "mine", "toy.train.jsonl", [named("mine", "no")])
+    data = load(HUB, tmp_path / "mine")
+    assert [example.fields["text"] for example in data.pool] == ["mine"]
+    assert [example.fields["text"] for example in data.test] == ["d", "e"]
+    assert data.provenance["toy.train"].endswith(" (local: toy.train.jsonl)")
+    assert data.provenance["toy.test"].endswith(f" (hub: some/toy@{COMMIT})")
+    assert len(data) == 2
+
+
+def test_an_example_has_an_id_of_its_text_and_its_row_and_knows_its_line(tmp_path: Path) -> None:
+    first, second = local(tmp_path, named("same", "yes"), "", named("same", "no")).test
+    digest = hashlib.sha256(b"same").hexdigest()[:12]
+    assert (first.id, second.id) == (f"{digest}-0", f"{digest}-1")
+    assert (first.where, second.where) == (f"{tmp_path}/toy.test.jsonl:1", f"{tmp_path}/toy.test.jsonl:3")
+
+
+def test_the_fingerprint_sees_texts_classes_and_order_and_not_where_they_are(tmp_path: Path) -> None:
+    rows = [named("a", "yes"), named("b", "no")]
+    base = local(tmp_path / "1", *rows).fingerprint
+    assert local(tmp_path / "2", *rows).fingerprint == base
+    assert local(tmp_path / "2", *[{**row, "label": 7, "more": 1} for row in rows]).fingerprint == base
+    others = [rows[::-1], rows[:1], [named("a", "no"), rows[1]], [named("ab", "yes"), named("", "no") | {"text": "-"}]]
+    found = {local(tmp_path / "3", *other).fingerprint for other in others}
+    found.add(local(tmp_path / "4", *rows, train=named("y", "no")).fingerprint)
+    assert len(found | {base}) == 6
+
+
+def test_what_is_not_at_hand_says_where_to_put_it(tmp_path: Path, cache: Path) -> None:
+    with pytest.raises(DataError, match=r"toy \(train\) has no source on the hub: put it in DIR/toy\.train\.jsonl"):
+        load(LOCAL, tmp_path)
+    with pytest.raises(DataError) as error:
+        load(HUB, tmp_path)
+    for words in (
+        "toy (train) could not be read from some/toy",
+        "DIR/toy.train.jsonl",
+        "--offline",
+        '"label_name": ...',
+    ):
+        assert words in str(error.value)
+    write(tmp_path, "toy.train.jsonl", ["", ""])
+    with pytest.raises(DataError, match=r"toy \(train, local: toy\.train\.jsonl\) holds no example"):
+        load(LOCAL, tmp_path)
+
+
+# What belongs to the source.
+
+
+def test_the_source_is_read_with_its_own_names(cache: Path) -> None:
+    downloaded(cache)
+    data = load(HUB)
+    assert [(e.fields["text"], e.label) for e in (*data.pool, *data.test)] == [
+        ("a", "no"), ("b", "yes"), ("c", "yes"), ("d", "yes"), ("e", "no"),
+    ]  # fmt: skip
+    assert data.pool[2].where == f"hub: some/toy@{COMMIT}, train.jsonl:3"
+
+
+def test_texts_may_stand_for_classes_in_the_source(cache: Path) -> None:
+    downloaded(cache, [{"text": "a", "label": "bad"}])
+    source = replace(HUB, names={**HUB.names, "bad": "no"}, pool=replace(HUB.pool, rows=None))
+    assert [example.label for example in load(source).pool] == ["no"]
+
+
+def test_a_number_that_the_task_does_not_know_is_refused(cache: Path) -> None:
+    downloaded(cache, [*TRAIN[:2], {"text": "c", "label": 2}])
+    with pytest.raises(DataError, match=rf"hub: some/toy@{COMMIT}, train\.jsonl:3: the label is the number 2"):
+        load(HUB)
+
+
+def test_sizes_are_those_of_the_source_and_of_no_local_file(cache: Path, tmp_path: Path) -> None:
+    downloaded(cache, TRAIN[:2])
+    with pytest.raises(DataError, match=rf"hub: some/toy@{COMMIT} gave 2 rows for toy \(train\), expected 3"):
+        load(HUB)
+    assert len(local(tmp_path / "mine", named("a", "yes"), source=HUB).pool) == 1
+
+
+def test_golden_rows_are_those_of_the_source_and_of_no_local_file(cache: Path, tmp_path: Path) -> None:
+    def golden(**classes: str) -> LabelledSource:
+        return replace(HUB, golden={hashlib.sha256(k.encode()).hexdigest()[:12]: v for k, v in classes.items()})
+
+    downloaded(cache)
+    load(golden(a="no", d="yes", unknown="yes"))
+    with pytest.raises(DataError) as error:
+        load(golden(a="no", d="no"))
+    assert f"hub: some/toy@{COMMIT} says 'yes' of a row of toy (test) that is known to be 'no'" in str(error.value)
+    assert "the order of its labels has changed" in str(error.value)
+    mine = local(tmp_path / "mine", named("d", "no"), source=golden(d="yes"))
+    assert mine.test[0].label == "no"
+
+
+def test_a_broken_parquet_file_is_named(cache: Path) -> None:
+    downloaded(cache)
+    (file,) = (cache / "datasets--some--toy" / "snapshots" / COMMIT / "data").iterdir()
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(DataError, match=r"test-00000-of-00001\.parquet is no whole Parquet file"):
+        load(HUB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"classes": ("no",)}, r"`classes` is \['no'\]; expected two or more different names"),
+        ({"classes": ("no", "no")}, "expected two or more different names"),
+        ({"names": {"0": "nope"}}, "`0` is of class 'nope'; expected one of no, yes"),
+        ({"golden": {"abc": "nope"}}, "`abc` is of class 'nope'"),
+    ],
+)
+def test_a_source_knows_its_classes(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        replace(LOCAL, **changes)
