@@ -28,7 +28,7 @@ def emobench_objectives() -> list[type[Objective]]:  # type: ignore[empty-body]
 
 @hookspec
 def emobench_tasks() -> Path:  # type: ignore[empty-body]
-    """Return a folder with `tasks/*.yaml`, `suites/*.yaml` and `recipes/*.yaml`; each is read when it is asked for."""
+    """Return a folder with YAML in `tasks`, `suites`, `recipes` and `tables`; a file is read when it is asked for."""
 
 
 @hookspec

@@ -25,6 +25,7 @@ from emobench import hookspecs
 from emobench.config import PRETRAINED, build, parse_call
 from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError
 from emobench.tasks.spec import Suite, Task, override, task_from
+from emobench.tasks.table import Table
 from emobench.tasks.yaml import read_yaml
 
 if TYPE_CHECKING:
@@ -243,6 +244,18 @@ def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
+def table_names() -> list[str]:
+    """Return the names of all published tables that can be made again."""
+    return sorted(_files("tables"))
+
+
+def find_table(name: str) -> Table:
+    """Read a published table's rows."""
+    path = _file("tables", name, "table")
+    table = build(Table, read_yaml(path), str(path))
+    return _named(table, table.name, path)
+
+
 def _named(value: T, name: object, path: Path) -> T:
     if name != path.stem:
         raise ConfigError(f"{path}: the file says `name: {name}`; expected `name: {path.stem}`, the file's own.")
@@ -252,7 +265,7 @@ def _named(value: T, name: object, path: Path) -> T:
 def _file(folder: str, name: str, kind: str) -> Path:
     files = _files(folder)
     if name not in files:
-        hints = [f"See `emobench {folder} list`."] if folder != "recipes" else []
+        hints = [f"See `emobench {folder} list`."] if folder in ("tasks", "suites") else []
         hints += [str(error) for error in tasks_plugins().values() if error is not None]
         raise UnknownNameError(kind, name, files, hint=" ".join(hints))
     return files[name]

@@ -127,7 +127,7 @@ def test_the_core_names_no_objective_and_no_task() -> None:
 def test_a_file_of_the_built_in_tasks_is_read_and_named_as_it_is(path: Path) -> None:
     assert read_yaml(path)["name"] == path.stem
     find = {"tasks": registry.find_task, "suites": registry.find_suite, "recipes": registry.find_recipe}
-    assert find[path.parent.name](path.stem).name == path.stem
+    assert (find | {"tables": registry.find_table})[path.parent.name](path.stem).name == path.stem
 
 
 def test_every_protocol_of_every_task_can_be_chosen() -> None:

@@ -69,9 +69,9 @@ def latex(comparisons: Sequence[Comparison]) -> str:
     for sheet in found:
         header, rows = sheet.grid()
         lines += [f"% {_one_line(sheet.heading)}", f"\\begin{{tabular}}{{l{'r' * (len(header) - 2)}l}}", "\\toprule"]
-        lines += [" & ".join(map(_latex_text, header)) + " \\\\", "\\midrule"]
+        lines += [" & ".join(map(latex_text, header)) + " \\\\", "\\midrule"]
         for contrast, row in zip(sheet.contrasts, rows, strict=True):
-            cells = [_latex_text(cell) for cell in row]
+            cells = [latex_text(cell) for cell in row]
             if contrast.beyond_noise:
                 cells[3], cells[-1] = f"\\textbf{{{cells[3]}}}", f"\\textbf{{{cells[-1]}}}"
             lines.append(" & ".join(cells) + " \\\\")
@@ -159,7 +159,8 @@ _LATEX = {
 }
 
 
-def _latex_text(text: str) -> str:
+def latex_text(text: str) -> str:
+    """Return text as LaTeX sets it."""
     return "".join(_LATEX.get(c, c) for c in text)
 
 

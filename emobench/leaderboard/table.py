@@ -44,7 +44,7 @@ def markdown(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, vi
     view = view or View()
     if not entries:
         return NO_ENTRIES + "\n"
-    return "\n".join(_markdown_grid(grid) for grid in grids(standings(entries, examples_of, view), view))
+    return "\n".join(grid_markdown(grid) for grid in grids(standings(entries, examples_of, view), view))
 
 
 def to_json(
@@ -122,7 +122,8 @@ def _styled(shown: Label | Cell, text: str | None = None) -> Text:
     return Text(str(shown) if text is None else text, style=bold + _STYLES[shown.style])
 
 
-def _markdown_grid(grid: Grid) -> str:
+def grid_markdown(grid: Grid) -> str:
+    """Return a grid's tables as Markdown."""
     lines = [f"**{markdown_text(grid.title)}**", "", *(markdown_text(line) + "\n" for line in grid.subtitle)]
     for sheet in fit(grid, MARKDOWN_WIDTH):
         heads = [head.replace("\n", " ").strip() for head in (sheet.corner, *map(str, sheet.heads))]

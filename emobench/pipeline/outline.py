@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from emobench.pipeline.estimate import Machine, amount, duration, gigabytes
@@ -30,6 +31,8 @@ class StageLine:
     seconds: float | None = None
     memory_bytes: int | None = None
     download_bytes: int | None = None
+    group: str = ""
+    """What the line is a part of, where several make one."""
 
     def cells(self) -> tuple[str, ...]:
         return self.stage, self.what, self.amount, self.estimate, self.state
@@ -77,6 +80,13 @@ class Outline:
             )
         return [*notes, *self.assumptions]
 
+    def condensed(self) -> Outline:
+        """Return one line for all data sets to download, and one for all tasks of a row."""
+        groups: dict[tuple[str, str], list[StageLine]] = {}
+        for line in self.lines:
+            groups.setdefault((line.stage, line.group or line.what), []).append(line)
+        return replace(self, lines=tuple(_condensed(name, lines) for (_, name), lines in groups.items()))
+
     def joined(self, other: Outline) -> Outline:
         """Return both outlines as one; what both do is done once."""
         known = {(line.stage, line.what) for line in self.lines}
@@ -96,3 +106,23 @@ class Totals:
     tokens: dict[str, int]
     seconds: dict[str, float]
     unknown: int
+
+
+def _condensed(name: str, lines: Sequence[StageLine]) -> StageLine:
+    """Return one line for several of a group."""
+    if len(lines) == 1:
+        return lines[0]
+    tokens = sum(line.tokens or 0 for line in lines)
+    seconds = sum(line.seconds or 0.0 for line in lines)
+    size = sum(line.download_bytes or 0 for line in lines)
+    done = sum(line.state == DONE for line in lines)
+    return replace(
+        lines[0],
+        what=name,
+        amount=f"{len(lines)} tasks, about {amount(tokens)} tokens" if tokens else f"{len(lines)}, {gigabytes(size)}",
+        estimate=f"about {duration(seconds)}" if seconds and done < len(lines) else "",
+        state=DONE if done == len(lines) else f"{done} of {len(lines)} {DONE}" if done else TO_DO,
+        tokens=tokens,
+        seconds=seconds,
+        download_bytes=size,
+    )

@@ -95,7 +95,8 @@ class _Outliner:
         for found in self.at.downloads.values():
             size = "size not known" if found.size is None else gigabytes(found.size)
             what = f"{found.what} from {found.source}"
-            yield StageLine(stage="download", what=what, amount=size, download_bytes=found.size)
+            group = "data sets" if found.what.startswith("data set") else ""
+            yield StageLine(stage="download", what=what, amount=size, download_bytes=found.size, group=group)
 
     def _embeddings(self, evaluations: Sequence[StageLine]) -> Iterator[StageLine]:
         """Yield a line for each data set that is embedded for retrieval: once for all rows, and kept."""
@@ -119,6 +120,7 @@ class _Outliner:
         return StageLine(
             stage="embed",
             what=f"{task.name}: pool and test, {rules.encoder}",
+            group=f"pools and test splits, {rules.encoder}",
             amount=f"{sum(known):,} texts" if len(known) == 2 else "number of texts not known",
             estimate="" if seconds is None or state == DONE else f"about {duration(seconds)}",
             state=state,
@@ -157,7 +159,7 @@ class _Outliner:
         said += [gigabytes(memory)] if memory is not None else []
         return StageLine(
             stage="train",
-            what=f"{loaded.objective}, seed {seed}, on {recipe.corpus}",
+            what=f"{self._label(loaded)}, seed {seed}, on {recipe.corpus}",
             amount=words,
             estimate="" if state == DONE else ", ".join(said),
             state=state,
@@ -194,7 +196,7 @@ class _Outliner:
     def _evaluations(self) -> Iterator[StageLine]:
         planned = iter(self.plan.tasks()) if self.plan else None
         for objective in self.objectives:
-            label = PRETRAINED if objective is None else repr(objective.objective)
+            label = self._label(objective)
             for seed in self._seeds(objective):
                 for _, tasks in self.parts:
                     for task in tasks:
@@ -212,6 +214,7 @@ class _Outliner:
         return StageLine(
             stage="evaluate",
             what=f"{label}, seed {seed}, {task.name} {task.protocol_id}",
+            group=f"{label}, seed {seed}",
             amount=words if found.tokens is None else f"{words}, about {amount(found.tokens)} tokens",
             estimate="" if seconds is None or state == DONE else f"about {duration(seconds)}",
             state=state,
@@ -249,6 +252,14 @@ class _Outliner:
 
     def _seeds(self, objective: LoadedObjective | None) -> Iterable[int]:
         return (0,) if objective is None else self.request.seeds or self.suite.seeds
+
+    def _label(self, objective: LoadedObjective | None) -> str:
+        """Return an objective as it was asked for: defaults that were said stay to be seen."""
+        if objective is None:
+            return PRETRAINED
+        if not self.request.objectives or self.request.section("objective"):
+            return repr(objective.objective)
+        return next(t for t, one in zip(self.request.objectives, self.objectives, strict=True) if one is objective)
 
     def _assumptions(self) -> Iterator[str]:
         trained = {recipe.precision for recipe, _ in self.parts} if any(self.objectives) else set[str]()

@@ -25,6 +25,13 @@ def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:
     return entries
 
 
+def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
+    """Do all that is not finished and record nothing; return the evaluations of each row's runs."""
+    worker = _Worker(plan, reporter or Silent())
+    worker.check()
+    return [[worker.evaluations(run) for run in row.runs] for row in plan.rows]
+
+
 def train_plan(plan: Plan, reporter: Reporter | None = None) -> list[tuple[PlannedTraining, Path]]:
     """Train only; return each training with the folder of its model."""
     worker = _Worker(plan, reporter or Silent())
@@ -59,12 +66,13 @@ class _Worker:
         for run in row.runs:
             if not all(self.stages.is_finished(planned.scores) for _, tasks in run.parts for planned in tasks):
                 self.reporter.note(f"{row.label}, seed {run.seed}")
-            found.append(self._run(run))
+            found.append(self.evaluations(run))
         entry = record_row(self.plan, row, found, self.stages)
         track_metrics(self.plan, row, found, self.stages, self.reporter)
         return entry
 
-    def _run(self, run: PlannedRun) -> list[Evaluation]:
+    def evaluations(self, run: PlannedRun) -> list[Evaluation]:
+        """Return the evaluations of a run's tasks, after training and evaluating what is not finished."""
         found = []
         for training, tasks in run.parts:
             load = self._loader(training)

@@ -1,0 +1,85 @@
+"""`emobench reproduce`: a published table made again, the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, reporter
+from emobench.cli.run import request_of, show_outline
+
+if TYPE_CHECKING:
+    from emobench.pipeline.reproduce import Reproduction
+
+Format = Literal["text", "markdown", "latex"]
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(help="table-3, table-6, table-7 or table-8.", show_default=False)],
+    model: Annotated[
+        str | None, typer.Option("--model", help="Instead of the table's own models: an alias, a folder or a hub id.")
+    ] = None,
+    seed: options.Seeds = None,
+    set_: options.Set = None,
+    limit: options.Limit = None,
+    data_dir: options.DataDirs = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    trust_remote_code: options.RemoteCode = False,
+    track: options.Trackers = None,
+    dry_run: options.DryRun = False,
+    format: Annotated[Format, typer.Option("--format", help="How the table is printed.")] = "text",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Make a table of a paper again: train and evaluate what is missing, and print our numbers beside the paper's.
+
+    The rows are the table's models and objectives. A swept parameter is chosen on training examples that are held out,
+    never on the test split; what was chosen, and by which scores, is part of the output. Differences from our baseline
+    row are tested. With another --model or other --set values the paper's numbers stay beside ours, and it is said.
+    """
+    from emobench.pipeline import reproduce as job
+    from emobench.registry import find_table
+
+    given = locals()
+    chosen = find_table(table)
+    request = request_of({**given, "suite": chosen.suite, "objective": None})
+    if dry_run:
+        outline = job.outline_table(chosen, request)
+        show_outline(outline if json else outline.condensed(), json)
+        return
+    found = job.reproduce(chosen, request, reporter(quiet))
+    if json:
+        print_json({"table": chosen, "results": [_plain(result) for result in found]})
+    else:
+        _print(found, format)
+
+
+def _plain(result: Reproduction) -> dict[str, object]:
+    from emobench.leaderboard.side_by_side import cells
+
+    return {
+        "model": result.model,
+        "published_model": next(iter(result.found.published.values())).model.name,
+        "chosen": result.choices,
+        "cells": cells(result.found),
+        "points_of_one_example": result.found.resolution(),
+        "entries": {row: entry.id for row, entry in result.found.measured.items()},
+        "remarks": result.found.remarks,
+    }
+
+
+def _print(found: list[Reproduction], format: Format) -> None:
+    from emobench.leaderboard.side_by_side import grid, latex
+    from emobench.leaderboard.table import GridView, grid_markdown
+
+    for result in found:
+        if format == "text":
+            print_out(GridView(grid(result.found)))
+        else:
+            typer.echo(grid_markdown(grid(result.found)) if format == "markdown" else latex(result.found))

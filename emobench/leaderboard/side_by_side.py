@@ -1,0 +1,167 @@
+"""A paper's table with our own numbers beside it: for each of its rows the paper's values, ours, and differences.
+
+For each row of the paper up to four rows: paper; here; here minus paper (not tested: a paper prints no noise); here
+minus the baseline row here, with its p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emobench.config import to_plain
+from emobench.leaderboard import figures
+from emobench.leaderboard.compare import Comparison
+from emobench.leaderboard.compare_table import latex_text
+from emobench.leaderboard.contrasts import Contrast
+from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.grid import Cell, Column, Grid, Label
+from emobench.leaderboard.labels import clean
+
+ABSENT = "–"
+SEEDS_NEEDED = (
+    "p is of the two models of one seed, on these test examples (McNemar's mid-p where answers are right or wrong); "
+    "what holds for the objectives needs 3 seeds or more."
+)
+TESTED = "* beyond noise: two-sided 5 %, over seeds and test examples, p adjusted for all metrics of the pair (Holm)."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """A paper's rows and ours, by the name of the paper's row, and ours compared with our baseline row."""
+
+    title: str
+    columns: tuple[str, ...]
+    """Metrics, as "<task>/<metric>"."""
+    published: Mapping[str, Entry]
+    measured: Mapping[str, Entry]
+    baseline: str
+    comparison: Comparison
+    remarks: tuple[str, ...] = ()
+
+    def contrast(self, row: str, metric: str) -> Contrast | None:
+        """Return our row against our baseline on a metric."""
+        if row == self.baseline or row not in self.measured:
+            return None
+        found = self.comparison.of(self.measured[row])
+        return next((contrast for contrast in found if contrast.metric == metric), None)
+
+    def resolution(self) -> dict[str, float]:
+        """Return what one test example is of each metric that is a share of them, in points."""
+        found = {}
+        for metric in self.columns:
+            sizes = {e.metrics[metric].n for e in self.measured.values() if metric in e.metrics}
+            units = {e.metrics[metric].unit for e in self.measured.values() if metric in e.metrics}
+            if units == {"fraction"} and len(sizes) == 1 and (size := sizes.pop()):
+                found[metric] = 100 / size
+        return found
+
+
+def cells(found: SideBySide) -> list[dict[str, Any]]:
+    """Return each cell as plain values: fractions as stored, differences in the metric's unit, None for what is not."""
+    return [_cell(found, row, metric) for row in found.published for metric in found.columns]
+
+
+def _cell(found: SideBySide, row: str, metric: str) -> dict[str, Any]:
+    paper = found.published[row].metrics.get(metric)
+    ours = found.measured[row].metrics.get(metric) if row in found.measured else None
+    contrast = found.contrast(row, metric)
+    return {
+        "row": row,
+        "metric": metric,
+        "published": None if paper is None else paper.mean,
+        "measured": None if ours is None else ours.mean,
+        "n": None if ours is None else ours.n,
+        "difference": None if paper is None or ours is None else ours.mean - paper.mean,
+        f"against_{found.baseline}": None if contrast is None else to_plain(contrast),
+    }
+
+
+def grid(found: SideBySide) -> Grid:
+    """Return the table, with a legend."""
+    labels: list[Label] = []
+    rows: list[tuple[Cell, ...]] = []
+    for row in found.published:
+        for label, of in _lines(found, row):
+            labels.append(Label(clean(f"{row} · {label}")))
+            rows.append(tuple(of))
+    summaries = [next((e.metrics[m] for e in found.published.values() if m in e.metrics), None) for m in found.columns]
+    heads = [
+        Column(*map(clean, metric.split("/", 1)), unit="" if summary is None else figures.unit_label([summary]))
+        for metric, summary in zip(found.columns, summaries, strict=True)
+    ]
+    return Grid(
+        title=clean(found.title),
+        subtitle=(),
+        rows=tuple(labels),
+        columns=tuple(heads),
+        cells=tuple(rows),
+        legend=tuple(clean(line) for line in _legend(found)),
+        notes=(),
+    )
+
+
+def latex(found: SideBySide) -> str:
+    """Return the table as a tabular for booktabs, what is beyond noise in bold, and the legend as comments."""
+    made = grid(found)
+    heads = ["", *(str(column) for column in made.columns)]
+    lines = ["% \\usepackage{booktabs}", f"% {made.title}", f"\\begin{{tabular}}{{l{'r' * len(made.columns)}}}"]
+    lines += ["\\toprule", " & ".join(map(latex_text, heads)) + " \\\\", "\\midrule"]
+    for label, row in zip(made.rows, made.cells, strict=True):
+        texts = [f"\\textbf{{{latex_text(c.text)}}}" if c.marked else latex_text(c.text) for c in row]
+        lines.append(" & ".join([latex_text(label.text), *texts]) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *(f"% {line}" for line in made.legend)]) + "\n"
+
+
+def _lines(found: SideBySide, row: str) -> list[tuple[str, list[Cell]]]:
+    """Return the lines of one row of the paper: (label, cells)."""
+    paper = [found.published[row].metrics.get(metric) for metric in found.columns]
+    lines = [("paper", [_value(summary) for summary in paper])]
+    if row not in found.measured:
+        return lines
+    ours = [found.measured[row].metrics.get(metric) for metric in found.columns]
+    lines.append(("here", [_value(summary) for summary in ours]))
+    lines.append(("here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]))
+    if row != found.baseline:
+        against = [_against(found.contrast(row, metric), b) for metric, b in zip(found.columns, ours, strict=True)]
+        lines.append((f"here - {found.baseline} here", against))
+    return lines
+
+
+def _value(summary: MetricSummary | None) -> Cell:
+    return Cell(ABSENT) if summary is None else Cell(figures.number(summary, figures.decimals([summary])))
+
+
+def _difference(ours: MetricSummary | None, paper: MetricSummary | None) -> Cell:
+    if ours is None or paper is None:
+        return Cell(ABSENT)
+    return Cell(f"{(ours.mean - paper.mean) * figures.scale(ours.unit):+.{figures.decimals([ours, paper])}f}")
+
+
+def _against(contrast: Contrast | None, ours: MetricSummary | None) -> Cell:
+    """Return a difference from the baseline with its p: over seeds, or within the one seed that there is."""
+    if contrast is None or ours is None:
+        return Cell(ABSENT)
+    rule = figures.relative_decimals if contrast.log_scale else figures.decimals
+    text = figures.difference(contrast, rule([ours]))
+    p = contrast.p_holm
+    if p is None and len(contrast.within) == 1:
+        p = contrast.within[0].p
+    return Cell(text if p is None else f"{text} p={_p(p)}", contrast.beyond_noise)
+
+
+def _p(p: float) -> str:
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def _legend(found: SideBySide) -> list[str]:
+    contrasts = [c for c in found.comparison.contrasts if c.metric in found.columns]
+    lines = [
+        "Percent where fractions; ± is the standard deviation over seeds. Differences from the paper are not tested."
+    ]
+    lines += [TESTED] if any(c.p is not None for c in contrasts) else []
+    lines += [SEEDS_NEEDED] if any(c.p is None and len(c.within) == 1 for c in contrasts) else []
+    sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in found.resolution().items()]
+    lines += [f"One test example is, in points: {', '.join(sizes)}."] if sizes else []
+    return [*lines, *found.remarks]
