@@ -1,0 +1,187 @@
+"""Rules of a prompt: what cannot be asked for is refused with its place, and every rule makes another protocol."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.errors import UserError
+from emobench.tasks.icl import IclProtocol, fill
+from emobench.tasks.spec import Task, task_from
+from emobench.tasks.yaml import read_yaml
+
+TASK = """\
+name: mine
+kind: icl
+version: 1
+dataset:
+  name: mine
+  classes: [neg, pos]
+  pool: {split: train}
+  test: {split: test}
+protocols:
+  paper:
+    template: '{text} is {label}.'
+    labels:
+      neg: bad
+      pos: good
+  other:
+    template: 'Review: {text} It is {label}'
+    labels: {pos: good, neg: bad}
+"""
+MADE: dict[str, Any] = {"template": "{text} is {label}.", "labels": {"neg": "bad", "pos": "good"}}
+
+
+def task(tmp_path: Path, text: str = TASK, **given: Any) -> Task:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    return task_from(read_yaml(path), **given)
+
+
+def test_a_task_is_read_with_each_of_its_protocols(tmp_path: Path) -> None:
+    first, other = task(tmp_path), task(tmp_path, protocol="other")
+    assert isinstance(first.protocol, IclProtocol)
+    assert isinstance(other.protocol, IclProtocol)
+    assert (first.corpus, first.protocol_name, first.protocol.shots) == ("mine", "paper", 8)
+    assert (first.protocol.ties, other.protocol.ties) == (("neg", "pos"), ("pos", "neg"))
+    assert (first.protocol.texts, other.protocol.texts) == (("bad", "good"), ("good", "bad"))
+
+
+def test_ties_are_the_order_of_the_labels_unless_they_are_given() -> None:
+    assert IclProtocol(**MADE).ties == ("neg", "pos")
+    given = IclProtocol(**MADE, ties=("pos", "neg"))
+    assert given.texts == ("good", "bad")
+    assert IclProtocol(**MADE, ties=("neg", "pos")) == IclProtocol(**MADE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("neg: bad", "neg: ''", "mine.yaml:11: `labels`: the text of 'neg' is empty; give it a word."),
+        ("neg: bad", "neg: '  '", "mine.yaml:11: `labels`: the text of 'neg' is empty"),
+        ("pos: good", "pos: bad", "mine.yaml:11: `labels`: 'neg' and 'pos' have the same text, 'bad'"),
+        ("      pos: good\n", "", "mine.yaml:11: `labels` is {'neg': 'bad'}; expected the texts of two or more"),
+        ("neg: bad\n", "neg: bad\n      more: so\n", "mine.yaml:11: task mine: `labels` has texts for"),
+        (
+            "{text} is {label}",
+            "{txt} is {label}",
+            "mine.yaml:11: task mine: the template or query: There is no field 'txt'",
+        ),
+        (
+            "{text} is {label}",
+            "{text} is",
+            "mine.yaml:11: `template` is '{text} is.'; expected a text with {label} and",
+        ),
+        ("{text} is {label}", "It is {label}", "mine.yaml:11: `template` is 'It is {label}.'; expected a text with"),
+        ("{text} is {label}", "{label}: {text} is {label}", "mine.yaml:11: `template` holds {label} once"),
+        (
+            "    labels:\n",
+            "    query: [body]\n    labels:\n",
+            "task mine: the template or query: There is no field 'body'",
+        ),
+        (
+            "    labels:\n",
+            "    ties: [neg]\n    labels:\n",
+            "mine.yaml:11: `ties` is ['neg']; expected each of neg, pos",
+        ),
+        ("    labels:\n", "    header: '{label}'\n    labels:\n", "mine.yaml:11: `template` holds {label} once, and"),
+        ("    labels:\n", "    header: '{body}'\n    labels:\n", "There is no field 'body'. Known: text."),
+        (
+            "    labels:\n",
+            "    scorer: best\n    labels:\n",
+            "mine.yaml:12: `scorer` is 'best'; expected one of 'prompt'",
+        ),
+        ("'Review: {text} It is {label}'", "'Review: {tex} It is {label}'", "mine.yaml:16: task mine: the template or"),
+        ("kind: icl", "kind: icl\ncorpus: ag_news", "`corpus` is not read by a task of kind icl"),
+        (TASK[TASK.index("dataset") : TASK.index("protocols")], "", "mine.yaml:1: `dataset` is missing"),
+        ("classes: [neg, pos]", "classes: [neg]", "`classes` is ['neg']; expected two or more different names"),
+        (
+            "pool: {split: train}",
+            "pool: {splt: train}",
+            "mine.yaml:7: There is no setting 'splt'; did you mean 'split'?",
+        ),
+    ],
+)
+def test_a_slip_is_named_with_its_task_file_and_line(tmp_path: Path, old: str, new: str, text: str) -> None:
+    assert old in TASK
+    with pytest.raises(UserError) as error:
+        task(tmp_path, TASK.replace(old, new, 1))
+    assert str(error.value).startswith(f"{tmp_path}/mine.yaml:")
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {"template": "{txt} {label}"},
+            "--set icl: task mine: the template or query: There is no field 'txt'; did you mean",
+        ),
+        ({"template": "{text}"}, "--set icl: `template` is '{text}'; expected a text with {label}"),
+        ({"labels": {"neg": "bad", "pos": "bad"}}, "--set icl: `labels`: 'neg' and 'pos' have the same text"),
+        ({"query": ["body"]}, "There is no field 'body'"),
+        ({"shots": -1}, "--set icl: `shots` is -1; expected at least 0"),
+        ({"limit": 0}, "`limit` is 0; expected at least 1"),
+        ({"max_length": 1}, "`max_length` is 1; expected at least 2"),
+        ({"pool": 0}, "`pool` is 0"),
+        ({"pool": 1.5}, "`pool` is 1.5; expected a share of the pool, above 0 and at most 1"),
+        ({"seed": -1}, "`seed` is -1; expected a number from 0 to 2**32 - 1"),
+        ({"scorer": "calibrated", "content_free": []}, "`content_free` is empty; scorer=calibrated needs a text"),
+        ({"shot": 3}, "There is no setting 'icl.shot'; did you mean 'icl.shots'?"),
+        ({"bos": "two"}, "`bos` is 'two'; expected one of 'tokenizer', 'none', 'one'"),
+    ],
+)
+def test_a_slip_in_an_override_is_named(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(UserError) as error:
+        task(tmp_path, overrides=changes)
+    assert text in str(error.value)
+
+
+def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
+    base = task(tmp_path)
+    changes: dict[str, Any] = {
+        "template": "{text} was {label}.",
+        "labels": {"neg": "bad", "pos": "great"},
+        "ties": ["pos", "neg"],
+        "header": "Reviews.\n",
+        "separator": "\n\n",
+        "shots": 7,
+        "retriever": "random",
+        "encoder": "other",
+        "query": ["text", "text"],
+        "query_text": "gpt2-decoded",
+        "order": "nearest-last",
+        "pool": 0.5,
+        "held_out": 10,
+        "seed": 1,
+        "exclude_duplicates": True,
+        "scorer": "label",
+        "content_free": ["N/A", ""],
+        "bos": "one",
+        "max_length": 512,
+        "engine": "plain",
+        "limit": 9,
+    }
+    assert set(changes) == {field.name for field in dataclasses.fields(IclProtocol)}
+    ids = [task(tmp_path, overrides={key: value}).protocol_id for key, value in changes.items()]
+    assert len({base.protocol_id, *ids}) == len(changes) + 1
+    assert task(tmp_path, overrides={"shots": 8}).protocol_id == base.protocol_id
+
+
+def test_the_order_of_labels_is_a_rule_and_that_of_keys_is_none(tmp_path: Path) -> None:
+    turned = TASK.replace("      neg: bad\n      pos: good\n", "      pos: good\n      neg: bad\n")
+    assert task(tmp_path, turned).protocol_id != task(tmp_path).protocol_id
+    tied = turned.replace("    template: '{text}", "    ties: [neg, pos]\n    template: '{text}", 1)
+    assert task(tmp_path, tied).protocol_id == task(tmp_path).protocol_id
+
+
+def test_fields_are_filled_all_at_once_and_other_braces_stay() -> None:
+    assert fill("{a} {b} {} {a b}", {"a": "{b}", "b": "{a}"}) == "{b} {a} {} {a b}"
+
+
+def test_the_fields_of_a_prompt_are_those_of_header_template_and_query() -> None:
+    rules = IclProtocol(**{**MADE, "template": "{q} {A} {label}", "header": "{group}:"}, query=("q", "A"))
+    assert list(rules.fields) == ["group", "q", "A", "q", "A"]
