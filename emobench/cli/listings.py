@@ -9,11 +9,14 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table
+from emobench.cli.export_task import export
 
-tasks = typer.Typer(help="Evaluation tasks: list, show.", no_args_is_help=True)
+tasks = typer.Typer(help="Evaluation tasks: list, show, export to lm-evaluation-harness.", no_args_is_help=True)
 suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
 models = typer.Typer(help="Models: list, convert.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument()]
+
+tasks.command("export")(export)
 
 
 @tasks.command("list")

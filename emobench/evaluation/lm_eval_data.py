@@ -10,12 +10,15 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
+from datasets import config as datasets_config
 from lm_eval.tasks import TaskManager
 
 from emobench.config import content_hash, file_sha256
@@ -45,7 +48,7 @@ class LmEvalData:
 
 def load_tasks(task: str, rules: LmEvalProtocol, *, offline: bool) -> LmEvalData:
     """Find a task and read its data. Raises ConfigError for a task that cannot be run here, DataError for its data."""
-    with quiet_lm_eval(), tempfile.TemporaryDirectory() as folder:
+    with quiet_lm_eval(), _network(offline), tempfile.TemporaryDirectory() as folder:
         manager = find_manager(rules.task, rules.include)
         names = reached(rules.task, manager)
         _refuse(task, names, manager)
@@ -58,6 +61,18 @@ def load_tasks(task: str, rules: LmEvalProtocol, *, offline: bool) -> LmEvalData
         except Exception as error:  # of lm-eval, of datasets, or of Python code of the task
             raise _unbuilt(rules, error) from error
         return _identified(task, rules, loaded, origins, code)
+
+
+@contextmanager
+def _network(offline: bool) -> Iterator[None]:
+    """Keep datasets, which asks the hub by itself, from the network. Both libraries read these again at each call."""
+    before = datasets_config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE
+    try:
+        if offline:
+            datasets_config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        datasets_config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE = before
 
 
 def _refuse(task: str, names: Iterable[str], manager: TaskManager) -> None:

@@ -79,11 +79,8 @@ def test_another_question_another_shot_and_another_function_are_other_data(
     ],
 )
 def test_what_cannot_be_run_is_said(
-    name: str, rules: dict[str, str], said: str, own_tasks: Path, mmlu_folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, rules: dict[str, str], said: str, own_tasks: Path, mmlu_folder: Path
 ) -> None:
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     places = {"OWN": str(own_tasks), "DATA": str(mmlu_folder)}
     with pytest.raises((ConfigError, DataError)) as caught:
         load(name, **{key: places.get(value, value) for key, value in rules.items()})

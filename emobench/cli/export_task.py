@@ -1,0 +1,53 @@
+"""`emobench tasks export`: a task with retrieved shots, for users of lm-evaluation-harness."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, reporter
+
+
+def export(
+    task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where its YAML and rows go.", show_default=False)],
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", help="A protocol of the task; its first one by default.")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for icl.*.")] = None,
+    limit: options.Limit = None,
+    data_dir: options.DataDirs = None,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    offline: options.Offline = False,
+    device: options.Device = "cpu",
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a task for lm-evaluation-harness: its test examples, each with its own shots as text, and the YAML."""
+    from emobench.config import parse_overrides
+    from emobench.pipeline.export_task import export_task
+    from emobench.pipeline.request import Request
+
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    request = Request(
+        suite=task,
+        settings=parse_overrides([*(set_ or ()), *([f"protocol={protocol}"] if protocol else ())]),
+        limit=limit,
+        data_dirs=tuple(data_dir or ()),
+        runs=runs,
+        offline=offline,
+        device=device,
+    )
+    files = export_task(request, task, folder, reporter(quiet))
+    if json:
+        print_json({"files": [str(file) for file in files]})
+        return
+    print_out(
+        *(f"Wrote {file}" for file in files),
+        f"lm_eval run --model hf --model_args pretrained=MODEL --include_path {folder} --tasks {files[0].stem}",
+    )

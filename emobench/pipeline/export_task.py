@@ -1,0 +1,58 @@
+"""A task of kind icl for lm-evaluation-harness: its shots are found as a run finds them; no model is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ConfigError
+from emobench.evaluation.kinds import Subject, evaluator
+from emobench.models.encoder import find_encoder
+from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.names import task_of
+from emobench.pipeline.reporter import Reporter
+from emobench.pipeline.request import Request
+from emobench.pipeline.stages import Stage, Stages, require_writable, storage_errors
+from emobench.registry import load_retriever
+from emobench.tasks.icl import IclProtocol
+
+
+def export_task(request: Request, name: str, folder: Path, reporter: Reporter) -> list[Path]:
+    """Write a task's YAML and rows into a folder; return the files. Raises a UserError for what a run would refuse."""
+    from emobench.evaluation.icl.lm_eval_export import write_lm_eval_task
+    from emobench.evaluation.icl.task import drafts_of
+
+    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
+        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
+    task = task_of(request, name)
+    if not isinstance(task.protocol, IclProtocol):
+        raise ConfigError(
+            f"Task {name} is of kind {task.kind}, and its answers are no choices; expected one of kind icl, see "
+            "`emobench tasks list`."
+        )
+    data = evaluator(task.kind).load(task, data_dirs=request.data_dirs, offline=request.offline)
+    require_writable(request.runs, "--runs")
+    with quiet_libraries():
+        drafts = drafts_of(_subject(request, reporter), task, data)  # type: ignore[arg-type]
+    with storage_errors(folder, "DIR"):
+        folder.mkdir(parents=True, exist_ok=True)
+        return write_lm_eval_task(task, data, drafts, folder)  # type: ignore[arg-type]
+
+
+def _subject(request: Request, reporter: Reporter) -> Subject:
+    """Return what finds shots, without a model."""
+    stages = Stages(request.runs)
+
+    def encoder(name: str) -> Any:
+        raise AssertionError(f"no model reads {name} where nothing is scored")
+
+    return Subject(
+        model=None,
+        tokenizer=None,
+        encoder=encoder,
+        features={},
+        work=reporter.work,
+        sentence_encoder=lambda name: find_encoder(name, offline=request.offline, device=request.device),
+        retriever=load_retriever,
+        keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
+    )
