@@ -84,18 +84,22 @@ def scoring_operations(size: ModelSize, tokens: int) -> float:
     return 2 * size.parameters * tokens
 
 
+def computes_in(recipe: Recipe, dtype: str) -> str:
+    """Return the precision of a training's matrix products: that of autocast, else that of the weights."""
+    return dtype if recipe.precision == "float32" else recipe.precision
+
+
 def training_memory(size: ModelSize, recipe: Recipe, dtype: str, *, costs: bool) -> float:
     """Return bytes at most: weights, gradients and Adam's two moments, activations, a chunk of logits.
 
-    `costs`: the objective keeps a cost embedding besides. Under autocast the weights are there in half precision too.
+    `costs`: the objective keeps a cost embedding besides. Where autocast computes in another precision than that of the
+    weights, a copy of these stays for the backward pass.
     """
-    lora = recipe.adapters
+    lora, compute = recipe.adapters, BYTES[computes_in(recipe, dtype)]
     held = size.parameters * BYTES[dtype]
-    if BYTES[recipe.precision] < BYTES[dtype]:
-        held += size.parameters * BYTES[recipe.precision]
+    held += size.parameters * compute if computes_in(recipe, dtype) != dtype else 0
     adapters = 0 if lora is None else size.layers * ADAPTED * lora.rank * 2 * size.width
     trained = 3 * (size.parameters * BYTES[dtype] if lora is None else adapters * 4) + adapters * 4
-    compute = min(BYTES[recipe.precision], BYTES[dtype])
     tokens = recipe.micro_batch(1) * recipe.max_length
     activations = tokens * size.layers * size.width * ACTIVATIONS * compute / 2
     return held + trained + activations + costs * size.vocabulary * size.width * compute + _head(size, tokens)

@@ -63,7 +63,8 @@ class Outline:
         found = self.totals()
         parts = [f"{gigabytes(found.download_bytes)} to download"] if found.download_bytes else []
         parts += [
-            f"{VERBS[stage]} {amount(tokens)} tokens, {duration(found.seconds[stage])}"
+            f"{VERBS[stage]} {amount(tokens)} tokens"
+            + (f", {duration(found.seconds[stage])}" if found.seconds[stage] else "")
             for stage, tokens in found.tokens.items()
             if tokens
         ]
@@ -76,7 +77,8 @@ class Outline:
         if limit and found.memory_bytes > limit:
             notes.append(
                 f"Too large: {gigabytes(found.memory_bytes)} is more than the {gigabytes(limit)} of one such GPU. "
-                "Weights in half precision (--dtype bfloat16) or micro-batches (--set recipe.accumulation=4) take less."
+                "Less is taken by --dtype bfloat16 --set recipe.precision=bfloat16, and by micro-batches, such as "
+                "--set recipe.accumulation=4."
             )
         return [*notes, *self.assumptions]
 

@@ -154,7 +154,8 @@ class _Outliner:
             memory = round(estimate.training_memory(self.size, recipe, self.request.dtype, costs=costs))
             if tokens is not None:
                 operations = estimate.training_operations(self.size, tokens, lora=recipe.adapters is not None)
-                seconds = operations / (self.machine.rate(recipe.precision) * self.machine.training)
+                precision = estimate.computes_in(recipe, self.request.dtype)
+                seconds = operations / (self.machine.rate(precision) * self.machine.training)
         said = [f"about {duration(seconds)}"] if seconds is not None else []
         said += [gigabytes(memory)] if memory is not None else []
         return StageLine(
@@ -262,8 +263,9 @@ class _Outliner:
         return next(t for t, one in zip(self.request.objectives, self.objectives, strict=True) if one is objective)
 
     def _assumptions(self) -> Iterator[str]:
-        trained = {recipe.precision for recipe, _ in self.parts} if any(self.objectives) else set[str]()
         dtype, machine = self.request.dtype, self.machine
+        recipes = [recipe for recipe, _ in self.parts] if any(self.objectives) else []
+        trained = {estimate.computes_in(recipe, dtype) for recipe in recipes}
         yield f"Times are rough, for {machine.name}:"
         for precision in sorted(trained):
             rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
@@ -277,7 +279,8 @@ class _Outliner:
             yield f"The command as it is would run on --device {self.request.device}; add --device cuda for a GPU."
         if machine is H100 and dtype == "float32":
             faster = machine.rate("bfloat16") / machine.rate(dtype)
-            yield f"--dtype bfloat16 takes half the memory for weights, and scores about {faster:.0f} times as fast."
+            more = " --set recipe.precision=bfloat16" if trained else ""
+            yield f"--dtype bfloat16{more}: half the memory for weights, and scoring is {faster:.0f} times as fast."
         if self.size is None:
             yield f"The size of {self.name} is not known here: no time or memory is given."
         if self.at.downloads:
