@@ -22,7 +22,7 @@ from emobench.evaluation.icl.prompts import Prompt
 from emobench.models.head import probe_head
 from emobench.objectives import token_statistics
 
-TOKEN_BUDGET = {"cpu": 1024, "cuda": 16384}
+TOKEN_BUDGET = {"cpu": 2048, "cuda": 16384}
 """Slots of a batch. A CPU gains nothing from more, and loses its cache."""
 PADDING = 0.1
 """Most padding of a batch, as a share."""
@@ -77,7 +77,8 @@ class PromptScorer:
         self._wanted = engine
         self._probed = 0
         self._budget = token_budget
-        self._head = probe_head(model, tokenizer)
+        # All rows of the head, those that stand for no token among them: as OpenICL and lm-eval.
+        self._head = probe_head(model)
         self._eos = tokenizer.eos_token_id
 
     def batches(self, prompts: Sequence[Prompt]) -> list[list[int]]:
