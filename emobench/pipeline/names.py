@@ -108,7 +108,7 @@ def task_of(request: Request, name: str) -> Task:
     changes = dict(request.section(kind))
     if request.limit is not None:
         changes["limit"] = request.limit
-    if kind == "lm_eval":
+    if name.startswith(LM_EVAL):
         return lm_eval_task(name.removeprefix(LM_EVAL), changes)
     task = find_task(name, protocol=request.word("protocol"), overrides=changes)
     corpus = request.word("corpus")

@@ -92,3 +92,18 @@ def test_a_file_that_lm_eval_would_pass_over_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("task: broken\nmetric_list: [\n")
     with pytest.raises(ConfigError, match=r"broken\.yaml is no task of lm-eval"):
         load("broken", include=str(tmp_path))
+
+
+def test_what_was_downloaded_from_the_hub_is_read_without_it(
+    mmlu_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy in the hub's cache, as `hf download cais/mmlu --repo-type dataset` leaves it, under its commit."""
+    commit = "c30699e8356da336a370243923dbaf21066bb9fe"
+    repository = tmp_path / "datasets--cais--mmlu"
+    shutil.copytree(mmlu_folder, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    found = load("mmlu_anatomy", num_fewshot=1)
+    assert found.provenance["lm-eval:mmlu_anatomy"].endswith(f"(hub: cais/mmlu@{commit})")
+    assert found.fingerprint == load("mmlu_anatomy", num_fewshot=1, data=str(mmlu_folder)).fingerprint

@@ -15,7 +15,10 @@ import pytest
 from emobench.errors import ConfigError
 from emobench.evaluation import lm_eval as kind
 from emobench.evaluation.kinds import Subject
-from emobench.tasks.spec import lm_eval_task
+from emobench.pipeline.names import task_of
+from emobench.pipeline.request import Request
+from emobench.tasks.lm_eval import LmEvalProtocol
+from emobench.tasks.spec import SuiteRun, lm_eval_task
 
 
 def test_a_group_without_numbers_of_its_own_gives_those_of_its_tasks(
@@ -63,6 +66,15 @@ def test_an_answer_longer_than_the_model_reads(own_tasks: Path, subject: Subject
     assert not list(tmp_path.iterdir())
 
 
+def test_a_name_of_lm_eval_in_a_suite_takes_the_settings_of_the_request() -> None:
+    request = Request(suite="mmlu", settings={"lm_eval": {"num_fewshot": 3}}, limit=7)
+    task = task_of(request, "lm-eval:hellaswag")
+    assert task.protocol == LmEvalProtocol(task="hellaswag", num_fewshot=3, limit=7)
+    assert task_of(Request(suite="mmlu"), "mmlu-lm-eval").protocol == LmEvalProtocol(task="mmlu", num_fewshot=5)
+    run = SuiteRun(recipe="lm-finetune", tasks=("sst2",), lm_eval=("mmlu", "hellaswag"))
+    assert run.task_names == ("sst2", "lm-eval:mmlu", "lm-eval:hellaswag")
+
+
 def test_a_longest_prompt_beyond_the_context(subject: Subject) -> None:
     task = lm_eval_task("mmlu", {"max_length": 2048})
     model = SimpleNamespace(name="small", tokenizer=subject.tokenizer, context=1024)
@@ -82,16 +94,26 @@ def test_through_the_command_line(
         (folder := tmp_path / "mmlu" / name).mkdir(parents=True)
         for split, rows in (("dev", questions(name, 5)), ("test", questions(f"{name} test", 2))):
             (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = ("--model", tmp_path / "model", "--suite", "mmlu", "--set", "tasks=lm-eval:mmlu", "--limit", 1)
-    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline", "--quiet", "--json")
+    given = ("--model", tmp_path / "model", "--suite", "mmlu", "--limit", 1, "--set", "tasks=mmlu-lm-eval")
+    places = (
+        "--runs",
+        tmp_path / "runs",
+        "--leaderboard",
+        tmp_path / "board",
+        "--offline",
+        "--quiet",
+        "--json",
+        "--set",
+        "lm_eval.num_fewshot=1",
+    )
     data = ("--set", f"lm_eval.data={tmp_path / 'mmlu'}")
     first, second = (command("evaluate", *given, *places, *data) for _ in range(2))
     assert (first.code, first.err) == (0, "")
     entry = first.json["entries"][0]
     assert second.json["entries"][0]["id"] == entry["id"]
-    assert list(entry["metrics"]) == ["lm-eval:mmlu/acc"]
-    assert entry["metrics"]["lm-eval:mmlu/acc"]["n"] == 57
-    assert entry["provenance"]["data"]["definition of lm-eval:mmlu"].endswith(f"(lm-eval {version('lm-eval')})")
+    assert list(entry["metrics"]) == ["mmlu-lm-eval/acc"]
+    assert entry["metrics"]["mmlu-lm-eval/acc"]["n"] == 57
+    assert entry["provenance"]["data"]["definition of mmlu-lm-eval"].endswith(f"(lm-eval {version('lm-eval')})")
     assert entry["provenance"]["packages"]["lm-eval"] == version("lm-eval")
     samples = tmp_path / "runs" / entry["runs"][0]["samples"][0]["path"]
     assert len(samples.read_text().splitlines()) == 57
