@@ -7,10 +7,19 @@ from typing import Any
 import pytest
 
 from emobench.config import to_plain
+from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA
 from emobench.evaluation.kinds import MODULES, evaluator
 from emobench.models.catalog import CATALOG
-from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_names
+from emobench.registry import (
+    find_recipe,
+    find_suite,
+    find_task,
+    objective_names,
+    retriever_names,
+    suite_names,
+    task_names,
+)
 from emobench.tasks.spec import KINDS
 
 
@@ -70,9 +79,13 @@ def test_a_suite_names_what_there_is(name: str) -> None:
 @pytest.mark.parametrize("name", task_names())
 def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
     task = find_task(name)
-    assert task.corpus in CORPORA
     assert task.description.endswith(".")
     assert MODULES.keys() == KINDS.keys()
     assert callable(evaluator(task.kind).generate)
-    model = task.protocol.featurizer.model
-    assert model == "pretrained" or model in CATALOG
+    if task.dataset is not None:
+        assert task.dataset.repo or task.dataset.name in GENERATED
+        assert task.protocol.retriever in retriever_names()
+    elif task.kind != "lm_eval":
+        assert task.corpus in CORPORA
+        model = task.protocol.featurizer.model
+        assert model == "pretrained" or model in CATALOG

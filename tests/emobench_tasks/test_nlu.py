@@ -1,0 +1,205 @@
+"""The tasks of the suite nlu: every prompt letter by letter, the order of labels, and classes that are known.
+
+Sources: EMO paper, Table 5 (protocol paper); the official repository's icl.py (official-code); OpenCompass's mmlu_ppl.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.data.labelled import Example, LabelledSource, load_labelled
+from emobench.evaluation.icl.prompts import Draft
+from emobench.registry import find_suite, find_task
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.spec import Task
+
+SHARED = Path(__file__).parents[3] / "shared"
+SENTIMENT = {"positive": "positive", "negative": "negative"}
+EMOTION = {name: name for name in ("anger", "joy", "optimism", "sadness")}
+TOPIC = {name: name for name in ("world", "sports", "business", "science and technology")}
+OPINION = {name: name for name in ("objective", "subjective")}
+ASKED = {
+    "ABBR": "abbreviation",
+    "ENTY": "entity",
+    "DESC": "description and abstract concept",
+    "HUM": "human being",
+    "LOC": "location",
+    "NUM": "numerical value",
+}
+# Task -> (prompt, label texts in the order that decides ties).
+PAPER: dict[str, tuple[str, dict[str, str]]] = {
+    "sst2": ('Review: "<X>" It is <L>.', SENTIMENT),
+    "cr": ('Review: "<X>" It is <L>.', SENTIMENT),
+    "rotten_tomatoes": ('Review: "<X>" It is <L>.', SENTIMENT),
+    "tweet_emotion": ('Tweet: "<X>" It is <L>.', EMOTION),
+    "trec": ('Question: "<X>" It is about <L>.', ASKED),
+    "subj": ('"<X>" It is <L>.', OPINION),
+    "ag_news": ('"<X>" It is about <L>.', TOPIC),
+}
+OFFICIAL: dict[str, tuple[str, dict[str, str]]] = {
+    "sst2": ('Review: "<X>" It is <L>.', SENTIMENT),
+    "cr": ("Review: <X> It is <L>.", SENTIMENT),
+    "rotten_tomatoes": ("Review: <X> It is <L>", SENTIMENT),
+    "tweet_emotion": ("<X> It is <L>.", EMOTION),
+    "trec": ('"<X>" It is about <L>.', {**ASKED, "NUM": "numeric value"}),
+    "subj": ("<X> It is <L>.", OPINION),
+    "ag_news": ('"<X>" It is about <L>.', TOPIC),
+}
+CASES = [(n, "paper", *c) for n, c in PAPER.items()] + [(n, "official-code", *c) for n, c in OFFICIAL.items()]
+SIZES = {
+    "tweet_emotion": (3257, 1421), "sst2": (6920, 1821), "trec": (5452, 500), "subj": (8000, 2000), "cr": (None, 376),
+    "rotten_tomatoes": (8530, 1066), "ag_news": (120_000, 7600), "mmlu": (285, 14_042),
+}  # fmt: skip
+
+
+def rules_of(task: Task) -> IclProtocol:
+    assert isinstance(task.protocol, IclProtocol)
+    return task.protocol
+
+
+def source_of(task: Task) -> LabelledSource:
+    assert task.dataset is not None
+    return task.dataset
+
+
+def shot(text: str, label: str) -> Example:
+    return Example(text, {"text": text}, label)
+
+
+def test_the_suite_has_the_eight_tasks_of_the_paper() -> None:
+    suite = find_suite("nlu")
+    assert (suite.version, [run.recipe for run in suite.runs]) == (1, ["continual-wikitext103"])
+    assert set(suite.runs[0].tasks) == {*PAPER, "mmlu"}
+
+
+@pytest.mark.parametrize(("name", "protocol", "prompt", "labels"), CASES)
+def test_a_prompt_letter_by_letter(name: str, protocol: str, prompt: str, labels: dict[str, str]) -> None:
+    rules = rules_of(find_task(name, protocol=protocol))
+    first, last = next(iter(labels)), list(labels)[-1]
+    draft = Draft(example=shot("the test", first), shots=(shot("near", last), shot("far", first)))
+    shots = "".join(
+        prompt.replace("<X>", text).replace("<L>", labels[label]) + "\n"
+        for text, label in (("near", last), ("far", first))
+    )
+    expected = [shots + prompt.replace("<X>", "the test").replace("<L>", text) for text in labels.values()]
+    assert [text for text, _ in draft.texts(rules)] == expected
+    assert rules.ties == tuple(labels)
+
+
+@pytest.mark.parametrize(("name", "protocol", "prompt", "labels"), CASES)
+def test_the_other_rules_are_those_of_openicl(name: str, protocol: str, prompt: str, labels: dict[str, str]) -> None:
+    rules = rules_of(find_task(name, protocol=protocol))
+    assert (rules.shots, rules.retriever, rules.encoder) == (8, "dense", "all-mpnet-base-v2")
+    assert (rules.order, rules.scorer, rules.query) == ("nearest-first", "prompt", ("text",))
+    assert not rules.exclude_duplicates
+    official = protocol == "official-code"
+    assert rules.query_text == ("gpt2-decoded" if official else "raw")
+    assert rules.pool == (0.3 if official and name == "ag_news" else 1.0)
+
+
+def test_official_code_shares_no_id_with_the_paper() -> None:
+    for name in PAPER:
+        assert find_task(name).protocol_name == "paper"
+        assert find_task(name).protocol_id != find_task(name, protocol="official-code").protocol_id
+
+
+def test_the_prompts_are_those_of_the_papers_table() -> None:
+    table = SHARED / "published" / "table5_prompts.csv"
+    if not table.is_file():
+        pytest.skip("../shared/published is not at hand")
+    with table.open() as file:
+        rows = {row["task"]: row for row in csv.DictReader(file)}
+    assert set(rows) == set(PAPER)
+    for name, row in rows.items():
+        prompt, labels = PAPER[name]
+        assert row["template"].replace("{label}", "<L>") == prompt
+        assert row["labels"].split("|") == list(labels.values())
+
+
+def test_mmlu_is_opencompasss_prompt_byte_by_byte() -> None:
+    task = find_task("mmlu")
+    rules = rules_of(task)
+
+    def question(text: str, answer: str) -> Example:
+        fields = {"question": text, "A": "one", "B": "two", "C": "three", "D": "four", "group": "abstract algebra"}
+        return Example(text, fields, answer, "abstract_algebra")
+
+    draft = Draft(example=question("Last?", "D"), shots=(question("First?", "B"), question("Second?", "A")))
+    begin = (
+        b"The following are multiple choice questions (with answers) about  abstract algebra.\n\n"
+        b"First?\nA. one\nB. two\nC. three\nD. four\nAnswer: B\n"
+        b"Second?\nA. one\nB. two\nC. three\nD. four\nAnswer: A\n"
+        b"Last?\nA. one\nB. two\nC. three\nD. four\nAnswer: "
+    )
+    assert [text.encode() for text, _ in draft.texts(rules)] == [begin + letter for letter in (b"A", b"B", b"C", b"D")]
+    assert (rules.shots, rules.retriever, rules.scorer, rules.ties) == (5, "fixed", "prompt", ("A", "B", "C", "D"))
+    assert source_of(task).group == "subject"
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_are_those_of_the_source(name: str) -> None:
+    source = source_of(find_task(name))
+    assert (source.pool.rows, source.test.rows) == SIZES[name]
+    assert source.pool.split == ("dev" if name == "mmlu" else "train")
+    assert source.test.split == "test"
+
+
+def test_numbers_of_the_sources_are_named_as_the_hub_has_them() -> None:
+    names = {name: source_of(find_task(name)).names for name in SIZES}
+    for name in ("sst2", "cr", "rotten_tomatoes"):
+        assert names[name] == {"0": "negative", "1": "positive"}
+    assert names["subj"] == {"0": "objective", "1": "subjective"}
+    assert names["ag_news"] == dict(zip("0123", TOPIC, strict=True))
+    assert names["tweet_emotion"] == dict(zip("0123", EMOTION, strict=True))
+    # TREC's numbers differ between copies, and its own names do not.
+    assert (names["trec"], source_of(find_task("trec")).label) == ({}, "label_coarse_original")
+
+
+# The data that is at hand.
+
+AT_HAND = ("sst2", "trec", "subj", "rotten_tomatoes", "ag_news")
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    folder = SHARED / "data" / "icl"
+    if not folder.is_dir():
+        pytest.skip("../shared/data/icl is not at hand")
+    return folder
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_the_data_at_hand_has_the_classes_that_the_task_knows(data: Path, name: str) -> None:
+    source = source_of(find_task(name))
+    found = load_labelled(source, data_dirs=[data], offline=True)
+    assert {e.label for e in found.pool} == {e.label for e in found.test} == set(source.classes)
+    assert all("(local: " in origin for origin in found.provenance.values())
+    golden = {e.id.partition("-")[0]: e.label for e in (*found.pool, *found.test)}
+    known = {key: golden[key] for key in source.golden if key in golden}
+    assert known == source.golden
+    # A swap of any two classes would show.
+    assert set(known.values()) == set(source.classes) or len(source.classes) == 2
+
+
+ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "trec": (
+        ("test", "How far is it from Denver to Aspen ?", "NUM"),
+        ("test", "What county is Modesto , California in ?", "LOC"),
+        ("test", "Who was Galileo ?", "HUM"),
+        ("test", "What is an atom ?", "DESC"),
+    ),
+    "sst2": (("test", "no movement , no yuks , not much of anything .", "negative"),),
+    "subj": (("test", "standard story of boy meets girl and girl thinks he is gay .", "objective"),),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_whose_class_is_plain_to_a_reader_have_it(data: Path, name: str) -> None:
+    found: Any = load_labelled(source_of(find_task(name)), data_dirs=[data], offline=True)
+    splits = {"test": {e.fields["text"]: e.label for e in found.test}}
+    for split, text, label in ROWS[name]:
+        assert splits[split][text] == label
