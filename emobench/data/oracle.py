@@ -71,9 +71,9 @@ class HiddenMarkovLanguage:
     def sample(self, count: int, seed: int | Sequence[int]) -> list[list[int]]:
         """Draw `count` independent texts from P: their word ids, without EOS (an empty text is an empty list)."""
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
-        transition, emission = _RowSampler(self.transition_SS), _RowSampler(self.emission_SV)
+        transition, emission = RowSampler(self.transition_SS), RowSampler(self.emission_SV)
         rows = np.arange(count)  # the texts that have not ended
-        states = _RowSampler(self.start_S[None])(np.zeros(count, int), generator)
+        states = RowSampler(self.start_S[None])(np.zeros(count, int), generator)
         columns = [(rows[:0], rows[:0])]
         while len(rows):
             symbols = emission(states, generator)
@@ -140,7 +140,7 @@ class HiddenMarkovLanguage:
         return ids_BT
 
 
-class _RowSampler:
+class RowSampler:
     """Draws from row r of a table of probabilities, for many r at once.
 
     Row r's cumulative sums lie in (r, r + 1], one after another, so that one search serves all rows.

@@ -121,5 +121,8 @@ CORPORA: dict[str, CorpusSource] = {
         ),
         CorpusSource(name="oracle-source", kind="generated", note="The oracle language, source domain.", tried=True),
         CorpusSource(name="oracle-target", kind="generated", note="The oracle language, target domain.", tried=True),
+        CorpusSource(
+            name="oracle-episodes", kind="generated", note="Label episodes and texts of oracle-source.", tried=True
+        ),
     )
 }

@@ -105,10 +105,7 @@ def _text(row: Row, where: str) -> str:
 
 def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: int | None) -> tuple[list[str], str]:
     if source.kind == "generated":
-        from emobench.data.oracle import oracle_texts
-
-        domain = "source" if source.name == "oracle-source" else "target"
-        return list(oracle_texts(domain, split)[:limit]), f"generated: {source.name}, version 1"
+        return _generated(source.name, split)[:limit], f"generated: {source.name}, version 1"
     part = source.splits[split]
     file = f"DIR/{source.name}.{split}.jsonl"
     try:
@@ -125,6 +122,16 @@ def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: in
             f"changed. Put the rows that you want in {file} and give --data-dir DIR."
         )
     return texts[:limit], origin
+
+
+def _generated(name: str, split: Split) -> list[str]:
+    if name == "oracle-episodes":
+        from emobench.data.oracle_labels import episode_texts
+
+        return episode_texts(split)
+    from emobench.data.oracle import oracle_texts
+
+    return oracle_texts("source" if name == "oracle-source" else "target", split)
 
 
 def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[list[str], str]:
