@@ -165,6 +165,14 @@ CATALOG: dict[str, Alias] = {
             note="A 3-layer GPT-2 that the harness pre-trains on the oracle language at first use. Needs no download.",
             tried=True,
         ),
+        Alias(
+            name="tiny-icl",
+            source="tiny-icl",
+            revision=None,
+            kind="made",
+            note="tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
+            tried=True,
+        ),
     )
 }
 

@@ -1,4 +1,4 @@
-"""The model that a run starts from: a folder, a hub model, or the tiny one that the harness makes."""
+"""The model that a run starts from: a folder, a hub model, or a tiny one that the harness makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.pipeline.request import Request
-from emobench.pipeline.tiny_oracle import CONTEXT, parameters
+from emobench.pipeline.tiny_models import TINY_MODELS, TinyModel
 
 if TYPE_CHECKING:
     from emobench.models.encoder import SentenceEncoder
@@ -51,6 +51,11 @@ class BaseModel:
         """Whether the harness makes this model itself."""
         return self.source.kind == "made"
 
+    @property
+    def tiny(self) -> TinyModel:
+        """What a model that the harness makes is made from."""
+        return TINY_MODELS[self.source.source]
+
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer alone; needs no weights."""
@@ -66,7 +71,7 @@ class BaseModel:
     @property
     def context(self) -> int | None:
         """The most tokens that the model reads, None where its configuration names no limit."""
-        return CONTEXT if self.checked is None else self.checked.context
+        return self.tiny.context if self.checked is None else self.checked.context
 
     @property
     def rows(self) -> int:
@@ -149,7 +154,7 @@ class BaseModel:
         revision = self.source.revision or f"sha256:{content_hash(self.facts)}"
         # A local folder's path says nothing to others, and is nobody's business: its files' digests identify it.
         source = "local folder" if self.source.kind == "local" else self.source.source
-        count = parameters(self.rows) if self.checked is None else self.checked.parameters
+        count = self.tiny.parameters(self.rows) if self.checked is None else self.checked.parameters
         return {"name": self.name, "source": source, "revision": revision, "parameters": count}
 
 
@@ -157,9 +162,9 @@ def find_base_model(name: str, request: Request) -> BaseModel:
     """Look up and check a model without reading its weights."""
     source = find_model(name, offline=request.offline)
     if source.kind == "made":
-        from emobench.pipeline.tiny_oracle import pretraining
+        from emobench.pipeline.tiny_models import pretraining
 
-        return BaseModel(source, {"made": pretraining(request).stage.key}, request)
+        return BaseModel(source, {"made": pretraining(TINY_MODELS[source.source], request).stage.key}, request)
     from emobench.models.folder import identity
     from emobench.models.load import check_model
 

@@ -92,4 +92,4 @@ class _Worker:
         return load
 
     def _made_folder(self) -> Path | None:
-        return self.trainer.made_folder(self.plan.request) if self.plan.model.made else None
+        return self.trainer.made_folder(self.plan.model) if self.plan.model.made else None

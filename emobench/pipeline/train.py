@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from emobench.data.packing import Packed
     from emobench.models.load import LoadedModel
+    from emobench.pipeline.base_model import BaseModel
 
 
 class Trainer:
@@ -31,7 +32,7 @@ class Trainer:
         """Return the folder of a finished training, after training if need be."""
         if self._stages.is_finished(planned.stage):
             return self._stages.folder(planned.stage)
-        base = self.made_folder(planned.model.request) if planned.model.made else None
+        base = self.made_folder(planned.model) if planned.model.made else None
         scratch = planned.model.request.from_scratch
 
         def work(folder: Path) -> None:
@@ -41,16 +42,16 @@ class Trainer:
 
         return self._stages.make(planned.stage, work, continues=True)
 
-    def made_folder(self, request: Request) -> Path:
-        """Return the folder of the tiny model, after pre-training it at first use."""
-        from emobench.pipeline.tiny_oracle import pretraining, write_untrained
+    def made_folder(self, model: BaseModel) -> Path:
+        """Return the folder of a tiny model, after pre-training it at first use."""
+        from emobench.pipeline.tiny_models import pretraining, write_untrained
 
-        planned = pretraining(request)
+        planned = pretraining(model.tiny, model.request)
         if not self._stages.is_finished(planned.stage):
             self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
 
         def work(folder: Path) -> None:
-            write_untrained(folder / "untrained")
+            write_untrained(model.tiny, folder / "untrained")
             loaded = planned.model.load(folder / "untrained")
             self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
 

@@ -14,7 +14,7 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, Objective
 from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.stages import FACTS
-from emobench.pipeline.tiny_oracle import NAME
+from emobench.pipeline.tiny_models import TINY_MODELS
 from emobench.training.curves import LOG
 
 PART = ".part"
@@ -52,9 +52,12 @@ class FoundTraining:
 
     @property
     def pretraining(self) -> str:
-        """What it is called where it made the tiny model; empty for any other training."""
-        made = self.facts is not None and "architecture" in self.facts["model"]
-        return f"pre-train {NAME}" if made else ""
+        """What it is called where it made a tiny model; empty for any other training."""
+        if self.facts is None or "architecture" not in self.facts["model"]:
+            return ""
+        names = {tiny.recipe: name for name, tiny in TINY_MODELS.items()}
+        recipe = self.facts["recipe"]["name"]
+        return f"pre-train {names.get(recipe, recipe)}"
 
     def is_of(self, name: str) -> bool:
         """Return whether it is of an objective: `tailr`, or `tailr(gamma=0.3)` for one with these parameters."""
