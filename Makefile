@@ -17,12 +17,14 @@ help:
 
 setup: $(VENV)/.ready
 
-# torch comes first and alone, so that its pinned build is the one that everything else builds on.
+# torch comes first and alone, so that its pinned build is the one that everything else builds on. OpenICL, the peer of
+# the scoring tests, comes last and alone: it pins transformers 4.28, and runs on 5 nevertheless.
 $(VENV)/.ready: pyproject.toml constraints.txt emobench/__init__.py
 	@echo "Setting up $(VENV) (first time: some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps openicl
 	@touch $@
 
 demo: setup
