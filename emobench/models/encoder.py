@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from emobench.errors import ModelError
+from emobench.models.catalog import HUB_ID
 from emobench.models.folder import file_digest
 from emobench.models.hub import fetch, resolve_revision
 from emobench.models.quiet import quiet_libraries
@@ -80,6 +81,11 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
         return SentenceEncoder(name, folder, {"kind": "local", "files": digests}, device)
     repo = ALIASES.get(name, name)
+    if HUB_ID.fullmatch(repo) is None:
+        raise ModelError(
+            f"The sentence encoder {name} is no folder, no hub id such as org/name, and none of {', '.join(ALIASES)}; "
+            "give one of them with --set icl.encoder=NAME."
+        )
     try:
         commit = resolve_revision(repo, "main", offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)

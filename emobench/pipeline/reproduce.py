@@ -77,7 +77,7 @@ def outline_table(table: Table, request: Request) -> Outline:
         of_model = replace(request, model=subject.model)
         wanted = _selection_request(table, of_model)
         parts = [] if wanted is None else [_marked(make_outline(wanted), subject.model, ", to choose")]
-        parts.append(_marked(make_outline(replace(of_model, objectives=_firsts(table))), subject.model, ""))
+        parts.append(_marked(make_outline(_table_request(table, of_model, _firsts(table))), subject.model, ""))
         for part in parts:
             found = part if found is None else found.joined(part)
     assert found is not None
@@ -103,10 +103,10 @@ class _Maker:
 
     def make(self) -> Reproduction:
         # What would fail after the candidates' hours fails here.
-        make_plan(replace(self.request, objectives=_firsts(self.table)))
+        make_plan(_table_request(self.table, self.request, _firsts(self.table)))
         choices = self._choices()
         objectives = tuple(choice.objective for choice in choices)
-        entries = run_plan(make_plan(replace(self.request, objectives=objectives)), self.reporter)
+        entries = run_plan(make_plan(_table_request(self.table, self.request, objectives)), self.reporter)
         measured = {choice.row: entry for choice, entry in zip(choices, entries, strict=True)}
         published = {e.objective.name: e for e in published_entries(self.table) if e.model.name == self.subject.paper}
         baseline = measured[self.table.baseline]
@@ -186,13 +186,23 @@ def _selection_request(table: Table, request: Request) -> Request | None:
     candidates = tuple(text for texts in table.rows.values() if len(texts) > 1 for text in texts)
     if not candidates or table.select is None:
         return None
-    settings: dict[str, Any] = {**request.settings, "tasks": list(_selection_tasks(table, request))}
+    settings: dict[str, Any] = {**request.settings, "tasks": _selection_tasks(table, request)}
     for section, values in table.select.settings.items():
-        given = request.section(section)
-        for key in values.keys() & given.keys():
-            raise ConfigError(f"--set {section}.{key}: {table.name} sets it to choose parameters; drop it.")
-        settings[section] = {**given, **values}
+        settings[section] = {**values, **request.section(section)}
     return replace(request, objectives=candidates, settings=settings)
+
+
+def _table_request(table: Table, request: Request, objectives: tuple[str, ...]) -> Request:
+    """Return the request of the table's rows: what `--set` says of choosing, such as icl.held_out, is not of them."""
+    chooses = {} if table.select is None else table.select.settings
+    settings = {}
+    for section, given in request.settings.items():
+        kept = given
+        if section in chooses:
+            kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
+        if kept:
+            settings[section] = kept
+    return replace(request, objectives=objectives, settings=settings)
 
 
 def _selection_tasks(table: Table, request: Request) -> list[str]:

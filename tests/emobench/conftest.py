@@ -23,6 +23,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 WORDS = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu", "na", "po", "ti") for b in ("r", "s", "n", "l", "m")]
 CONTEXT = 48
+CLASSES = {
+    "sst2": ("negative", "positive"),
+    "trec": ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"),
+}
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,43 @@ def small_model(tmp_path_factory: pytest.TempPathFactory, small_data: Path) -> P
         model = GPT2LMHeadModel(GPT2Config(vocab_size=len(fast), bos_token_id=1, eos_token_id=1, **sizes))
     model.save_pretrained(folder)
     fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def byte_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT-2 of one layer with random weights, and a tokenizer of bytes, which reads any label."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("models") / "bytes"
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({**{c: i for i, c in enumerate(alphabet)}, "<eos>": 256}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<eos>", eos_token="<eos>")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"n_positions": 1024, "n_embd": 16, "n_layer": 1, "n_head": 2, "initializer_range": 0.3}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=257, bos_token_id=256, eos_token_id=256, **sizes))
+    model.save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two labelled data sets, whose texts say their class by a word."""
+    folder, generator = tmp_path_factory.mktemp("labelled"), random.Random(0)
+    for name, classes in CLASSES.items():
+        for split, count in (("train", 40), ("test", 30)):
+            with (folder / f"{name}.{split}.jsonl").open("w") as file:
+                for _ in range(count):
+                    label = generator.randrange(len(classes))
+                    words = [f"w{generator.randrange(20)}" for _ in range(4)]
+                    text = " ".join([*words, f"class{label}"])
+                    file.write(json.dumps({"text": text, "label": label, "label_name": classes[label]}) + "\n")
     return folder
 
 
