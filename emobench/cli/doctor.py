@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from emobench.cli import options
@@ -20,9 +19,10 @@ PACKAGES = {
     "peft": "LoRA (recipe.lora)",
     "mauve-text": "MAUVE",
     "rouge-score": "ROUGE",
-    "faiss-cpu": "k-means of MAUVE",
-    "sentence-transformers": "not used yet: retrieval of in-context examples",
-    "lm-eval": "not used yet: tasks of lm-evaluation-harness",
+    "faiss-cpu": "k-means of MAUVE, search of in-context examples",
+    "sentence-transformers": "vectors of in-context examples (icl.retriever=dense)",
+    "bm25s": "icl.retriever=bm25",
+    "lm-eval": "tasks of lm-evaluation-harness (lm_eval in a suite)",
     "triton": "the engine's GPU kernels; without them PyTorch does their work (pip install 'emobench[gpu]')",
     "liger-kernel": "a peer in tests/benchmarks",
 }
@@ -67,22 +67,38 @@ def _packages() -> list[list[str]]:
             rows.append([name, version(name), purpose])
         except PackageNotFoundError:
             rows.append([name, "missing", purpose])
-    openicl = "found" if find_spec("openicl") else "missing"
-    return [*rows, ["openicl", openicl, "not used yet: the original in-context scorer (pip install --no-deps openicl)"]]
+    return [*rows, _openicl()]
+
+
+def _openicl() -> list[str]:
+    from emobench.errors import ConfigError
+    from emobench.evaluation.icl.openicl_shims import require_openicl
+
+    purpose = "the original in-context scorer (icl.engine=openicl)"
+    try:
+        require_openicl()
+        return ["openicl", version("openicl"), purpose]
+    except ConfigError as error:
+        return ["openicl", "missing", f"{purpose}: {error}"]
 
 
 def _plugins() -> list[list[str]]:
+    from emobench import registry
     from emobench.errors import EmobenchError
-    from emobench.registry import objective_class, objective_names, tasks_plugins
 
     rows = []
-    for name in objective_names():
-        try:
-            objective_class(name)
-            rows.append([f"objective {name}", "ok", ""])
-        except EmobenchError as error:
-            rows.append([f"objective {name}", "unusable", str(error)])
-    for name, problem in tasks_plugins().items():
+    kinds = (
+        ("objective", registry.objective_names, registry.objective_class),
+        ("retriever", registry.retriever_names, registry.retriever_class),
+    )
+    for kind, names, load in kinds:
+        for name in names():
+            try:
+                load(name)
+                rows.append([f"{kind} {name}", "ok", ""])
+            except EmobenchError as error:
+                rows.append([f"{kind} {name}", "unusable", str(error)])
+    for name, problem in registry.tasks_plugins().items():
         rows.append([f"tasks {name}", "ok" if problem is None else "unusable", str(problem or "")])
     return rows
 

@@ -36,6 +36,40 @@ def emobench_objectives():
 '''
 
 
+RETRIEVER = """
+from dataclasses import dataclass
+import numpy as np
+import emobench
+
+@dataclass(frozen=True)
+class Last(emobench.Retriever):
+    name = "last"
+    step: int = 1
+
+    def __post_init__(self):
+        if self.step < 1:
+            raise ValueError(f"`step` is {self.step}; expected at least 1.")
+
+    def retrieve(self, pool, queries, count, context):
+        return np.tile(np.arange(len(pool))[:: -self.step][:count], (len(queries), 1))
+
+@emobench.hookimpl
+def emobench_retrievers():
+    return [Last]
+"""
+
+LOAD_LAST = """
+from emobench import registry
+loaded = registry.load_retriever("last(step=2)")
+found = loaded.retriever.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
+print(found, len(loaded.source_sha256), [n for n in registry.retriever_names() if n in "bm25 dense fixed random"])
+try:
+    registry.load_retriever("last(step=0)")
+except registry.ConfigError as error:
+    print(error)
+"""
+
+
 def install(site: Path, dist: str, modules: dict[str, str], points: dict[str, dict[str, str]]) -> None:
     """Write what an installer writes: modules, and a dist-info with entry points."""
     for name, text in modules.items():
@@ -198,6 +232,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, text in broken.items():
         install(site, f"b-{name}", {f"b_{name}.py": text}, {"emobench.objectives": {name: f"b_{name}"}})
+    install(site, "shots", {"last_shots.py": RETRIEVER}, {"emobench.components": {"last": "last_shots"}})
+    broken = {
+        "garbage-shots": RETRIEVER.replace("[Last]", "['last']"),
+        "other-shots": RETRIEVER,
+        "abstract-shots": RETRIEVER.replace("def retrieve", "def retriev").replace('"last"', '"abstract-shots"'),
+        "narrow-shots": RETRIEVER.replace(", context", "").replace('"last"', '"narrow-shots"'),
+    }
+    for name, text in broken.items():
+        module = name.replace("-", "_")
+        install(site, f"b-{name}", {f"{module}.py": text}, {"emobench.components": {name: module}})
     install(
         site,
         "twin",
@@ -249,6 +293,28 @@ def test_doctor_names_what_is_unusable_and_goes_on(site: Path) -> None:
     assert states["objective imports"][0] == "unusable"
     assert states["tasks bad"][0] == "unusable"
     assert "'bad' from bad-tasks does not import: OSError: no disk" in states["tasks bad"][1]
+
+
+def test_a_strangers_retriever_finds_shots_and_broken_ones_are_named(site: Path, tmp_path: Path) -> None:
+    states = {row["what"]: (row["state"], row["note"]) for row in json.loads(emobench(site, "doctor", "--json").stdout)}
+    assert states["retriever last"] == states["retriever dense"] == ("ok", "")
+    expected = {
+        "garbage-shots": " returns 'last'; expected a list of retriever classes with a `name`.",
+        "other-shots": " offers last, not 'other-shots'.",
+        "abstract-shots": ": Last does not define retrieve; write `def retrieve(self, pool, queries, count, context):`.",
+        "narrow-shots": ": Last: Retriever.retrieve gets (pool, queries, count, context); write `def retrieve(self, po",
+    }
+    for name, text in expected.items():
+        state, note = states[f"retriever {name}"]
+        assert state == "unusable"
+        assert note.startswith(f"The plugin '{name}'{text}"), note
+    found = subprocess.run(
+        [sys.executable, "-c", LOAD_LAST], env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True
+    )
+    assert found.stdout.splitlines() == [
+        "[[9, 7, 5], [9, 7, 5]] 64 ['bm25', 'dense', 'fixed', 'random']",
+        "retriever last: `step` is 0; expected at least 1.",
+    ], found.stderr
 
 
 def test_suites_of_strangers_are_there_beside_a_broken_plugin(site: Path) -> None:

@@ -188,9 +188,8 @@ def _sample(rules: IclProtocol, draft: Draft, prompt: Prompt, found: Mapping[str
     fitted = replace(draft, shots=draft.shots[: len(prompt.shots)])
     if [label["prompt"] for label in labels] != [text for text, _ in fitted.texts(rules)]:
         raise DataError(
-            f"Example {prompt.id}: OpenICL makes another prompt of it than the protocol, because its text, or that of "
-            f"a shot, holds {SHOTS_HERE}, <text/> or the like, which OpenICL replaces. Take it out of the data, or use "
-            "--set icl.engine=auto."
+            f"Example {prompt.id}: OpenICL makes another prompt of it than the protocol, because a shot's text, or the "
+            "template, holds <text/> or the like, which OpenICL replaces. Take it out, or use --set icl.engine=auto."
         )
     tokens = tuple(sum(token != eos for token in ids) for ids in prompt.tokens)
     return Sample(
