@@ -10,14 +10,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from emobench.evaluation.icl.scoring import PromptScorer
 
 FOLDER = Path(__file__).parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))  # as `python tests/benchmarks/....py` does
 
+import icl_prompts  # noqa: E402
+import icl_rate  # noqa: E402
 import linear_loss  # noqa: E402
 import measuring  # noqa: E402
 import problem  # noqa: E402
 import targets  # noqa: E402
+
+MATRIX_PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm)
 
 # Removes packages as if they were not installed: the machines that lend a GPU have no data and evaluation libraries.
 BLOCK = """
@@ -153,6 +160,9 @@ def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
     assert all(row["tokens_per_second"] > 0 for row in step["variants"].values())
     rates = json.loads((tmp_path / "kernel_rates-toy.json").read_text())["rates"]
     assert {row["what"] for row in rates} >= {"statistics", "gradient", "dX", "dW"}
+    shots = json.loads((tmp_path / "icl_rate-toy.json").read_text())
+    assert [one["shape"]["task"] for one in shots["shapes"]] == ["trec", "ag_news", "sst2"]
+    assert all(row["prompts_per_second"] > 0 for one in shots["shapes"] for row in one["variants"].values())
     assert "=== summary" in (tmp_path / "toy.log").read_text()
 
 
@@ -168,13 +178,55 @@ def test_a_part_that_fails_stops_no_other(tmp_path: Path) -> None:
         env={**_environment(), "OUT": str(tmp_path / "out"), "PYTHON": str(python)},
     )
     assert done.returncode == 1
-    summary = done.stdout.partition("=== summary")[2].splitlines()[1:4]
-    assert [line.split("  ")[-1] for line in summary] == ["ok", "FAILED, exit code 7", "ok"]
+    summary = done.stdout.partition("=== summary")[2].splitlines()[1:5]
+    assert [line.split("  ")[-1] for line in summary] == ["ok", "FAILED, exit code 7", "ok", "ok"]
+
+
+@pytest.mark.slow
+def test_scoring_is_compared_with_openicl(tmp_path: Path) -> None:
+    pytest.importorskip("openicl", reason="OpenICL is not installed: pip install --no-deps openicl==0.1.8")
+    rows = [
+        {"text": f"How many rivers are {'very ' * (i % 5)}long ?", "label_name": ("NUM", "LOC")[i % 2], "label": i % 2}
+        for i in range(12)
+    ]
+    for split in ("train", "test"):
+        (tmp_path / f"trec.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, str(FOLDER / "icl_scoring.py"), "--data-dir", str(tmp_path), "--task", "trec"]
+    command += ["--examples", "2", "--rounds", "1", "--out", str(tmp_path / "out.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=_environment())
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())["shapes"][0]
+    assert set(found["variants"]) == {"openicl", "lm-eval", "cache", "tree"}
+    assert found["openicl_agreement"]["largest_difference"] < 1e-5
+    assert found["openicl_agreement"]["same_answers"] == 2
+    assert found["counted"]["tokens"] == found["counted"]["tokens_exact"]
+    assert len(found["targets"]) == 5
+
+
+@pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
+def test_flops_of_scoring_are_those_of_its_products(engine: str) -> None:
+    shape = icl_rate.TOY
+    prompts = icl_prompts.random_prompts("sst2", 2, shape["vocab_size"])
+    scorer = PromptScorer(icl_rate.model_of(shape, "cpu").float(), icl_rate.Tokenizer(), engine)
+    assert scorer.batches(prompts)
+    with FlopCounterMode(display=False) as counter:
+        for prompt in prompts:
+            scorer.losses([prompt])
+    products = sum(n for op, n in counter.get_flop_counts()["Global"].items() if op in MATRIX_PRODUCTS)
+    width, layers = shape["hidden_size"], shape["num_hidden_layers"]
+    attention = icl_rate.flops(prompts, shape | {"vocab_size": 0, "intermediate_size": 0}, engine)
+    projections = 2 * layers * 4 * width * width * scorer.counts.tokens
+    assert products == icl_rate.flops(prompts, shape, engine) - (attention - projections)
+    # A token sees those before it and itself: P (P + 1) / 2 pairs in the prefix, and the labels' own.
+    ends = [(p.shared, len(ids) - (engine != "plain")) for p in prompts for ids in p.tokens]
+    own = sum(place + 1 for start, stop in ends for place in range(0 if engine == "plain" else start, stop))
+    prefix = 0 if engine == "plain" else sum(p.shared * (p.shared + 1) // 2 for p in prompts)
+    assert attention - projections == 2 * layers * 2 * width * (own + prefix)
 
 
 def test_they_need_no_data_or_evaluation_library() -> None:
     script = BLOCK + (
-        "import linear_loss, whole_step, kernel_rates\n"
+        "import linear_loss, whole_step, kernel_rates, icl_rate\n"
         "import emobench.objectives, emobench.training.attach, emobench.models.head, emobench.training.trainer\n"
         "import importlib.util; assert importlib.util.find_spec('datasets') is None\n"
         "assert not {'datasets', 'lm_eval', 'mauve', 'faiss'} & set(sys.modules)\n"

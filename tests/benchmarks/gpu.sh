@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one command and under 9 minutes: the kernels' tests, compiled, every test marked `gpu`,
-# the linear loss, a whole training step, and the rates of the kernels. Writes JSON, the tests' reports and what it
-# printed under $OUT, or else under tests/benchmarks/results/. Goes on where a part fails, and ends with a summary; exit
-# code 1 if a part failed.
+# Everything that needs a GPU, in one command and under 10 minutes: the kernels' tests, compiled, every test marked
+# `gpu`, the linear loss, a whole training step, the scoring of prompts with shots, and the rates of the kernels. Writes
+# JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/. Goes on where a part
+# fails, and ends with a summary; exit code 1 if a part failed.
 #
 #     tests/benchmarks/gpu.sh             PYTHON=python3 by default
 #     tests/benchmarks/gpu.sh toy         small shapes on the CPU, to see that it runs; $OUT must be set
@@ -53,6 +53,7 @@ if [ "$mode" = toy ]; then
         --out "$out/kernel_rates-toy.json"
     part "whole step" 120 "$python" $bench/whole_step.py --device cpu --toy --weights float32 --rounds 2 --steps 2 \
         --out "$out/whole_step-toy.json"
+    part "prompts with shots" 60 "$python" $bench/icl_rate.py --device cpu --toy --rounds 2 --out "$out/icl_rate-toy.json"
 else
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
     # Warnings of other versions of other packages are no failures here.
@@ -67,6 +68,7 @@ else
     part "whole step" 90 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
     part "whole step, autocast" 60 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
         --out "$out/whole_step-cuda-float32.json"
+    part "prompts with shots" 55 "$python" $bench/icl_rate.py --out "$out/icl_rate-cuda.json"
     part "kernel rates" 30 "$python" $bench/kernel_rates.py --out "$out/kernel_rates-cuda.json"
 fi
 

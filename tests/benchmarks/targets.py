@@ -103,6 +103,21 @@ LINEAR_LOSS = (
 )
 
 
+def _icl(openicl: float, lm_eval: float) -> tuple[Target, ...]:
+    return (
+        Target("OpenICL / tree, time", time_of("openicl", "tree"), openicl, at_least=True),
+        Target("lm-eval / tree, time", time_of("lm-eval", "tree"), lm_eval, at_least=True),
+        Target("tokens / (prefix + sum(label - 1)), at most", over_limit("tokens", "tokens_exact"), 1.0),
+        Target(
+            "tokens / (prefix + sum(label - 1)), at least", over_limit("tokens", "tokens_exact"), 1.0, at_least=True
+        ),
+        Target("share of padding", lambda found: found["padding"], 0.10),
+    )
+
+
+ICL_SCORING = {"trec": _icl(5.0, 4.0), "ag_news": _icl(4.0, 3.0), "sst2": _icl(2.3, 1.5)}
+
+
 def whole_step_targets(own: str, baseline: str) -> tuple[Target, ...]:
     """Return the target of a whole training step, in tokens per second."""
     where = ("cuda", 32000, 2048)
