@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emobench.evaluation.lm_eval_data import LmEvalData
     from emobench.evaluation.lm_eval_model import MemoryModel
 
-SAMPLES, RESULTS = "samples.jsonl", "results.json"
+SAMPLES, RESULTS, ANSWERS = "samples.jsonl", "results.json", "answers.jsonl"
 _LEFT_OUT = ("samples", "pretty_env_info", "date")
 """What of lm-eval's results is kept elsewhere, or says nothing of them."""
 
@@ -55,15 +55,16 @@ def generation_rules(task: Task) -> dict[str, Any]:
 
 
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
-    """Write lm-eval's results, and one line for each of its samples."""
+    """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
+    from emobench.evaluation.lm_eval_answers import KeptAnswers
     from emobench.evaluation.lm_eval_model import MemoryModel, kept_random_states, quiet_lm_eval
 
-    rules = _rules(task)
+    rules, kept = _rules(task), KeptAnswers(folder / ANSWERS)
     with kept_random_states(), quiet_lm_eval() as said:
-        model = MemoryModel(subject, rules)
+        model = MemoryModel(subject, rules, kept)
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
         found = evaluate(
             model=model,
@@ -92,6 +93,7 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
     }
     text = json.dumps(_json_safe({**results, **own, "warnings": said}), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
+    kept.remove()
 
 
 def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Scored:

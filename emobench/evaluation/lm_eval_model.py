@@ -20,15 +20,19 @@ from tqdm import tqdm
 
 from emobench.errors import ConfigError
 from emobench.evaluation.kinds import Subject
+from emobench.evaluation.lm_eval_answers import KeptAnswers
 from emobench.tasks.lm_eval import LmEvalProtocol
 
 _Base: Any = HFLM  # its decorator hides its type
 
 
 class MemoryModel(_Base):
-    """lm-eval's own transformers model around one that is loaded; counts the prompts that it cuts on the left."""
+    """lm-eval's own transformers model around one that is loaded; counts the prompts that it cuts on the left.
 
-    def __init__(self, subject: Subject, rules: LmEvalProtocol) -> None:
+    Log-likelihoods are kept in a file while others are computed; generated texts are not.
+    """
+
+    def __init__(self, subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> None:
         # A copy of the tokenizer: lm-eval gives it a padding token.
         super().__init__(
             pretrained=subject.model,
@@ -40,6 +44,7 @@ class MemoryModel(_Base):
         self.cut: set[str] = set()
         """Contexts whose beginning did not fit."""
         self._name = rules.task
+        self._kept = kept
         self._work = subject.work
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -67,7 +72,10 @@ class MemoryModel(_Base):
                 )
             if texts is not None and len(context) + len(continuation) > self.max_length + 1:
                 self.cut.add(texts[0])
-        return super()._loglikelihood_tokens(requests, disable_tqdm, override_bs)
+        compute = partial(super()._loglikelihood_tokens, disable_tqdm=disable_tqdm, override_bs=override_bs)
+        if any(texts is None for texts, *_ in requests):  # a part of a text whose likelihood is rolled up
+            return compute(requests)
+        return self._kept.answers(requests, self.batch_size, compute, self.cache_hook.add)
 
 
 class _Counter:
@@ -77,7 +85,10 @@ class _Counter:
         self.done, self.total, self.progress = 0, total, progress
 
     def add_partial(self, *_: Any) -> None:
-        self.done += 1
+        self.add(1)
+
+    def add(self, count: int) -> None:
+        self.done += count
         self.progress(self.done, self.total)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,47 @@ def test_twice_in_one_process_is_the_same(mmlu_folder: Path, own_tasks: Path, su
     assert subject.tokenizer.pad_token is None  # lm-eval gave one to its copy
 
 
+def forwards(subject: Subject, work: Callable[[], None], stop: int | None = None) -> int:
+    """Return how often the model was called, by work that ends as Ctrl-C ends it where the calls reach `stop`."""
+    calls: list[None] = []
+
+    def count(*_: Any) -> None:
+        calls.append(None)
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+
+    handle = subject.model.register_forward_pre_hook(count)
+    try:
+        with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+            work()
+    finally:
+        handle.remove()
+    return len(calls)
+
+
+def test_an_interrupted_evaluation_goes_on(
+    own_tasks: Path, mmlu_folder: Path, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer is computed once, and is that of an evaluation without an interruption, bit for bit."""
+    monkeypatch.setattr("emobench.evaluation.lm_eval_answers.BATCHES", 2)
+    rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 1, "batch": 2}
+    task = lm_eval_task("own_three", rules)
+    data = kind.load(task, data_dirs=(), offline=True)
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for folder in (whole, broken):
+        folder.mkdir()
+    batches = forwards(subject, lambda: kind.generate(subject, task, data, whole))
+    for _ in range(2):
+        forwards(subject, lambda: kind.generate(subject, task, data, broken), stop=4)
+        with (broken / "answers.jsonl").open("a") as file:
+            file.write('{"requests": "1')  # a line that was not finished
+    # Of three batches that were computed, the first two were a piece that is kept; this twice.
+    assert forwards(subject, lambda: kind.generate(subject, task, data, broken)) == batches - 4
+    assert batches > 6
+    assert sorted(path.name for path in broken.iterdir()) == ["results.json", "samples.jsonl"]
+    assert (whole / "samples.jsonl").read_text() == (broken / "samples.jsonl").read_text()
+
+
 SHARED = Path(__file__).parents[4].parent / "shared"
 
 
@@ -144,9 +186,9 @@ def test_mmlu_itself_with_a_trained_model(tmp_path: Path, evaluated: Callable[..
     source = ModelSource("base-en-7m", str(SHARED / "models" / "base-en-7m"), None, "local")
     loaded = load_model(source)
     models = loaded.model, loaded.tokenizer
-    scored, _, folder = evaluated("mmlu", models, data=str(data), num_fewshot=5)
+    scored, _, folder = evaluated("mmlu", models, data=str(data), num_fewshot=2)
     place = wrapped(tmp_path_factory.mktemp("w"), "mmlu", data)
-    expected = directly(models, "w_mmlu", [place], num_fewshot=5)
+    expected = directly(models, "w_mmlu", [place], num_fewshot=2)
     for name, rows in kept_rows(folder).items():
         assert likelihoods(rows) == likelihoods(expected["samples"][name])
     assert list(scored.scores) == ["acc"]
