@@ -1,0 +1,67 @@
+"""`emobench reproduce`: a dry run needs nothing, and what was made is printed beside the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = (
+    *("--set", "tasks=sst2", "--set", "icl.retriever=bm25", "--set", "icl.shots=2", "--set", "icl.held_out=8"),
+    *("--set", "corpus=wikitext2", "--set", "recipe.max_length=48", "--set", "recipe.max_tokens=96"),
+    *("--set", "recipe.lora=false", "--limit", 10, "--offline", "--quiet"),
+)
+ROWS = ["pretrained", "mle", "tailr", "mixce", "emo"]
+
+
+def test_a_dry_run_shows_downloads_hours_and_memory(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    done = command("reproduce", "table-8", "--dry-run", "--runs", tmp_path / "runs")
+    assert done.code == 0, done.err
+    assert "model opt-2.7b from facebook/opt-2.7b" in done.out
+    assert "opt-2.7b, to choose: tailr-official(gamma=0.1), seed 0" in done.out
+    assert "To do, in all: " in done.out
+    assert list(tmp_path.iterdir()) == []
+    document = command("reproduce", "table-8", "--dry-run", "--json", "--seed", 0, "--seed", 1).json
+    assert len([line for line in document["plan"] if line["stage"] == "train"]) == 2 * (1 + 3 + 3 + 1)
+    assert document["totals"]["download_bytes"] > 2 * 2_651_596_800
+    assert document["totals"]["seconds"]["train"] > 0
+
+
+def test_an_unknown_table_is_named(command: Callable[..., Any]) -> None:
+    done = command("reproduce", "table-33", "--dry-run")
+    assert done.code == 2
+    assert (
+        "There is no table 'table-33'; did you mean 'table-3'? Known: table-3, table-6, table-7, table-8." in done.err
+    )
+
+
+@pytest.mark.slow
+def test_a_table_is_made_with_another_model_and_printed(
+    command: Callable[..., Any], byte_model: Path, labelled: Path, small_data: Path, tmp_path: Path
+) -> None:
+    given = ("reproduce", "table-8", "--model", byte_model, "--data-dir", labelled, "--data-dir", small_data, *SMALL)
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board")
+    done = command(*given, *places, "--json")
+    assert done.code == 0, done.err
+    (result,) = done.json["results"]
+    assert (result["model"], result["published_model"]) == (str(byte_model), "opt-2.7b")
+    assert list(result["entries"]) == ROWS
+    assert [cell["row"] for cell in result["cells"]] == ROWS
+    assert all(cell["metric"] == "sst2/accuracy" and cell["n"] == 10 for cell in result["cells"])
+    assert result["points_of_one_example"] == {"sst2/accuracy": 10.0}
+    chosen = {choice["row"]: choice for choice in result["chosen"]}
+    assert set(chosen["mixce"]["scores"]) == {f"mixce(gamma={gamma})" for gamma in (0.9, 0.8, 0.1)}
+    for form, mark in (("text", "objective"), ("markdown", "|---|"), ("latex", "\\toprule")):
+        printed = command(*given, *places, "--format", form)
+        assert printed.code == 0, printed.err
+        assert mark in printed.out
+        for row in ROWS:
+            assert f"{row} · paper" in printed.out.replace("$\\cdot$", "·")
+        assert "chosen by the mean accuracy" in " ".join(printed.out.replace("\\", "").split())

@@ -1,0 +1,179 @@
+"""A published table made again: its cells are the paper's, and its parameters are chosen off the test split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.config import PRETRAINED, parse_overrides
+from emobench.errors import ConfigError
+from emobench.pipeline.outline import StageLine
+from emobench.pipeline.reproduce import outline_table, published_entries, reproduce, subjects
+from emobench.pipeline.request import Request
+from emobench.registry import find_suite, find_table, load_objective, table_names
+from emobench.tasks.table import Selection, Table
+
+MODELS = {
+    "table-3": ["llama-7b", "llama-13b"],
+    "table-6": ["llama2-7b"],
+    "table-7": ["llama2-13b"],
+    "table-8": ["opt-2.7b"],
+}
+SWEEP = (0.9, 0.8, 0.1)
+
+
+def request(*settings: str, **given: Any) -> Request:
+    return Request(suite="nlu", settings=parse_overrides(settings), **given)
+
+
+def test_the_tables_of_section_4_2_can_be_made_again() -> None:
+    assert table_names() == list(MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_table_is_exactly_the_papers_cells(name: str) -> None:
+    table = find_table(name)
+    entries = published_entries(table)
+    assert [subject.model for subject in subjects(table, request())] == MODELS[name]
+    assert [(e.model.name, e.objective.name) for e in entries] == [(m, row) for m in MODELS[name] for row in table.rows]
+    tasks = [task for run in find_suite(table.suite).runs for task in run.tasks]
+    assert all(list(entry.metrics) == [f"{task}/accuracy" for task in tasks] for entry in entries)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gamma_is_swept_by_the_official_formulas(name: str) -> None:
+    """For MixCE the code's ratio is Eq. 18's gamma; for TaiLr it runs against Eq. 17's."""
+    rows = find_table(name).rows
+    for row, official in {"tailr": "tailr-official", "mixce": "mixce"}.items():
+        objectives = [load_objective(text).objective for text in rows[row]]
+        assert [(o.name, o.params["gamma"]) for o in objectives] == [(official, gamma) for gamma in SWEEP]
+    assert {row: rows[row] for row in (PRETRAINED, "mle", "emo")} == {row: (row,) for row in (PRETRAINED, "mle", "emo")}
+
+
+def of(lines: tuple[StageLine, ...], stage: str, begin: str) -> list[str]:
+    return [line.what.removeprefix(begin) for line in lines if line.stage == stage and line.what.startswith(begin)]
+
+
+def test_an_outline_trains_each_candidate_once_and_chooses_before_the_test_split() -> None:
+    lines = outline_table(find_table("table-3"), request("tasks=trec,sst2")).lines
+    for model in MODELS["table-3"]:
+        trained = [what.split(",")[0] for what in of(lines, "train", f"{model}: ")]
+        sweeps = [f"{name}(gamma={gamma})" for name in ("tailr-official", "mixce") for gamma in SWEEP]
+        assert sorted(trained) == sorted([*sweeps, "mle", "emo"])
+        choosing = of(lines, "evaluate", f"{model}, to choose: ")
+        assert len(choosing) == 6 * 2
+        tested = of(lines, "evaluate", f"{model}: ")
+        assert len(tested) == 5 * 2
+        # Other rules, so that nothing of the one stands for the other.
+        assert {what.split("@")[1] for what in choosing}.isdisjoint(what.split("@")[1] for what in tested)
+    downloads = [line.what for line in lines if line.stage == "download"]
+    assert len(downloads) == len(set(downloads))
+    assert {f"model {m}" for m in MODELS["table-3"]} <= {what.split(" from")[0] for what in downloads}
+
+
+def test_another_model_stands_beside_the_first_of_the_paper() -> None:
+    table = find_table("table-3")
+    (subject,) = subjects(table, request(model="gpt2"))
+    assert (subject.paper, subject.model) == ("llama-7b", "gpt2")
+    (subject,) = subjects(table, request(model="llama-13b"))
+    assert (subject.paper, subject.model) == ("llama-13b", "llama-13b")
+
+
+def test_tasks_that_cannot_choose_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tasks=mmlu: none of them can choose the parameters of table-3; add one of"):
+        outline_table(find_table("table-3"), request("tasks=mmlu"))
+
+
+def test_a_table_that_does_not_fit_its_published_entries_is_refused() -> None:
+    table = find_table("table-6")
+    with pytest.raises(ConfigError, match="the published board has no entry of emo-table66"):
+        published_entries(replace(table, published="emo-table66"))
+    rows = {row: texts for row, texts in table.rows.items() if row != "emo"}
+    with pytest.raises(ConfigError, match="differ in emo"):
+        published_entries(replace(table, rows=rows))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"select": None}, "`select` is missing: 'tailr' has 3 objectives to choose among"),
+        ({"baseline": "mled"}, "`baseline` is 'mled'; expected one of pretrained, mle"),
+        ({"rows": {"mle": ()}}, "`rows`: 'mle' has no objective"),
+    ],
+)
+def test_a_table_says_what_is_wrong_with_it(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        replace(find_table("table-3"), **changes)
+
+
+@pytest.fixture(scope="module")
+def made(byte_model: Path, labelled: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A small table, made: three rows, one of two candidates."""
+    folder = tmp_path_factory.mktemp("reproduce")
+    table = Table(
+        name="small",
+        description="",
+        published="emo-table3",
+        suite="nlu",
+        rows={
+            "pretrained": ("pretrained",),
+            "mle": ("mle",),
+            "tailr": ("tailr-official(gamma=0.9)", "tailr-official(gamma=0.1)"),
+            "mixce": ("mixce",),
+            "emo": ("emo",),
+        },
+        baseline="mle",
+        select=Selection(metric="accuracy", tasks=("sst2", "mmlu"), settings={"icl": {"held_out": 200}}),
+    )
+    asked = request(
+        *("tasks=sst2,trec", "icl.retriever=bm25", "icl.shots=2", "icl.held_out=8", "corpus=wikitext2"),
+        *("recipe.max_length=48", "recipe.max_tokens=768", "recipe.learning_rate=3e-2", "recipe.lora=false"),
+        model=str(byte_model),
+        data_dirs=(labelled, small_data),
+        limit=10,
+        runs=folder / "runs",
+        leaderboard=folder / "board",
+        offline=True,
+    )
+    return table, asked, reproduce(table, asked)
+
+
+@pytest.mark.slow
+def test_a_table_is_trained_chosen_measured_and_set_beside_the_paper(made: Any) -> None:
+    table, _, (result,) = made
+    found = result.found
+    assert list(found.measured) == list(table.rows)
+    assert found.columns == ("sst2/accuracy", "trec/accuracy")
+    assert found.published["emo"].metrics["trec/accuracy"].mean == pytest.approx(0.834)
+    chosen = {choice.row: choice for choice in result.choices}
+    scores = chosen["tailr"].scores
+    assert list(scores) == list(table.rows["tailr"])
+    assert chosen["tailr"].objective == max(scores, key=lambda text: scores[text])
+    assert all((8 * score) % 1 == pytest.approx(0) for score in scores.values())  # of eight examples
+    assert chosen["mixce"].scores == {}
+    assert (
+        found.measured["tailr"].objective.params["gamma"] == load_objective(chosen["tailr"].objective).objective.gamma
+    )
+    assert {entry.metrics["sst2/accuracy"].n for entry in found.measured.values()} == {10}
+    said = "\n".join(found.remarks)
+    assert "chosen by the mean accuracy (%) over sst2 on training examples that are held out" in said
+    assert "The paper's numbers are of llama-7b, and these of" in said
+    assert "Read from --data-dir" in said
+    assert found.contrast("emo", "sst2/accuracy").within  # one seed
+
+
+@pytest.mark.slow
+def test_a_table_that_is_made_is_not_made_again(made: Any) -> None:
+    table, asked, (before,) = made
+    stages = {path: path.stat().st_mtime_ns for path in asked.runs.rglob("stage.json")}
+    (after,) = reproduce(table, asked)
+    assert {path: path.stat().st_mtime_ns for path in asked.runs.rglob("stage.json")} == stages
+    assert [e.id for e in after.found.measured.values()] == [e.id for e in before.found.measured.values()]
+    # Five rows on the board: what chose among candidates is none.
+    assert len(list(asked.leaderboard.rglob("*.json"))) == 5
+    lines = outline_table(table, asked).lines
+    assert {line.state for line in lines if line.stage in ("train", "evaluate")} <= {"finished", "to do"}
+    assert {line.state for line in lines if line.stage == "train"} == {"finished"}
