@@ -34,7 +34,7 @@ ROW_COUNTS = {"train": (4_000, 22_000), "validation": (40, 220)}
 SAMPLES = 64
 """Samples of an episode."""
 LONGEST = 4
-"""Words of a sample at most. A single word tells its section in nine of ten cases."""
+"""Words of a sample at most. One word tells its section in 86 of 100 cases, two or more in nearly all."""
 LABELS = 8
 SECTIONS_OF_EPISODE = 2
 """With two sections to tell apart, a small model finds in minutes that labels depend on samples; with four, it does

@@ -49,7 +49,7 @@ TINY_MODELS = {
     for model in (
         TinyModel(name="tiny-oracle", recipe="oracle-pretrain", context=64),
         # GPT-2's weights of 0.02 are for its width. With weights of about 1 / sqrt(96), attention finds labels in the
-        # context within 200 steps; with 0.02, not in 1,000.
+        # context within 200 steps; with 0.02, not in 470.
         TinyModel(name="tiny-icl", recipe="oracle-pretrain-episodes", context=128, more={"initializer_range": 0.1}),
     )
 }

@@ -154,9 +154,9 @@ def test_seeds_are_in_order_however_they_are_given(trained: Trained) -> None:
 def test_pre_training_is_called_so_and_is_no_training_of_the_objective(trained: Trained, tmp_path: Path) -> None:
     from emobench.config import canonical_json
     from emobench.pipeline.request import Request
-    from emobench.pipeline.tiny_oracle import pretraining
+    from emobench.pipeline.tiny_models import TINY_MODELS, pretraining
 
-    stage = pretraining(Request(suite="oracle-language", offline=True)).stage
+    stage = pretraining(TINY_MODELS["tiny-oracle"], Request(suite="oracle-language", offline=True)).stage
     folder = tmp_path / "train" / stage.key
     shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
     (folder / "stage.json").write_text(canonical_json(stage.facts))

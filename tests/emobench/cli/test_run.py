@@ -317,6 +317,7 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
 
 
 def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
+    from emobench.pipeline.base_model import find_base_model
     from emobench.pipeline.reporter import Progress, Silent
     from emobench.pipeline.request import Request
     from emobench.pipeline.stages import Stages
@@ -331,5 +332,6 @@ def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
                 raise Stop(title)
             return super().work(title, unit)
 
+    request = Request(suite="oracle-language", offline=True)
     with pytest.raises(Stop, match=r"^pre-train tiny-oracle$"):
-        Trainer(Stages(tmp_path), UntilItTrains()).made_folder(Request(suite="oracle-language", offline=True))
+        Trainer(Stages(tmp_path), UntilItTrains()).made_folder(find_base_model("tiny-oracle", request))

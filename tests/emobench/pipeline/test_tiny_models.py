@@ -1,0 +1,70 @@
+"""The models that the harness makes: what identifies them, and that one of them learns in context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.data.oracle_labels import SECTION_NAMES, label_words
+from emobench.pipeline.tiny_models import TINY_MODELS, write_untrained
+from emobench.registry import find_recipe, find_task
+from emobench.tasks.icl import IclProtocol
+
+
+def test_what_identifies_tiny_oracle_is_what_it_was() -> None:
+    """Recorded results refer to the key that these and the recipe give."""
+    facts = {"architecture": "gpt2", "context": 64, "width": 96, "layers": 3, "heads": 4, "seed": 0}
+    assert TINY_MODELS["tiny-oracle"].facts == facts
+
+
+@pytest.mark.parametrize("name", TINY_MODELS)
+def test_a_tiny_model_is_what_it_says(name: str, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    tiny = TINY_MODELS[name]
+    write_untrained(tiny, tmp_path)
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert sum(weight.numel() for weight in model.parameters()) == tiny.parameters(513)
+    assert model.config.n_positions == tiny.context == find_recipe(tiny.recipe).max_length
+    wide = float(model.transformer.wte.weight.detach().std())
+    assert wide == pytest.approx(tiny.more.get("initializer_range", 0.02), rel=0.05)
+
+
+def test_the_labels_of_the_task_are_words_of_the_episodes() -> None:
+    task = find_task("nlu-tiny")
+    assert isinstance(task.protocol, IclProtocol)
+    assert tuple(task.protocol.labels) == SECTION_NAMES
+    assert set(task.protocol.texts) < set(label_words())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [("evaluate",), ("run", "--objective", "mle", "--seed", 0)], ids=["as it is", "tuned"])
+def test_eight_shots_beat_none_beyond_noise(verb: tuple[object, ...], job: Callable[..., np.ndarray]) -> None:
+    """On the same 500 examples, by McNemar's exact test; one retrieved shot says less than eight."""
+    none_N, one_N, eight_N = (job(*verb, "--set", f"icl.shots={shots}") for shots in (0, 1, 8))
+    better, worse = int((eight_N > none_N).sum()), int((eight_N < none_N).sum())
+    assert stats.binomtest(better, better + worse, alternative="greater").pvalue < 1e-6
+    assert none_N.mean() < 0.35  # four classes
+    assert none_N.mean() < one_N.mean() < eight_N.mean() < 0.98
+
+
+@pytest.fixture(scope="module")
+def job(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., np.ndarray]:
+    """What does a command on the suite, with the runs of the others at hand, and returns whether answers are right."""
+    folder = tmp_path_factory.mktemp("nlu-tiny")
+    places = ("--runs", folder / "runs", "--leaderboard", folder / "board")
+
+    def correct(*arguments: object) -> np.ndarray:
+        done = command(*arguments, "--suite", "nlu-tiny", "--offline", *places, "--json")
+        assert done.code == 0, done.err
+        (run,) = done.json["entries"][0]["runs"]
+        rows = map(json.loads, (folder / "runs" / run["examples"]["path"]).read_text().splitlines())
+        return np.array([row["value"] for row in rows if row["metric"] == "nlu-tiny/accuracy"])
+
+    return correct
