@@ -301,7 +301,7 @@ def test_a_strangers_retriever_finds_shots_and_broken_ones_are_named(site: Path,
     expected = {
         "garbage-shots": " returns 'last'; expected a list of retriever classes with a `name`.",
         "other-shots": " offers last, not 'other-shots'.",
-        "abstract-shots": ": Last does not define retrieve; write `def retrieve(self, pool, queries, count, context):`.",
+        "abstract-shots": ": Last does not define retrieve; write `def retrieve(self, pool, queries, cou",
         "narrow-shots": ": Last: Retriever.retrieve gets (pool, queries, count, context); write `def retrieve(self, po",
     }
     for name, text in expected.items():

@@ -89,6 +89,24 @@ def query_texts(rules: IclProtocol, examples: Sequence[Example]) -> list[str]:
     return texts if rules.query_text == "raw" else [_detokenized(text) for text in texts]
 
 
+def check_pool(task: Task, data: LabelledData) -> None:
+    """Raise ConfigError where fewer pool examples may be a test example's shots than it asks for."""
+    rules = _rules(task)
+    pool, test = pool_of(rules, data), test_of(rules, data)
+    groups = Counter(example.group for example in pool)
+    twins = Counter(_keys(rules, pool) if rules.exclude_duplicates else ())
+    for example, key in zip(test, _keys(rules, test), strict=True):
+        left = groups[example.group] - twins[key]
+        if left < rules.shots:
+            of = f" of group {example.group}" if example.group else ""
+            besides = f" besides those with the text of {example.where or example.id}" if twins[key] else ""
+            file = data.pool[0].where.rpartition(":")[0]
+            raise ConfigError(
+                f"Task {task.name}, {file}: the pool has {left} examples{of}{besides}, fewer than the {rules.shots} "
+                f"shots; give more, or --set icl.shots={left}."
+            )
+
+
 def twin_flags(rules: IclProtocol, data: LabelledData) -> tuple[str, ...]:
     """Return what a score must say of test examples that have a twin in the pool, one with the same query text.
 
@@ -142,12 +160,6 @@ class _Search:
         kept = []
         for query, row in zip(queries, indices_QK.tolist(), strict=True):
             others = [i for i in row if not self._rules.exclude_duplicates or pool[i] != query]
-            if len(others) < self._rules.shots:
-                raise ConfigError(
-                    f"Task {self._task.name}: of {len(pool)} pool examples, {len(others)} remain without those whose "
-                    f"text is the test example's own, fewer than the {self._rules.shots} shots; use --set "
-                    f"icl.shots={len(others)}, or --set icl.exclude_duplicates=false."
-                )
             kept.append([own[i] for i in others[: self._rules.shots]])
         return kept
 

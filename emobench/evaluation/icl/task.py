@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, load_labelled
-from emobench.errors import ConfigError
-from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.examples import test_of
 from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
-from emobench.evaluation.icl.retrieval import find_shots, twin_flags
+from emobench.evaluation.icl.retrieval import check_pool, find_shots, twin_flags
 from emobench.evaluation.icl.samples import Sample, append_samples, read_samples, resume_samples
 from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
 from emobench.evaluation.kinds import BaseModel, Scored, Subject
@@ -41,17 +40,7 @@ def check(task: Task, data: LabelledData, model: BaseModel) -> None:
         from emobench.evaluation.icl.openicl import check_openicl
 
         check_openicl(task)
-    groups: dict[str, int] = {}
-    for example in pool_of(rules, data):
-        groups[example.group] = groups.get(example.group, 0) + 1
-    for example in test_of(rules, data):
-        if groups.get(example.group, 0) < rules.shots:
-            of = f" of group {example.group}" if example.group else ""
-            file = data.pool[0].where.rpartition(":")[0]
-            raise ConfigError(
-                f"Task {task.name}, {file}: the pool has {groups.get(example.group, 0)} examples{of}, fewer than the "
-                f"{rules.shots} shots; give more, or --set icl.shots={groups.get(example.group, 0)}."
-            )
+    check_pool(task, data)
     longest = sorted(test_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
     drafts = [Draft(example=example, shots=()) for example in longest]
     prompts = make_prompts(drafts, model.tokenizer, rules, room(rules, model.context), task=task.name)

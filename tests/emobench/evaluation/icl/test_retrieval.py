@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from emobench.data.labelled import LabelledData, load_labelled
 from emobench.errors import ConfigError, PluginError
 from emobench.evaluation.icl.embeddings import embeddings
-from emobench.evaluation.icl.retrieval import DETOKENIZED, find_shots, query_texts, twin_flags
+from emobench.evaluation.icl.retrieval import DETOKENIZED, check_pool, find_shots, query_texts, twin_flags
 from emobench.evaluation.icl.retriever import LoadedRetriever, Retriever
 from emobench.evaluation.kinds import Subject
 from emobench.registry import find_task
@@ -115,13 +115,18 @@ def test_without_duplicates_the_next_ones_move_up(
         assert len(set(row)) == 4
 
 
-def test_a_pool_of_the_test_texts_alone_is_too_small_without_them(
-    subject: Make, encoder_folder: Path, data_of: Callable[..., LabelledData]
-) -> None:
-    data = data_of(["w1 w2", "w1 w2", "w3", "w4"], ["w1 w2"])
-    assert len(found(subject(encoder_folder), data)[0]) == 4
-    with pytest.raises(ConfigError, match=r"of 4 pool examples, 2 remain without those.*--set icl.shots=2"):
-        found(subject(encoder_folder), data, exclude_duplicates=True)
+def test_a_pool_that_is_too_small_is_named_before_anything_is_searched(data_of: Callable[..., LabelledData]) -> None:
+    data = data_of(["w1 w2", "w1 w2", "w3", "w4"], ["w3", "w1 w2"])
+    check_pool(task(), data)
+    check_pool(task(shots=2, exclude_duplicates=True), data)
+    said = r"the pool has 2 examples besides those with the text of test-1, fewer than the 3 shots; .*--set icl.shots=2"
+    with pytest.raises(ConfigError, match=said):
+        check_pool(task(shots=3, exclude_duplicates=True), data)
+    with pytest.raises(ConfigError, match="the pool has 4 examples, fewer than the 5 shots"):
+        check_pool(task(shots=5), data)
+    grouped = data_of(["w1", "w2", "w3"], ["w4", "w5"], groups=("law", "art"))
+    with pytest.raises(ConfigError, match="the pool has 1 examples of group art, fewer than the 2 shots"):
+        check_pool(task(shots=2), grouped)
 
 
 @pytest.mark.parametrize("retriever", ["dense", "bm25", "random", "fixed"])
