@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from emobench.evaluation.icl.prompts import TAIL, Draft, tokenize
+from emobench.evaluation.icl.prompts import TAIL, Draft
+from emobench.evaluation.icl.tokens import tokenize
 from emobench.tasks.icl import IclProtocol
 
 LABEL, BOS = "label", "BOS"

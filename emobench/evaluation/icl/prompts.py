@@ -13,6 +13,7 @@ from typing import Any
 
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
+from emobench.evaluation.icl.tokens import first_after, tokenize
 from emobench.tasks.icl import LABEL, IclProtocol, fill
 
 EXAMPLES_A_TIME = 64
@@ -114,7 +115,7 @@ def make_prompts(
 
 
 def check_boundaries(prompts: Sequence[Prompt], task: str, labels: Sequence[str]) -> None:
-    """Raise ModelError where what stands before the label is not the same tokens for every label.
+    """Raise ModelError where what stands before the label is not the same tokens for every label, or a label has none.
 
     A label's own loss is then not comparable between labels; that of the whole prompt still is.
     """
@@ -124,6 +125,12 @@ def check_boundaries(prompts: Sequence[Prompt], task: str, labels: Sequence[str]
                 f"Task {task}: this tokenizer has no fast form (tokenizer.json), so that a label's own tokens are not "
                 "known; use --set icl.scorer=prompt, or convert the tokenizer."
             )
+        for label, ids, start in zip(labels, prompt.tokens, prompt.label_starts, strict=True):
+            if start >= len(ids):
+                raise ModelError(
+                    f"Task {task}, example {prompt.id}: the tokenizer gives the label '{label}' no token of its own. "
+                    "Take a model whose tokenizer knows the word, or set icl.labels."
+                )
         before = [ids[:start] for ids, start in zip(prompt.tokens, prompt.label_starts, strict=True)]
         for label, tokens in zip(labels, before, strict=True):
             if tokens != before[0]:
@@ -147,30 +154,6 @@ def _shorter(draft: Draft, length: int, limit: int, task: str) -> Draft:
     return replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
 
 
-def tokenize(
-    texts: Sequence[str], tokenizer: Any, rules: IclProtocol
-) -> tuple[list[tuple[int, ...]], list[list[tuple[int, int]]] | None]:
-    """Return each text's tokens, with the BOS that the protocol asks for, and the characters of each token.
-
-    A token that stands for no text has the characters (0, 0); a tokenizer without a fast form tells of none.
-    """
-    fast = bool(getattr(tokenizer, "is_fast", False))
-    # Not verbose: prompts that are too long for the model lose shots afterwards.
-    encoded = tokenizer(
-        list(texts),
-        add_special_tokens=rules.bos == "tokenizer",
-        truncation=False,
-        return_attention_mask=False,
-        return_offsets_mapping=fast,
-        verbose=False,
-    )
-    bos = _bos(tokenizer, rules)
-    rows = [(*bos, *ids) for ids in encoded["input_ids"]]
-    for row in rows:
-        _check_ends(row, tokenizer, rules)
-    return rows, [[(0, 0)] * len(bos) + list(row) for row in encoded["offset_mapping"]] if fast else None
-
-
 def _check_told_apart(tokens: Sequence[tuple[int, ...]], rules: IclProtocol, task: str) -> None:
     first: dict[tuple[int, ...], str] = {}
     for ids, label in zip(tokens, rules.texts, strict=True):
@@ -190,45 +173,12 @@ def _encode(
     rows, offsets = tokenize([text for text, _ in flat], tokenizer, rules)
     starts = None
     if offsets is not None:
-        starts = [_first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
+        starts = [first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
     place = 0
     for texts in examples:
         part = slice(place, place + len(texts))
         yield tuple(rows[part]), None if starts is None else tuple(starts[part])
         place += len(texts)
-
-
-def _first_after(offsets: Sequence[tuple[int, int]], at: int) -> int:
-    """Return the first token that holds a character at or behind a place."""
-    return next((i for i, (_, end) in enumerate(offsets) if end > at), len(offsets))
-
-
-def _bos(tokenizer: Any, rules: IclProtocol) -> tuple[int, ...]:
-    if rules.bos != "one":
-        return ()
-    if tokenizer.bos_token_id is None:
-        raise ModelError(
-            f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; use --set "
-            "icl.bos=tokenizer, or give the tokenizer a bos_token."
-        )
-    return (tokenizer.bos_token_id,)
-
-
-def _check_ends(ids: Sequence[int], tokenizer: Any, rules: IclProtocol) -> None:
-    """Refuse a doubled BOS, and an EOS that the tokenizer puts behind the prompt."""
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    count = next((i for i, token in enumerate(ids) if token != bos), len(ids)) if bos is not None else 0
-    allowed = {"none": (0,), "one": (1,), "tokenizer": (0, 1)}[rules.bos]
-    if count not in allowed:
-        raise ModelError(
-            f"A prompt begins with {count} BOS tokens where the protocol asks for bos={rules.bos}: the tokenizer adds "
-            "its own, or the text begins with the token's name. Use --set icl.bos=tokenizer, or mend the tokenizer."
-        )
-    if len(ids) > 1 and eos is not None and ids[-1] == eos:
-        raise ModelError(
-            "The tokenizer puts an EOS token behind the prompt, which would be scored with the label; turn it off "
-            "(`add_eos_token`), or use --set icl.bos=none."
-        )
 
 
 def _parts(places: list[int]) -> Iterator[list[int]]:

@@ -379,6 +379,15 @@ def test_a_bos_is_a_piece_with_its_name_and_dropped_spaces_are_of_no_token() -> 
     assert [piece.text for piece in found if piece.token is None] == [" ", " ", " "]
 
 
+def test_a_label_without_a_token_is_refused() -> None:
+    letters = {token: place for place, token in enumerate("x is bad")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])), bos_token="<s>")
+    rules = IclProtocol(template="{text} is {label}", labels={"a": "bad", "b": "good"}, bos="none")
+    prompt = made(Draft(example=example("x"), shots=()), tokenizer, replace(rules, labels={"a": "bad", "b": "zzz"}))
+    with pytest.raises(ModelError, match="Task mine, example id of x: the tokenizer gives the label 'zzz' no token"):
+        check_boundaries([prompt], "mine", ("bad", "zzz"))
+
+
 def test_labels_that_the_tokenizer_writes_alike_are_refused() -> None:
     words = Tokenizer(models.WordLevel({"<unk>": 0, "bad": 1}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
