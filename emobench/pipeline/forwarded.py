@@ -32,6 +32,7 @@ def icl_forwarded(
     data: LabelledData | None,
     model: BaseModel | None,
     bytes_per_token: float,
+    context: int | None = None,
 ) -> Forwarded:
     """Return the tokens of one forward pass an example over its shared prefix and all labels.
 
@@ -41,7 +42,7 @@ def icl_forwarded(
         counts = _sampled(rules, data, model.tokenizer, model.context)
         per_example = sum(counts) / len(counts)
     else:
-        found = _by_bytes(rules, source, data, bytes_per_token)
+        found = _by_bytes(rules, source, data, bytes_per_token, context)
         if found is None:
             return Forwarded(_examples(rules, source, data), None)
         per_example = _tokens(rules, *found)
@@ -107,7 +108,11 @@ def _spread(examples: Sequence[Example], count: int) -> list[Example]:
 
 
 def _by_bytes(
-    rules: IclProtocol, source: LabelledSource, data: LabelledData | None, bytes_per_token: float
+    rules: IclProtocol,
+    source: LabelledSource,
+    data: LabelledData | None,
+    bytes_per_token: float,
+    context: int | None,
 ) -> tuple[float, list[float]] | None:
     """Return the prefix's and the labels' tokens from mean bytes; None where no mean is known."""
     if data is not None:
@@ -122,8 +127,8 @@ def _by_bytes(
     labels = [len((text + after).encode()) for text in rules.labels.values()]
     one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
     prefix = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
-    limit = rules.max_length or float("inf")
-    return min(prefix / bytes_per_token, limit), [size / bytes_per_token for size in labels]
+    limits = [n for n in (rules.max_length, context) if n is not None]
+    return min([prefix / bytes_per_token, *limits]), [size / bytes_per_token for size in labels]
 
 
 def _mean_bytes(rules: IclProtocol, examples: Sequence[Example]) -> float:

@@ -16,6 +16,7 @@ from emobench.pipeline import estimate
 from emobench.pipeline.at_hand import AtHand, corpus_bytes, size_of
 from emobench.pipeline.estimate import H100, ModelSize, amount, duration, gigabytes, this_machine
 from emobench.pipeline.forwarded import Forwarded, generation_forwarded, icl_forwarded, oracle_forwarded
+from emobench.pipeline.machine import check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.plan import Plan, PlannedTraining, make_plan, models_read
@@ -44,7 +45,10 @@ class _Outliner:
         self.at = AtHand(request)
         self.name = model_of(request, self.suite)
         self.model = self.at.base_model(self.name)
-        here = self.model is not None and _is_here(request.device)
+        there = _is_here(request.device)
+        if there:
+            check_machine(request)
+        here = self.model is not None and there
         self.machine = this_machine(request.device) if here else H100
         # The H100-class GPU is assumed with the precision that the request would have on it.
         assumed = request if here else replace(request, device="cuda")
@@ -233,7 +237,8 @@ class _Outliner:
         if isinstance(rules, IclProtocol):
             assert task.dataset is not None
             data = self.at.labelled(task.dataset)
-            return icl_forwarded(rules, task.dataset, data, self.model, self._bytes_per_token)
+            context = None if self.size is None else self.size.context
+            return icl_forwarded(rules, task.dataset, data, self.model, self._bytes_per_token, context)
         if isinstance(rules, GenerationProtocol):
             size, texts = corpus_bytes(task.corpus, "test"), self.at.texts(task.corpus, "test")
             size = size if texts is None else sum(len(text.encode()) for text in texts.texts)
@@ -283,6 +288,8 @@ class _Outliner:
             yield f"--dtype bfloat16{more}: half the memory for weights, and scoring is {faster:.0f} times as fast."
         if self.size is None:
             yield f"The size of {self.name} is not known here: no time or memory is given."
+        if self.model is not None and self.model.source.kind == "hub":
+            yield "The hub was not asked: what is here of it is taken as it was downloaded."
         if self.at.downloads:
             yield "What is not here was not looked at: counts with 'about' are from the catalog and the task files."
 
@@ -292,7 +299,7 @@ def _encodes(rules: IclProtocol) -> bool:
 
 
 def _is_here(device: str) -> bool:
-    """Return whether a device can be used here; what is wrong with another kind of name, the plan says."""
+    """Return whether a device is to be used here: a GPU that is elsewhere is no error of a dry run."""
     if not device.startswith("cuda"):
         return True
     import torch

@@ -45,6 +45,8 @@ def test_a_prompt_is_its_shared_prefix_and_each_labels_suffix_less_one_token() -
     assert per_example(header="12345") == PREFIX + 5 + sum(s - 1 for s in SUFFIXES)
     assert per_example(scorer="calibrated") == 2 * per_example()
     assert per_example(max_length=100) == 100 + sum(s - 1 for s in SUFFIXES)
+    short = icl_forwarded(rules(limit=1), SOURCE, None, None, 1.0, 100)  # a model that reads 100 tokens
+    assert short.tokens == 100 + sum(s - 1 for s in SUFFIXES)
     halved = icl_forwarded(rules(), SOURCE, None, None, 2.0)
     assert halved == Forwarded(50, round(50 * (PREFIX / 2 + sum(s / 2 - 1 for s in SUFFIXES))))
 

@@ -130,6 +130,7 @@ def test_a_model_of_unknown_size_has_amounts_and_no_times() -> None:
         (("generation.prefix=1",), {}, ConfigError, "no task here is of kind 'generation'"),
         (("icl.retriever=bm26",), {}, UnknownNameError, "did you mean 'bm25'"),
         (("icl.encoder=./nowhere",), {}, UserError, "nowhere"),
+        ((), {"device": "gpu"}, UserError, "gpu"),
         (("corpus=wikitext",), {}, UnknownNameError, "did you mean 'wikitext"),
     ],
 )
