@@ -15,17 +15,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from emobench.evaluation.icl.engines import Engine, plain, tree
-from emobench.evaluation.icl.engines.pairs import SHARED, pairs_of
+from emobench.evaluation.icl.engines.pairs import SHARED, Pairs, pairs_of
 from emobench.evaluation.icl.prompts import Prompt
 
-# Largest |h - h_plain| / |h_plain| of a pair, by precision: one mask entry that is wrong moves tiny random models by
-# 1e-3 and more; sums in another order move float32 by 1e-6, and bfloat16 by up to 2e-2 in deep models.
-TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# Largest |h - h_plain| / |h_plain| of a pair, by precision: labels that see one another move it by 0.4 in a model that
+# was trained (7M parameters), in any precision. Where a model's own rounding is larger, it is measured.
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
+TIMES_ROUNDING, MOST = 4, 0.1
+"""Otherwise this many times the difference that another kernel makes to `plain` itself, and never more than MOST."""
 PREFIXES, BEHIND = (9, 6), ((4, 1, 3), (1, 2, 4))
-"""Tokens of the made prompts' prefixes, and of each label behind them; one token behind is no input."""
-MADE_LENGTH = 12
+"""Tokens of the made prompts' prefixes, and of each label behind them; one token behind is no input of its own."""
+MADE_LENGTH = max(prefix + max(behind) for prefix, behind in zip(PREFIXES, BEHIND, strict=True))
 
 
 def made_prompts(vocabulary: int) -> list[Prompt]:
@@ -64,19 +67,35 @@ def refusal(engine: Engine, model: Any, prompts: Sequence[Prompt], device: torch
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a model may refuse in any way
-        return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+        line = str(error).strip().partition("\n")[0]
+        return f"{type(error).__name__}: {line[:200]}"
     alone = [replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts]
-    expected_ND = plain.run(model, alone, replace(pairs, label_N=np.zeros_like(pairs.label_N)), device).hidden_ND
-    size_N = expected_ND.double().norm(dim=1).clamp_min(1e-30)
-    difference = float(((found_ND.double() - expected_ND.double()).norm(dim=1) / size_N).max()) if len(pairs) else 0.0
+    pairs = replace(pairs, label_N=np.zeros_like(pairs.label_N))
+    expected_ND = plain.run(model, alone, pairs, device).hidden_ND
+    difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
     # Not the other way round: NaN is a difference.
-    if difference <= tolerance(found_ND):
+    if difference <= allowed:
         return None
-    return f"its hidden states differ by {difference:.1e} of their size, allowed {tolerance(found_ND):.0e}"
+    rounding = _difference(_otherwise(model, alone, pairs, device), expected_ND)
+    allowed = max(allowed, min(MOST, TIMES_ROUNDING * rounding))
+    if difference <= allowed:
+        return None
+    return f"its hidden states differ by {difference:.1e} of their size, allowed {allowed:.0e}"
 
 
-def tolerance(like: torch.Tensor) -> float:
-    """Return the relative difference of hidden states that rounding explains."""
-    if like.dtype == torch.float32 and like.is_cuda and torch.backends.cuda.matmul.allow_tf32:
-        return TOLERANCES[torch.float16]  # TF32 has the digits of float16
-    return TOLERANCES[like.dtype]
+def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
+    """Return the largest difference of a pair's hidden states, as a share of their size."""
+    if not len(found_ND):
+        return 0.0
+    size_N = expected_ND.double().norm(dim=1).clamp_min(1e-30)
+    return float(((found_ND.double() - expected_ND.double()).norm(dim=1) / size_N).max())
+
+
+def _otherwise(model: Any, alone: Sequence[Prompt], pairs: Pairs, device: torch.device) -> Tensor:
+    """Return what `plain` gives beside a shorter row: its padding asks for a mask, and so for another kernel.
+
+    On a GPU in half precision (or TF32) that difference grows with each layer, and is no fault of an engine.
+    """
+    shorter = max(alone, key=lambda prompt: len(prompt.tokens[0]))
+    shorter = replace(shorter, tokens=(shorter.tokens[0][: -(-len(shorter.tokens[0]) // 2)],))
+    return plain.run(model, [*alone, shorter], pairs, device).hidden_ND
