@@ -57,6 +57,28 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def code_sha256(files: Iterable[str]) -> str:
+    """Return the sha256 of the code in Python files as 64 hex digits; comments, docstrings and layout are no code."""
+    code = [_code(ast.parse(Path(file).read_bytes())) for file in files]
+    return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
+
+
+def _code(node: Any) -> str:
+    """Return a syntax tree as text without positions and bare strings. `ast.dump` differs between Python versions."""
+    if isinstance(node, list):
+        return f"[{', '.join(_code(item) for item in node if not _is_bare_string(item))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = [f"{name}={_code(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return f"{type(node).__name__}({', '.join(fields)})"
+
+
+def _is_bare_string(node: Any) -> bool:
+    """Return whether a statement is a string and nothing else, as docstrings are."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
 def to_plain(value: Any) -> Any:
     """Return a value made of dicts, lists and scalars only."""
     if type(value) in _SCALARS:

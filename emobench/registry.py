@@ -5,7 +5,6 @@ Plugins are loaded by name, one at a time, so that a broken one breaks only itse
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import inspect
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pluggy
 
 from emobench import hookspecs
-from emobench.config import PRETRAINED, build, parse_call
+from emobench.config import PRETRAINED, build, code_sha256, parse_call
 from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError
 from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.table import Table
@@ -137,25 +136,7 @@ def source_digest(*classes: type) -> str:
 
 
 def _files_digest(classes: Iterable[type]) -> str:
-    files = dict.fromkeys(inspect.getfile(cls) for cls in classes)
-    code = [_code(ast.parse(Path(file).read_bytes())) for file in files]
-    return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
-
-
-def _code(node: Any) -> str:
-    """Return a syntax tree as text without positions and bare strings. `ast.dump` differs between Python versions."""
-    if isinstance(node, list):
-        return f"[{', '.join(_code(item) for item in node if not _is_bare_string(item))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = [f"{name}={_code(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
-    return f"{type(node).__name__}({', '.join(fields)})"
-
-
-def _is_bare_string(node: Any) -> bool:
-    """Return whether a statement is a string and nothing else, as docstrings are."""
-    value = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return code_sha256(dict.fromkeys(inspect.getfile(cls) for cls in classes))
 
 
 def retriever_names() -> list[str]:
