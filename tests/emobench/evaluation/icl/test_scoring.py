@@ -74,6 +74,17 @@ def test_auto_finds_an_engine_that_is_right(name: str) -> None:
     assert list(scorer.refused) == {"tree": [], "cache": ["tree"], "plain": ["tree", "cache"]}[scorer.engine]
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rows_may_be_wider_than_the_context_if_prompts_are_not(name: str) -> None:
+    model, prompts = tiny_model(name), random_prompts(3, labels=6, shared=(CONTEXT - 6, CONTEXT - 6))
+    assert (
+        max(prompt.shared + sum(len(ids) - prompt.shared - 1 for ids in prompt.tokens) for prompt in prompts) > CONTEXT
+    )
+    scorer = PromptScorer(model, Tokenizer())
+    assert_same(scored(scorer, prompts), reference(model, prompts))
+    assert scorer.engine == BEST[name]
+
+
 @pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
