@@ -60,6 +60,8 @@ class Outline:
 
     def notes(self) -> list[str]:
         """Return the totals in words, what the estimates assume, and a warning where one GPU is too small."""
+        if all(line.state == DONE for line in self.lines):
+            return ["All is finished."]
         found = self.totals()
         parts = [f"{gigabytes(found.download_bytes)} to download"] if found.download_bytes else []
         parts += [

@@ -195,3 +195,5 @@ def test_what_is_finished_is_not_in_the_totals() -> None:
     found = outline("tasks=trec")
     done = Outline("t", (line, StageLine(**{**vars(line), "state": DONE, "tokens": 9})), found.machine, ())
     assert (done.totals().tokens["train"], done.totals().seconds["train"], done.totals().memory_bytes) == (5, 1.0, 7)
+    finished = Outline("t", (StageLine(**{**vars(line), "state": DONE}),), found.machine, ())
+    assert finished.notes() == ["All is finished."]
