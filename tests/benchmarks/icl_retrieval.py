@@ -27,7 +27,8 @@ from measuring import RESULTS, alternating_seconds, median_and_spread, origin, w
 from emobench.data.labelled import LabelledData, load_labelled
 from emobench.evaluation.icl.openicl import openicl_reader, topk_retriever
 from emobench.evaluation.icl.openicl_shims import adapted_openicl
-from emobench.evaluation.icl.retrieval import find_shots, query_texts
+from emobench.evaluation.icl.queries import query_texts
+from emobench.evaluation.icl.retrieval import find_shots
 from emobench.evaluation.kinds import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.pipeline.reporter import Silent

@@ -24,7 +24,8 @@ from emobench.errors import ConfigError, DataError
 from emobench.evaluation.icl.examples import pool_of, test_of
 from emobench.evaluation.icl.openicl_shims import adapted_openicl, require_openicl
 from emobench.evaluation.icl.prompts import Draft, Prompt
-from emobench.evaluation.icl.retrieval import find_shots, kept_shots, query_texts
+from emobench.evaluation.icl.queries import query_texts
+from emobench.evaluation.icl.retrieval import find_shots, kept_shots
 from emobench.evaluation.icl.samples import Sample, append_samples
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol, fill

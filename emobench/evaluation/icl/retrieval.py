@@ -17,32 +17,23 @@ from typing import Any
 import numpy as np
 
 from emobench.data.labelled import Example, LabelledData
-from emobench.errors import ConfigError, PluginError
+from emobench.errors import PluginError
 from emobench.evaluation.icl.embeddings import embeddings, texts_digest
 from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.queries import query_texts, search_keys
 from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 
 SHOTS = "shots.json"
-DETOKENIZED = (
-    (" .", "."),
-    (" ?", "?"),
-    (" !", "!"),
-    (" ,", ","),
-    (" ' ", "'"),
-    (" n't", "n't"),
-    (" 'm", "'m"),
-    (" 's", "'s"),
-    (" 've", "'ve"),
-    (" 're", "'re"),
-)
 
 
 def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
     """Return each test example's shots, nearest first."""
     rules = _rules(task)
+    if rules.shots == 0:
+        return [()] * len(test_of(rules, data))
     loaded = subject.retriever(rules.retriever)
     encoder = subject.sentence_encoder(rules.encoder).facts if loaded.retriever.encodes else None
     facts = {
@@ -65,9 +56,7 @@ def kept_shots(
     `facts` identify what finds them; the texts and the rules of the search are added here.
     """
     pool, test = pool_of(rules, data), test_of(rules, data)
-    if rules.shots == 0:
-        return [()] * len(test)
-    texts = {name: texts_digest(chain(*_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
+    texts = {name: texts_digest(chain(*search_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
     search = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
 
     def work(folder: Path) -> None:
@@ -75,48 +64,6 @@ def kept_shots(
 
     folder = subject.keep("shots", {**facts, "texts": texts, "rules": search}, work)
     return [tuple(pool[place] for place in row) for row in json.loads((folder / SHOTS).read_text())]
-
-
-def query_texts(rules: IclProtocol, examples: Sequence[Example]) -> list[str]:
-    """Return the texts that retrieval compares.
-
-    "gpt2-decoded" is what transformers 4 made of a text by tokenizing it with GPT-2 and decoding it: byte-level BPE
-    gives every text back, and then decode() joined what it took for split words. Equal to transformers 4.30.2 on all
-    texts of TREC, SST-2, Subj, Rotten Tomatoes and AG News; GPT-2's truncation at 1024 tokens, which none of them
-    reaches, is left out.
-    """
-    texts = [example.text(rules.query) for example in examples]
-    return texts if rules.query_text == "raw" else [_detokenized(text) for text in texts]
-
-
-def check_pool(task: Task, data: LabelledData) -> None:
-    """Raise ConfigError where fewer pool examples may be a test example's shots than it asks for."""
-    rules = _rules(task)
-    pool, test = pool_of(rules, data), test_of(rules, data)
-    groups = Counter(example.group for example in pool)
-    twins = Counter(_keys(rules, pool) if rules.exclude_duplicates else ())
-    for example, key in zip(test, _keys(rules, test), strict=True):
-        left = groups[example.group] - twins[key]
-        if left < rules.shots:
-            of = f" of group {example.group}" if example.group else ""
-            besides = f" besides those with the text of {example.where or example.id}" if twins[key] else ""
-            file = data.pool[0].where.rpartition(":")[0]
-            raise ConfigError(
-                f"Task {task.name}, {file}: the pool has {left} examples{of}{besides}, fewer than the {rules.shots} "
-                f"shots; give more, or --set icl.shots={left}."
-            )
-
-
-def twin_flags(rules: IclProtocol, data: LabelledData) -> tuple[str, ...]:
-    """Return what a score must say of test examples that have a twin in the pool, one with the same query text.
-
-    The pool is that of the example's group; the text of a twin is among the shots of most retrievers, with its label.
-    """
-    if rules.shots == 0 or rules.exclude_duplicates:
-        return ()
-    known, keys = set(_keys(rules, pool_of(rules, data))), list(_keys(rules, test_of(rules, data)))
-    count = sum(key in known for key in keys)
-    return (f"{count}_of_{len(keys)}_test_texts_are_also_in_the_pool",) if count else ()
 
 
 class _Search:
@@ -182,17 +129,6 @@ class _Search:
 
     def _kept(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         return embeddings(self._subject, self._subject.sentence_encoder(self._rules.encoder), texts, self._task.name)
-
-
-def _keys(rules: IclProtocol, examples: Sequence[Example]) -> Iterator[tuple[str, str]]:
-    yield from zip((example.group for example in examples), query_texts(rules, examples), strict=True)
-
-
-def _detokenized(text: str) -> str:
-    """Return what transformers 4's PreTrainedTokenizerBase.clean_up_tokenization makes of a text."""
-    for split, joined in DETOKENIZED:
-        text = text.replace(split, joined)
-    return text
 
 
 def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:

@@ -12,7 +12,8 @@ from emobench.data.labelled import Example, LabelledData, load_labelled
 from emobench.evaluation.icl.examples import test_of
 from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
-from emobench.evaluation.icl.retrieval import check_pool, find_shots, twin_flags
+from emobench.evaluation.icl.queries import check_pool, twin_flags
+from emobench.evaluation.icl.retrieval import find_shots
 from emobench.evaluation.icl.samples import Sample, append_samples, read_samples, resume_samples
 from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
 from emobench.evaluation.kinds import BaseModel, Scored, Subject

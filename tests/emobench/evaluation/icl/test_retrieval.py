@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from emobench.data.labelled import LabelledData, load_labelled
 from emobench.errors import ConfigError, PluginError
 from emobench.evaluation.icl.embeddings import embeddings
-from emobench.evaluation.icl.retrieval import DETOKENIZED, check_pool, find_shots, query_texts, twin_flags
+from emobench.evaluation.icl.queries import DETOKENIZED, check_pool, query_texts, twin_flags
+from emobench.evaluation.icl.retrieval import find_shots
 from emobench.evaluation.icl.retriever import LoadedRetriever, Retriever
 from emobench.evaluation.kinds import Subject
 from emobench.registry import find_task
@@ -98,7 +99,7 @@ def test_what_changes_the_shots_makes_others(subject: Make, encoder_folder: Path
     assert len({json.dumps(row) for row in rows}) == len(rows)
     assert all(len(row) == 4 for shots in rows for row in shots)
     assert {shot for row in rows[6] for shot in row} <= {e.id for e in made.pool[:60]}
-    assert found(maker, made, shots=0, retriever="fixed") == [[]] * 20
+    assert found(maker, made, shots=0, retriever="none") == [[]] * 20  # no retriever is asked for
 
 
 @pytest.mark.parametrize("retriever", ["dense", "bm25", "random", "fixed"])
