@@ -147,7 +147,7 @@ def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
         env={**_environment(), "OUT": str(tmp_path), "PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  ok\n") == 3
+    assert done.stdout.count("  ok\n") == 4
     assert "reached        512x1500x16        EMO's FLOPs" in done.stdout
     loss = json.loads((tmp_path / "linear_loss-toy.json").read_text())
     rows = loss["shapes"][0]["variants"]
