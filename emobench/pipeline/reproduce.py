@@ -188,7 +188,14 @@ def _selection_request(table: Table, request: Request) -> Request | None:
         return None
     settings: dict[str, Any] = {**request.settings, "tasks": _selection_tasks(table, request)}
     for section, values in table.select.settings.items():
-        settings[section] = {**values, **request.section(section)}
+        given = request.section(section)
+        for key in values.keys() & given.keys():
+            if not given[key]:  # switched off, it would leave the choice to the test split
+                raise ConfigError(
+                    f"--set {section}.{key}={given[key]}: {table.name} chooses parameters by {section}.{key}, so that "
+                    f"the test split does not; expected another value, such as {values[key]}, or drop it."
+                )
+        settings[section] = {**values, **given}
     return replace(request, objectives=candidates, settings=settings)
 
 
