@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.config import to_plain
 from emobench.errors import ConfigError
 from emobench.evaluation.kinds import BaseModel, Scored, Subject
 from emobench.tasks.lm_eval import LmEvalProtocol
@@ -51,7 +50,7 @@ def check(task: Task, data: LmEvalData, model: BaseModel) -> None:
 
 def generation_rules(task: Task) -> dict[str, Any]:
     """All rules: lm-eval makes answers and scores in one go. Where data lie is none, the data's fingerprint is."""
-    return {name: value for name, value in to_plain(_rules(task)).items() if name not in LmEvalProtocol.PLACES}
+    return task.rules
 
 
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:

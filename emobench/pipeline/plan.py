@@ -68,7 +68,7 @@ class PlannedTask:
         facts = {
             **self._common,
             "protocol": self.task.protocol_id,
-            "rules": to_plain(self.task.protocol),
+            "rules": self.task.rules,
             "encoder": dict(self.encoder),
             "generation": self.generation.key,
         }

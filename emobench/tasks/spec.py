@@ -176,11 +176,15 @@ class Task:
     """icl: where the examples are from."""
 
     @property
+    def rules(self) -> dict[str, Any]:
+        """The protocol's rules as plain values, for keys: without where things lie, which says nothing of them."""
+        places = self.protocol.PLACES if isinstance(self.protocol, LmEvalProtocol) else ()
+        return {name: value for name, value in to_plain(self.protocol).items() if name not in places}
+
+    @property
     def protocol_id(self) -> str:
         """The protocol's name and six hex digits of its rules, such as "paper@3fa9c1"."""
-        places = self.protocol.PLACES if isinstance(self.protocol, LmEvalProtocol) else ()
-        rules = {name: value for name, value in to_plain(self.protocol).items() if name not in places}
-        facts = {"task": self.name, "version": self.version, "kind": self.kind, "rules": rules}
+        facts = {"task": self.name, "version": self.version, "kind": self.kind, "rules": self.rules}
         return f"{self.protocol_name}@{content_hash(facts)[:6]}"
 
 

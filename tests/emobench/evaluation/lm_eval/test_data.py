@@ -12,6 +12,7 @@ import pytest
 from emobench.errors import ConfigError, DataError
 from emobench.evaluation import lm_eval as kind
 from emobench.evaluation.lm_eval_data import LmEvalData
+from emobench.pipeline.plan import PlannedTask
 from emobench.tasks.spec import lm_eval_task
 
 
@@ -42,6 +43,9 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(mmlu_folder: Path
     ]
     assert tasks[0].protocol_id == tasks[1].protocol_id
     assert tasks[0].protocol_id != lm_eval_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
+    stages = [PlannedTask(task, data, {}, {}, {}) for task, data in zip(tasks, (other, one), strict=True)]
+    assert stages[0].scores.key == stages[1].scores.key
+    assert stages[0].generation.key == stages[1].generation.key
 
 
 def test_another_question_another_shot_and_another_function_are_other_data(
