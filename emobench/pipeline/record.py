@@ -26,7 +26,10 @@ from emobench.pipeline.stages import Stage, Stages
 from emobench.tasks.scores import Score
 from emobench.training.curves import LOG
 
-PACKAGES = ("torch", "transformers", "accelerate", "datasets", "peft", "mauve-text", "rouge-score", "lm-eval", "numpy")
+PACKAGES = (
+    *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
+    *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "bm25s"),
+)
 
 
 def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
