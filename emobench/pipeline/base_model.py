@@ -91,6 +91,12 @@ class BaseModel:
                 f"recipe.precision is float16, which scales its loss on a CUDA device; --device is "
                 f"{self.request.device}. Use --set recipe.precision=bfloat16."
             )
+        if recipe.precision == "float16" and self.request.dtype != "float32" and recipe.adapters is None:
+            raise ConfigError(
+                f"recipe.precision is float16, whose scaled gradients must be float32, and --dtype "
+                f"{self.request.dtype} gives all weights others; use --set recipe.precision=bfloat16, --dtype float32, "
+                "or --set recipe.lora=true."
+            )
 
     def known(self, name: str) -> KnownModel:
         """Return what is known of a model that is read beside this one; "pretrained" is this one, as it is.

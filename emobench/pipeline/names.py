@@ -97,9 +97,11 @@ def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recip
     if "name" in changes:
         raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
     recipe = find_recipe(name, settings, changes)
-    if recipe.precision == "auto":
-        return replace(recipe, precision="float16" if request.device.startswith("cuda") else "float32")
-    return recipe
+    if recipe.precision != "auto":
+        return recipe
+    if not request.device.startswith("cuda"):
+        return replace(recipe, precision="float32")
+    return replace(recipe, precision="bfloat16" if recipe.adapters is None else "float16")
 
 
 def task_of(request: Request, name: str) -> Task:

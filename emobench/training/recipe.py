@@ -53,7 +53,7 @@ class Recipe:
     """Train on this many tokens at most."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
     """What the forward pass computes in; half precisions keep the master weights as they were loaded. auto, which a
-    plan resolves: float16 on a GPU, float32 elsewhere."""
+    plan resolves: as the EMO paper's code on a GPU, float16 with LoRA and bfloat16 without; float32 elsewhere."""
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint that is kept: of lowest validation MLE, of lowest own loss (the official code), or the last."""

@@ -11,6 +11,8 @@ import pytest
 
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
+from emobench.pipeline.base_model import find_base_model
+from emobench.pipeline.names import recipe_of
 from emobench.pipeline.plan import Plan, make_plan
 from emobench.pipeline.request import Request
 
@@ -165,6 +167,29 @@ def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, t
 def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(model: Path, data: Path) -> None:
     with pytest.raises(ConfigError, match=r"reads at most 48 tokens, and a text may have 256; add --set generation"):
         plan(model, data, f"generation.featurizer.model={model}")
+
+
+@pytest.mark.parametrize(
+    ("device", "lora", "precision"),
+    [("cpu", "true", "float32"), ("cuda:1", "true", "float16"), ("cuda", "false", "bfloat16")],
+)
+def test_continual_training_computes_as_the_papers_code_does(device: str, lora: str, precision: str) -> None:
+    request = Request(suite="nlu", device=device, settings=parse_overrides([f"recipe.lora={lora}"]))
+    assert recipe_of(request, "continual-wikitext103", {}).precision == precision
+
+
+def test_gradients_that_cannot_be_scaled_are_refused_before_any_training(small_model: Path) -> None:
+    """PyTorch's GradScaler takes no float16 gradients, and on a GPU none of bfloat16."""
+    settings = ["recipe.precision=float16", "recipe.max_length=16"]
+    for lora, dtype in (("true", "bfloat16"), ("false", "float32"), ("false", "bfloat16"), ("false", "float16")):
+        settings_of = parse_overrides([*settings, f"recipe.lora={lora}"])
+        request = Request(suite="nlu", device="cuda", dtype=dtype, settings=settings_of, offline=True)  # type: ignore[arg-type]
+        model, recipe = find_base_model(str(small_model), request), recipe_of(request, "continual-wikitext103", {})
+        if lora == "true" or dtype == "float32":
+            model.check_recipe(recipe)
+        else:
+            with pytest.raises(ConfigError, match=rf"--dtype {dtype} gives all weights others; use --set recipe.prec"):
+                model.check_recipe(recipe)
 
 
 def test_a_cost_model_of_another_vocabulary_is_refused_before_any_training(
