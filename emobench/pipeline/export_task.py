@@ -5,38 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ConfigError
-from emobench.evaluation.kinds import Subject, evaluator
+from emobench.evaluation.kinds import Subject
 from emobench.models.encoder import find_encoder
 from emobench.models.quiet import quiet_libraries
-from emobench.pipeline.names import task_of
+from emobench.pipeline.names import icl_task_of
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage, Stages, require_writable, storage_errors
 from emobench.registry import load_retriever
-from emobench.tasks.icl import IclProtocol
 
 
 def export_task(request: Request, name: str, folder: Path, reporter: Reporter) -> list[Path]:
     """Write a task's YAML and rows into a folder; return the files. Raises a UserError for what a run would refuse."""
     from emobench.evaluation.icl.lm_eval_export import write_lm_eval_task
-    from emobench.evaluation.icl.task import drafts_of
+    from emobench.evaluation.icl.queries import check_pool
+    from emobench.evaluation.icl.task import drafts_of, load
 
-    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
-        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
-    task = task_of(request, name)
-    if not isinstance(task.protocol, IclProtocol):
-        raise ConfigError(
-            f"Task {name} is of kind {task.kind}, and its answers are no choices; expected one of kind icl, see "
-            "`emobench tasks list`."
-        )
-    data = evaluator(task.kind).load(task, data_dirs=request.data_dirs, offline=request.offline)
+    task = icl_task_of(request, name)
+    data = load(task, data_dirs=request.data_dirs, offline=request.offline)
+    check_pool(task, data)
     require_writable(request.runs, "--runs")
     with quiet_libraries():
-        drafts = drafts_of(_subject(request, reporter), task, data)  # type: ignore[arg-type]
+        drafts = drafts_of(_subject(request, reporter), task, data)
     with storage_errors(folder, "DIR"):
         folder.mkdir(parents=True, exist_ok=True)
-        return write_lm_eval_task(task, data, drafts, folder)  # type: ignore[arg-type]
+        return write_lm_eval_task(task, data, drafts, folder)
 
 
 def _subject(request: Request, reporter: Reporter) -> Subject:

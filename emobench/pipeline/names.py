@@ -13,6 +13,7 @@ from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.pipeline.request import Request
 from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
+from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
 from emobench.training.recipe import Recipe
 
@@ -116,3 +117,16 @@ def task_of(request: Request, name: str) -> Task:
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.
     return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
+
+
+def icl_task_of(request: Request, name: str) -> Task:
+    """Return a task of kind icl, for what takes its prompts and trains nothing; raises ConfigError for another kind."""
+    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
+        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
+    task = task_of(request, name)
+    if not isinstance(task.protocol, IclProtocol):
+        raise ConfigError(
+            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind icl, see "
+            "`emobench tasks list`."
+        )
+    return task

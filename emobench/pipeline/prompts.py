@@ -16,7 +16,7 @@ from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.base_model import find_base_model
 from emobench.pipeline.evaluate import Evaluator
 from emobench.pipeline.machine import check_machine
-from emobench.pipeline.names import task_of
+from emobench.pipeline.names import icl_task_of
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages, require_writable
@@ -98,14 +98,8 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
 
 
 def _task(request: Request, name: str) -> Task:
-    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
-        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
-    task = task_of(request, name)
-    if not isinstance(task.protocol, IclProtocol):
-        raise ConfigError(
-            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind icl, see "
-            "`emobench tasks list`."
-        )
+    task = icl_task_of(request, name)
+    assert isinstance(task.protocol, IclProtocol)
     if task.protocol.engine == "openicl":
         raise ConfigError("--set icl.engine=openicl scores whole data sets; drop it: the prompts are the same.")
     return task

@@ -118,8 +118,9 @@ def test_sst2_itself_with_a_trained_model(command: Callable[..., Any], tmp_path:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("oracle-language",), "is of kind oracle, and its answers are no choices"),
+        (("oracle-language",), "is of kind oracle, and has no prompts with labels"),
         (("sst3",), "did you mean 'sst2'"),
+        (("sst2", "--set", "icl.shots=900", "--set", "icl.retriever=fixed"), "fewer than the 900 shots; give more, or"),
         (("sst2", "--set", "recipe.epochs=1"), "a prompt is decided by icl.* and protocol alone"),
     ],
 )
