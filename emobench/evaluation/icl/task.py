@@ -132,12 +132,13 @@ def _content_free(
     """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
     if rules.scorer != "calibrated":
         return [() for _ in batch]
-    # The shots of the prompt itself: the content-free one is shorter, or at most as long as the input is short.
+    # The shots of the prompt itself; where it just fits and the content-free input is longer, that loses some more.
+    limit = room(rules, context_of(subject.model))
     drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
     found = []
     for text in rules.content_free:
         values = {name: text for name in FIELD.findall(rules.template) if name != LABEL}
-        prompts = make_prompts(drafts, subject.tokenizer, rules, None, task=task, values=values)
+        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
         found.append([losses.label_nats for losses in scorer.losses(prompts)])
     return [tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)) for rows in zip(*found, strict=True)]
 

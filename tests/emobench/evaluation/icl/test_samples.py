@@ -227,6 +227,22 @@ def test_a_content_free_input_is_the_mean_over_its_texts(subject: Any, tmp_path:
     assert len(set(one.values())) > 1
 
 
+def test_a_content_free_input_that_is_longer_than_the_examples_fits_too(
+    subject: Any, tmp_path: Path, model: Any, tokenizer: Any
+) -> None:
+    """The prompts fit with their shots; with the content-free text in place of the example's none would."""
+    context = model.config.max_position_embeddings
+    alone = RULES.template.format(text="", label="very good")
+    text = "word " * ((context - len(tokenizer(alone)["input_ids"])) // len(tokenizer("word ")["input_ids"]))
+    rules = replace(RULES, scorer="calibrated", content_free=(text,))
+    generated(subject(), tmp_path / "long", replace(TASK, protocol=rules))
+    found = read_samples(tmp_path / "long" / icl.SAMPLES)
+    assert {len(sample.shots) for sample in found} == {2}
+    # Without shots, which do not fit, the content-free prompt is that of all examples.
+    first = found[0].content_free_nats
+    assert all(sample.content_free_nats == pytest.approx(first, abs=1e-3) for sample in found)
+
+
 # What a plan refuses.
 
 
