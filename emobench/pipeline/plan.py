@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, DataError
 from emobench.evaluation.kinds import TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
@@ -190,8 +190,11 @@ def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:
 
 def _machine(request: Request, *packages: str) -> dict[str, Any]:
     """Return the device class and the minor versions of the packages that compute."""
-    versions = {name: ".".join(version(name).split(".")[:2]) for name in ("emobench", *packages)}
-    return {"device": request.device.partition(":")[0], "packages": versions}
+    return {"device": request.device.partition(":")[0], "packages": _minor_versions("emobench", *packages)}
+
+
+def _minor_versions(*packages: str) -> dict[str, str]:
+    return {name: ".".join(version(name).split(".")[:2]) for name in packages}
 
 
 class _Planner:
@@ -215,9 +218,20 @@ class _Planner:
                 self.model.check_recipe(recipe)
                 _check_selection(recipe, objectives)
             for task in tasks:
+                self._check_data(task)
                 self.retrieval(task)
                 evaluator(task.kind).check(task, self.data(task), self.model)
                 self._check_featurizer(task)
+
+    def _check_data(self, task: Task) -> None:
+        try:
+            self.data(task)
+        except DataError as error:
+            others = [other.name for _, tasks in self.parts for other in tasks if other.name != task.name]
+            if not others:
+                raise
+            way = f"Or name the tasks that you have data for, of --set tasks={','.join(others)}."
+            raise DataError(f"{error} {way}") from None
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
         """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""
@@ -287,7 +301,11 @@ class _Planner:
             return {}
         if task.name not in self._retrieval:
             loaded = load_retriever(rules.retriever)
-            facts: dict[str, Any] = {"name": rules.retriever, "source": loaded.source_sha256}
+            facts: dict[str, Any] = {
+                "name": rules.retriever,
+                "source": loaded.source_sha256,
+                "packages": _minor_versions("bm25s", "faiss-cpu", "sentence-transformers"),
+            }
             if loaded.retriever.encodes:
                 facts["encoder"] = self.model.sentence_encoder(rules.encoder).facts
             self._retrieval[task.name] = facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,27 @@ def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, t
     other = keys(plan(model, data, *setting))
     assert other[:2] == base[:2]
     assert other[2] != base[2]
+
+
+def test_what_finds_shots_is_part_of_a_generations_key(
+    byte_model: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key(*settings: str) -> str:
+        overrides = parse_overrides(["tasks=sst2", *settings])
+        request = Request(
+            suite="nlu", model=str(byte_model), objectives=("pretrained",), data_dirs=(labelled,), settings=overrides
+        )
+        (task,) = make_plan(request).tasks()
+        return task.generation.key
+
+    found = key("icl.retriever=bm25")
+    assert found == key("icl.retriever=bm25", "icl.scorer=label")
+    assert found != key("icl.retriever=bm25(k1=1.2)")
+    none = key("icl.retriever=bm25", "icl.shots=0")
+    other = {"bm25s": "99.0.1"}
+    monkeypatch.setattr("emobench.pipeline.plan.version", lambda name: other.get(name) or version(name))
+    assert found != key("icl.retriever=bm25")
+    assert none == key("icl.retriever=bm25", "icl.shots=0")
 
 
 def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(model: Path, data: Path) -> None:
