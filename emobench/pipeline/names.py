@@ -12,7 +12,7 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.pipeline.request import Request
-from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective
+from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective, task_names
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
 from emobench.training.recipe import Recipe
@@ -65,8 +65,14 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
     wanted = request.words("tasks")
     known = [name for run in suite.runs for name in run.task_names]
     for name in wanted or ():
-        if name not in known:
-            raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
+        if name in known:
+            continue
+        if name in task_names():
+            raise ConfigError(
+                f"--set tasks: {name} is a task, but none of the suite {suite.name}, which has {', '.join(known)}. "
+                "Write a suite with it, as tasks/README.md shows."
+            )
+        raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
     return [
         (
             recipe_of(request, run.recipe, run.settings),

@@ -40,7 +40,8 @@ def downloaded(cache: Path, repo: str, ref: str, files: dict[str, pa.Table]) -> 
 
 def test_every_hub_corpus_of_the_catalog_has_three_splits_and_none_is_claimed_as_tried() -> None:
     assert set(CORPORA) == {
-        "wikitext2", "wikitext103", "webtext", "ptb", "writingprompts", "ag_news", "oracle-source", "oracle-target",
+        "wikitext2", "wikitext103", "webtext", "ptb", "writingprompts", "ag_news",
+        "oracle-source", "oracle-target", "oracle-episodes",
     }  # fmt: skip
     for corpus in CORPORA.values():
         if corpus.kind != "generated":
