@@ -141,14 +141,14 @@ def _stdout() -> Console:
     return Console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
 
 
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: str = "") -> None:
-    """Print a plain table on stdout; the column `unbroken` is never wrapped."""
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()) -> None:
+    """Print a plain table on stdout; columns in `unbroken` are never wrapped."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name in header:
-        table.add_column(Text(name), overflow="fold", no_wrap=name == unbroken)
+        table.add_column(Text(name), overflow="fold", no_wrap=name in unbroken)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     print_out(table)

@@ -84,7 +84,7 @@ def curves(
         rows = [(name, sparkline(list(curve.values()), width), *_ends(curve)) for name, curve in found.items()]
         # Not as the table's title, which would be wrapped to its width.
         typer.echo(clean(group.title()))
-        print_table("", HEADER, rows, unbroken=HEADER[1])
+        print_table("", HEADER, rows, unbroken=HEADER[1:2])
         typer.echo()
 
 

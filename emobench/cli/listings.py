@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_table
+from emobench.cli.console import print_json, print_out, print_table, width_left
 from emobench.cli.export_task import export
+from emobench.errors import EmobenchError
 
 tasks = typer.Typer(help="Evaluation tasks: list, show, export to lm-evaluation-harness.", no_args_is_help=True)
 suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
 models = typer.Typer(help="Models: list, convert.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument()]
+T = TypeVar("T")
+DESCRIPTION = 30
+"""Width that a list's last column needs; where it is not left, the list has fewer columns."""
 
 tasks.command("export")(export)
 
@@ -24,13 +29,15 @@ def list_tasks(json: options.Json = False) -> None:
     """List the tasks with their default protocol."""
     from emobench.registry import find_task, task_names
 
-    found = [find_task(name) for name in task_names()]
-    _warn_of_plugins()
+    found = _usable(find_task, task_names())
     if json:
         print_json([{**_task(task), "rules": None, "dataset": None} for task in found])
         return
-    rows = [[t.name, str(t.version), t.kind, t.corpus, t.protocol_id, t.description] for t in found]
-    print_table("Tasks", ("name", "version", "kind", "corpus", "protocol", "what"), rows)
+    header = ("name", "version", "kind", "corpus", "protocol", "what")
+    rows = [(t.name, str(t.version), t.kind, t.corpus, t.protocol_id, t.description) for t in found]
+    if width_left([header[:-1], *(row[:-1] for row in rows)]) < DESCRIPTION:
+        header, rows = (header[0], *header[4:]), [(row[0], *row[4:]) for row in rows]
+    print_table("Tasks", header, rows, unbroken=("name", "protocol"))
 
 
 @tasks.command("show")
@@ -53,7 +60,8 @@ def show_task(
     _print_values(facts["rules"])
     if facts["dataset"]:
         print_out("data set")
-        _print_values(facts["dataset"])
+        # `golden` is for the check of a download, and says nothing to a reader.
+        _print_values({key: value for key, value in facts["dataset"].items() if key != "golden"})
 
 
 @suites.command("list")
@@ -61,8 +69,7 @@ def list_suites(json: options.Json = False) -> None:
     """List the suites."""
     from emobench.registry import find_suite, suite_names
 
-    found = [find_suite(name) for name in suite_names()]
-    _warn_of_plugins()
+    found = _usable(find_suite, suite_names())
     if json:
         print_json(found)
         return
@@ -70,7 +77,7 @@ def list_suites(json: options.Json = False) -> None:
         [s.name, str(s.version), ", ".join(t for r in s.runs for t in r.task_names), s.model or "", s.description]
         for s in found
     ]
-    print_table("Suites", ("name", "version", "tasks", "model", "what"), rows)
+    print_table("Suites", ("name", "version", "tasks", "model", "what"), rows, unbroken=("name", "model"))
 
 
 @suites.command("show")
@@ -114,13 +121,20 @@ def convert(folder: Annotated[Path, typer.Argument()], out: Annotated[Path, type
     print_out(f"Wrote {out}; use it as --model {out}.")
 
 
-def _warn_of_plugins() -> None:
-    """Name the plugins whose tasks and suites are not listed, on stderr."""
+def _usable(find: Callable[[str], T], names: Sequence[str]) -> list[T]:
+    """Return what `find` reads by each name, and name on stderr the files and plugins that cannot be used."""
     from emobench.registry import tasks_plugins
 
-    for problem in tasks_plugins().values():
-        if problem is not None:
-            typer.echo(f"skipped: {problem}", err=True)
+    found: list[T] = []
+    problems: list[EmobenchError] = [problem for problem in tasks_plugins().values() if problem is not None]
+    for name in names:
+        try:
+            found.append(find(name))
+        except EmobenchError as error:
+            problems.append(error)
+    for problem in problems:
+        typer.echo(f"skipped: {problem}", err=True)
+    return found
 
 
 def _task(task: Any) -> dict[str, Any]:
@@ -138,8 +152,8 @@ def _task(task: Any) -> dict[str, Any]:
 
 def _print_values(values: Any) -> None:
     for key, value in _flat(values):
-        # A text whose ends cannot be seen, such as a line's end, is shown in quotes.
-        hidden = isinstance(value, str) and (value != value.strip() or "\n" in value)
+        # A text whose ends cannot be seen, such as a line's end or none, is shown in quotes.
+        hidden = isinstance(value, str) and (not value or value != value.strip() or "\n" in value)
         print_out(f"  {key} = {repr(value) if hidden else value}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from emobench import registry
 from emobench.config import to_plain
 from emobench.models.catalog import CATALOG
 from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_names
@@ -19,6 +20,8 @@ NAMES = {
     "models": list(CATALOG),
 }
 
+TASK_COLUMNS = ("name", "version", "kind", "corpus", "protocol", "what")
+
 
 @pytest.mark.parametrize("group", NAMES)
 def test_a_list_names_all_there_is(command: Callable[..., Any], group: str) -> None:
@@ -27,6 +30,43 @@ def test_a_list_names_all_there_is(command: Callable[..., Any], group: str) -> N
     assert [row["name"] for row in found.json] == NAMES[group]
     for name in NAMES[group]:
         assert any(line.split()[:1] == [name] for line in plain.out.splitlines())
+
+
+@pytest.mark.parametrize(("group", "file"), [("tasks", "sst2.yaml"), ("suites", "nlu-tiny.yaml")])
+def test_a_broken_file_of_a_plugin_is_named_and_the_others_listed(
+    command: Callable[..., Any], group: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / group).mkdir()
+    (tmp_path / group / "broken.yaml").write_text("name: broken\nkind: none of ours\n")
+    (tmp_path / group / "no-yaml.yaml").write_text("name: [")
+    found = {**registry._tasks_plugins(), "other": [tmp_path]}
+    monkeypatch.setattr(registry, "_tasks_plugins", lambda: found)
+    done = command(group, "list", "--json")
+    assert done.code == 0
+    assert [row["name"] for row in done.json] == NAMES[group]
+    first, second = done.err.splitlines()
+    assert first.startswith("skipped: ")
+    assert f"{tmp_path}/{group}/broken.yaml" in first
+    assert f"{tmp_path}/{group}/no-yaml.yaml" in second
+    assert file.removesuffix(".yaml") in command(group, "list").out
+
+
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_names_and_protocols_stay_in_one_piece(
+    command: Callable[..., Any], width: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    tasks = command("tasks", "list").out
+    header = tasks.splitlines()[1].split()
+    assert header == (["name", "protocol", "what"] if width == "80" else [*TASK_COLUMNS])
+    for name in NAMES["tasks"]:
+        (line,) = (line for line in tasks.splitlines() if line.split()[:1] == [name])
+        assert find_task(name).protocol_id in line.split()
+    suites = command("suites", "list").out
+    for name in NAMES["suites"]:
+        (line,) = (line for line in suites.splitlines() if line.split()[:1] == [name])
+        assert (find_suite(name).model or "") in line
+    assert max(map(len, [*tasks.splitlines(), *suites.splitlines()])) <= int(width)
 
 
 def test_an_objective_is_shown_with_its_parameters(command: Callable[..., Any]) -> None:
@@ -53,6 +93,13 @@ def test_a_task_is_shown_with_every_rule_of_a_protocol(command: Callable[..., An
     assert "  sampling.samples = 5\n" in plain
     assert task.protocol_id in plain
     assert command("tasks", "show", "lm-quick", "--protocol", "papr").code == 2
+
+
+def test_the_text_of_a_task_shows_empty_texts_and_leaves_known_rows_out(command: Callable[..., Any]) -> None:
+    plain = command("tasks", "show", "trec").out
+    assert "  header = ''\n  separator = '\\n'\n" in plain
+    assert "golden" not in plain
+    assert command("tasks", "show", "trec", "--json").json["dataset"]["golden"]
 
 
 def test_a_suite_is_shown_with_every_value_in_force(command: Callable[..., Any]) -> None:
