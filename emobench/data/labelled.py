@@ -205,10 +205,11 @@ def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: st
     label = row.get(source.label)
     if source.choices and isinstance(label, int) and 0 <= label < len(source.classes):
         return source.classes[label]  # the place among the row's own choices
-    given = row.get(source.label_name, row.get("label_name"))
+    column = source.label_name if source.label_name in row else "label_name"
+    given = row.get(column)
     said = [value for value in (label, given) if isinstance(value, str) and value in source.classes]
     if len(set(said)) > 1:
-        raise DataError(f"{where}: '{source.label}' says '{said[0]}' and '{source.label_name}' '{said[1]}'; keep one.")
+        raise DataError(f"{where}: '{source.label}' says '{said[0]}' and '{column}' '{said[1]}'; keep one.")
     if said:
         return said[0]
     if str(label) in names:
@@ -219,7 +220,7 @@ def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: st
             f'"label_name", one of {", ".join(source.classes)}.'
         )
     raise DataError(
-        f"{where}: the class is {given if given is not None else label!r}; expected '{source.label_name}' or "
+        f"{where}: the class is {given if given is not None else label!r}; expected '{column}' or "
         f"'{source.label}' to be one of {', '.join(source.classes)}."
     )
 

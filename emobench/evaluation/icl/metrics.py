@@ -151,7 +151,8 @@ def _flagged(score: Score, found: Sequence[Answer]) -> Score:
         flags.append(f"{tied} of {len(found)} answers are ties, decided by the order of the labels")
     if shortened:
         lost = sum(a.dropped for a in found)
-        flags.append(f"shots left out of {shortened} of {len(found)} prompts, so that they fit: {lost}")
+        shots, fit = "shot" if lost == 1 else "shots", "it" if shortened == 1 else "them"
+        flags.append(f"{lost} {shots} left out of {shortened} of {len(found)} prompts, to make {fit} fit")
     return replace(score, flags=(*score.flags, *flags))
 
 

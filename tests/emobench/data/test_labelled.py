@@ -86,6 +86,16 @@ def test_a_file_may_have_its_own_column_of_names(tmp_path: Path) -> None:
     assert [example.label for example in data.test] == ["no", "yes"]
 
 
+def test_a_wrong_class_is_said_of_the_column_that_the_file_has(tmp_path: Path) -> None:
+    source = replace(LOCAL, label_name="label_text")
+    with pytest.raises(DataError, match="the class is 'maybe'; expected 'label_name' or 'label' to be one of no, yes"):
+        local(tmp_path, named("a", "maybe"), source=source)
+    with pytest.raises(DataError, match="the class is None; expected 'label_name' or 'label' to be one of no, yes"):
+        local(tmp_path, {"text": "a"}, source=source)
+    with pytest.raises(DataError, match="the class is 'maybe'; expected 'label_text' or 'label' to be one of no, yes"):
+        local(tmp_path, {"text": "a", "label": 1, "label_text": "maybe"}, source=source)
+
+
 @pytest.mark.parametrize("source", [LOCAL, HUB])
 def test_numbers_alone_are_refused_in_a_local_file(tmp_path: Path, source: LabelledSource) -> None:
     """Also where the task knows what the numbers of its own source mean: this file may be another copy."""

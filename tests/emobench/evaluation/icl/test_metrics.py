@@ -95,7 +95,9 @@ def test_a_tie_is_answered_by_the_first_label_and_counted() -> None:
 def test_shots_that_were_dropped_are_counted_and_named() -> None:
     found = icl_scores(RULES, [sample("1", dropped=2), sample("2"), sample("3", dropped=1)])
     for score in found.scores.values():
-        assert "shots left out of 2 of 3 prompts, so that they fit: 3" in score.flags
+        assert "3 shots left out of 2 of 3 prompts, to make them fit" in score.flags
+    one = icl_scores(RULES, [sample("1", dropped=1), sample("2")])
+    assert "1 shot left out of 1 of 2 prompts, to make it fit" in one.scores["accuracy"].flags
     table = json.loads(found.files[TABLE])
     assert (table["shortened"], table["dropped_shots"]) == (2, 3)
     assert {row["id"]: row["dropped"] for row in table["examples"]} == {"1": 2, "2": 0, "3": 1}
