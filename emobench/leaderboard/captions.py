@@ -28,12 +28,16 @@ def conditions(entry: Entry, tasks: Sequence[str]) -> str:
     return clean(" · ".join(filter(None, parts)))
 
 
-def apart(entry: Entry, like: Entry) -> str:
-    """Return what keeps a table from being ranked with the one above it, in a sentence."""
+def apart(entry: Entry, above: Sequence[Entry]) -> str:
+    """Return what keeps a table from being ranked with the first of those above it, in a sentence.
+
+    `above` holds a row of each table of its suite and model that stands above, without a gap.
+    """
     # What a person chose says more than the hashes that follow from it.
-    found = sorted(differences(like, entry), key=lambda text: text.startswith("data of "))
+    found = sorted(differences(above[0], entry), key=lambda text: text.startswith("data of "))
     more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-    return clean(f"Not ranked with the table above: {'; '.join(found[:3])}{more}.")
+    which = "the table above" if len(above) == 1 else f"the first table of {entry.suite} · {entry.model.name}"
+    return clean(f"Not ranked with {which}: {'; '.join(found[:3])}{more}.")
 
 
 def shared_parameters(group: Sequence[Entry]) -> list[str]:
@@ -56,9 +60,11 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
 
 def _protocols(entry: Entry, tasks: Sequence[str]) -> str:
     by_protocol: dict[str, list[str]] = {}
-    for task in tasks or entry.protocols:
+    shown = list(tasks or entry.protocols)
+    for task in shown:
         by_protocol.setdefault(entry.protocols.get(task, "none"), []).append(task)
-    if len(by_protocol) == 1:
+    # Of several tasks the columns have the names, and one that is called as its suite needs none.
+    if len(by_protocol) == 1 and (len(shown) > 1 or shown == [entry.suite.name]):
         return next(iter(by_protocol))
     named: dict[str, list[str]] = {}
     for protocol, of in by_protocol.items():
@@ -156,10 +162,12 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
 def _family(shown: Standings) -> str:
     """Say what p values are adjusted for: all that was tested of an objective, shown or not."""
     counts = sorted({row.tests for row in shown.differences.values() if row.tests})
+    secondary = any(contrast.secondary for row in shown.differences.values() for contrast in row.shown.values())
+    if counts == [1]:
+        return "Holm over the one main metric and secondary ones" if secondary else "one metric"
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     names = [metric.split("/", 1)[1] for metric in shown.rows[0].metrics]
     means = " and means" if len(set(names)) < len(names) else ""
-    secondary = any(contrast.secondary for row in shown.differences.values() for contrast in row.shown.values())
     return f"Holm over all {many} metrics{means} of an objective{', and secondary ones' if secondary else ''}"
 
 

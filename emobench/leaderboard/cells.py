@@ -23,14 +23,20 @@ OWN = "› "
 
 
 def grids(found: Sequence[Standings], view: View) -> list[Grid]:
-    """Return one grid for each group."""
-    made: list[Grid] = []
-    shown: dict[str, Entry] = {}
+    """Return one grid for each group; those of one suite and model stand together, where the first of them does."""
+    together: dict[str, list[Standings]] = {}
     for group in found:
-        like = f"{group.rows[0].suite} {group.rows[0].model.name}"
-        made.append(_Maker(group, view).grid(shown.get(like)))
-        shown.setdefault(like, next((e for e in group.rows if not e.untrained), group.rows[0]))
-    return made
+        together.setdefault(f"{group.rows[0].suite} {group.rows[0].model.name}", []).append(group)
+    return [
+        _Maker(group, view).grid([_first(other) for other in of[:place]])
+        for of in together.values()
+        for place, group in enumerate(of)
+    ]
+
+
+def _first(group: Standings) -> Entry:
+    """Return the row that tells what a group shares: a trained one, if there is one."""
+    return next((entry for entry in group.rows if not entry.untrained), group.rows[0])
 
 
 class _Maker:
@@ -44,20 +50,20 @@ class _Maker:
         if len(self.own) == len(shown.rows):  # nothing to stand out from
             self.own = set()
 
-    def grid(self, like: Entry | None) -> Grid:
+    def grid(self, above: Sequence[Entry]) -> Grid:
         rows, metrics, places = self.shown.rows, self.shown.metrics, self.shown.ranking
         columns = [self._rank(places)] if places and places.places else []
         columns += [self._mean(places)] if places and places.means else []
         columns += map(self._column, metrics)
         heads, cells = zip(*columns, strict=True) if columns else ((), ())
-        first = next((entry for entry in rows if not entry.untrained), rows[0])
+        first = _first(self.shown)
         tasks = list(dict.fromkeys(metric.split("/", 1)[0] for metric in metrics))
         heads, common = _shorter(heads, len(tasks))
         subtitle = [captions.conditions(first, tasks), *captions.shared_parameters(rows), *common]
         legend = captions.legend(self.shown, self.labels, intervals=self.view.intervals, own=bool(self.own))
         return Grid(
             title=clean(f"{first.suite} · {first.model.name}"),
-            subtitle=(*subtitle, *([captions.apart(first, like)] if like else [])),
+            subtitle=(*subtitle, *([captions.apart(first, above)] if above else [])),
             rows=tuple(map(self._label, rows)),
             columns=heads,
             cells=tuple(zip(*cells, strict=True)) if cells else tuple(() for _ in rows),

@@ -64,7 +64,8 @@ def sheets(comparisons: Sequence[Comparison]) -> tuple[list[Sheet], list[str]]:
 
 def _sheet(comparison: Comparison, candidate: Entry, notes: _Notes) -> Sheet:
     baseline, contrasts = comparison.baseline, comparison.of(candidate)
-    one_task = len({metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)}) == 1
+    # One task that is called as its suite is named in the heading.
+    one_task = {metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)} == {baseline.suite.name}
     theirs, ours = labels([baseline, candidate], older=())
     return Sheet(
         heading=clean(_heading(baseline, candidate)),
@@ -148,8 +149,13 @@ def _decimals(contrast: Contrast) -> int:
     return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 
-def _secondary(tested: Sequence[Contrast]) -> str:
-    return " (that of a secondary one for these, too)" if any(c.secondary for c in tested) else ""
+def _adjusted(family: int, tested: Sequence[Contrast]) -> str:
+    """Say what p values are adjusted for, after a comma; nothing where there is one."""
+    secondary = any(contrast.secondary for contrast in tested)
+    if family > 1:
+        too = " (that of a secondary one for these, too)" if secondary else ""
+        return f", adjusted for all {family} metrics of the pair (Holm), shown or not{too}"
+    return ", that of a secondary metric adjusted for all metrics of the pair (Holm)" if secondary else ""
 
 
 def _p(p: float | None) -> str:
@@ -172,10 +178,10 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
         yield (
-            "p: how often a difference as large would be seen if both were equal, adjusted for all "
-            f"{comparison.family[candidate.id]} metrics of the pair (Holm), shown or not{_secondary(tested)}; "
-            f"verdicts are at {100 * ALPHA:.0f} %. Intervals are for each metric alone. tied: no difference was shown "
-            "beyond noise, and the interval holds what is possible."
+            "p: how often a difference as large would be seen if both were equal"
+            f"{_adjusted(comparison.family[candidate.id], tested)}; verdicts are at {100 * ALPHA:.0f} %. Intervals "
+            "are for each metric alone. tied: no difference was shown beyond noise, and the interval holds what is "
+            "possible."
         )
         yield (
             "detectable: the smallest true difference that this many seeds and examples would show 4 times in 5, in a "

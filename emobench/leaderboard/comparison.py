@@ -8,6 +8,9 @@ from typing import Any
 from emobench.config import content_hash, to_plain
 from emobench.leaderboard.entry import Entry
 
+MOST_NAMED = 4
+"""Tasks of an entry that are named one by one."""
+
 
 def conditions(entry: Entry) -> dict[str, Any]:
     """Return all that must be equal for two entries to be ranked together, flat, under names for people."""
@@ -35,9 +38,11 @@ def differences(a: Entry, b: Entry) -> list[str]:
     left, right = conditions(a), conditions(b)
     one_untrained = a.untrained != b.untrained
     of_untrained = left if a.untrained else right
-    found = []
+    found = [told] if (told := _other_tasks(a, b)) else []
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
+        if told and absent and name.startswith(("protocol of ", "data of ")):
+            continue  # follows from the tasks
         of_training = name.startswith(("data of ", "recipe.")) and name not in of_untrained
         if one_untrained and of_training:
             continue
@@ -74,6 +79,18 @@ def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     for key, value in mapping.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def _other_tasks(a: Entry, b: Entry) -> str:
+    """Return the tasks of both sides where they are not the same, those of one side alone first."""
+    if set(a.protocols) == set(b.protocols):
+        return ""
+    sides: list[str] = []
+    for mine, others in ((a.protocols, b.protocols), (b.protocols, a.protocols)):
+        tasks = sorted(mine, key=lambda task: task in others)
+        more = f" and {len(tasks) - MOST_NAMED} more" if len(tasks) > MOST_NAMED else ""
+        sides.append(", ".join(tasks[:MOST_NAMED]) + more if tasks else "none")
+    return f"other tasks: {' / '.join(sides)}"
 
 
 def _model(entry: Entry) -> str:

@@ -45,9 +45,9 @@ def is_secondary(metric: str, rows: Sequence[Entry]) -> bool:
 
 
 def wanted(metric: str, patterns: Sequence[str]) -> bool:
-    """Return whether "<task>/<metric>" is asked for: as it is, by its metric's name, or by a pattern such as sst2/*."""
+    """Return whether "<task>/<metric>" is asked for: as it is, by its metric's name, or by a pattern of either."""
     name = metric.split("/", 1)[1]
-    return not patterns or any(fnmatchcase(metric if "/" in p else name, p) for p in patterns)
+    return not patterns or any(fnmatchcase(metric, p) or fnmatchcase(name, p) for p in patterns)
 
 
 def named(name: str, metrics: Iterable[str]) -> tuple[str, ...]:

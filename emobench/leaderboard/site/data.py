@@ -107,7 +107,7 @@ class _Suite:
         """Return what the rows share, and what keeps them from the first group of the same model."""
         tasks = [key.split("/", 1)[0] for key in found.metrics if not key.startswith(f"{MEAN}/")]
         shared = [captions.conditions(like[-1], list(dict.fromkeys(tasks))), *captions.shared_parameters(found.rows)]
-        return [*shared, *([captions.apart(like[-1], like[0])] if len(like) > 1 else [])]
+        return [*shared, *([captions.apart(like[-1], like[:-1])] if len(like) > 1 else [])]
 
 
 def _default_baseline(found: Sequence[Group]) -> str | None:

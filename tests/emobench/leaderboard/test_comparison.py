@@ -56,6 +56,21 @@ def test_every_condition_keeps_entries_apart_and_is_named(make: MakeEntry, field
         assert comparison_key(base) != comparison_key(other)
 
 
+def test_other_tasks_are_said_first_and_what_follows_from_them_is_not(make: MakeEntry, fields: dict[str, Any]) -> None:
+    def of(*tasks: str, shared: str = "aa") -> Entry:
+        data = dict.fromkeys(tasks, f"sha256:{shared}")
+        given = {"protocols": dict.fromkeys(tasks, f"paper@{shared}")}
+        return make(**given, provenance={**fields["provenance"], "data": data})
+
+    assert differences(of("trec"), of("subj", "ag_news")) == ["other tasks: trec / subj, ag_news"]
+    assert differences(of("trec"), of("trec", "subj", shared="bb")) == [
+        "other tasks: trec / subj, trec",
+        "protocol of trec: paper@aa and paper@bb",
+        "data of trec: sha256:aa and sha256:bb",
+    ]
+    assert differences(of("a", "b", "c", "d", "e"), of("a", "b")) == ["other tasks: c, d, e, a and 1 more / a, b"]
+
+
 def test_one_model_under_two_names_or_folders_is_one_model(make: MakeEntry) -> None:
     other = make(model={"name": "my-gpt2", "source": "/elsewhere/gpt2", "revision": "607a30d"})
     assert differences(make(), other) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,6 +103,24 @@ def test_a_table_of_differences_says_what_it_is_adjusted_for(rows: dict[str, Ent
     assert "Holm over all 3 metrics and means of an objective, and secondary ones)" in asked
     (group,) = to_json(list(rows.values()), view=View(baseline="mle", metrics=("macro_f1",)))["groups"]
     assert set(group["differences"][rows["emo"].id]) == {"sst2/macro_f1", "trec/macro_f1", "mean"}
+
+
+def test_one_metric_is_not_said_to_be_adjusted(rows: dict[str, Entry]) -> None:
+    def of(*names: str) -> dict[str, Entry]:
+        return {
+            key: replace(entry, metrics={f"trec/{name}": entry.metrics[f"trec/{name}"] for name in names})
+            for key, entry in rows.items()
+        }
+
+    one, two = of("accuracy"), of("accuracy", "macro_f1")
+    (sheet,), legend = sheets([compare(one["mle"], [one["emo"]])])
+    assert "if both were equal; verdicts are at 5 %" in " ".join(legend)
+    assert [line.metric for line in sheet.lines] == ["trec/accuracy (%) ↑"]
+    assert "(two-sided 5 %, one metric)" in shown(one, baseline="mle")
+    found = compare(two["mle"], [two["emo"]], metrics=list(two["mle"].metrics))
+    assert "that of a secondary metric adjusted for all metrics of the pair (Holm)" in " ".join(sheets([found])[1])
+    asked = shown(two, baseline="mle", metrics=("*",))
+    assert "(two-sided 5 %, Holm over the one main metric and secondary ones)" in asked
 
 
 def test_a_page_has_the_main_metrics(rows: dict[str, Entry]) -> None:

@@ -74,7 +74,7 @@ def test_a_group_reads_as_the_paper_would_print_it(make: MakeEntry) -> None:
         ),
     ]
     lines = [line.rstrip() for line in text(entries, 80).splitlines()]
-    conditions = ["suite v2 · tiny", "protocol paper@3fa9c1 · recipe lm", "tailr with gamma=0.2", ""]
+    conditions = ["suite v2 · tiny", "protocol paper (toy 3fa9c1) · recipe lm", "tailr with gamma=0.2", ""]
     assert lines[:4] == conditions
     assert lines[4:9] == [
         "               accuracy          ppl",
@@ -253,6 +253,26 @@ def test_entries_that_are_not_comparable_stand_in_tables_of_their_own(make: Make
     assert shown.count("objective ") == 2
     assert "Not ranked with the table above: recipe.epochs: 3 and 9." in shown
     assert [len(group["entries"]) for group in to_json(entries)["groups"]] == [1, 1]
+
+
+def test_a_table_of_one_task_names_it_unless_it_is_called_as_the_suite(make: MakeEntry) -> None:
+    values = {"accuracy": summary("accuracy", [0.5])}
+    assert "protocol paper (toy 3fa9c1) · " in text([make("emo", values)])
+    assert "protocol paper (toy 3fa9c1) · " in markdown([make("emo", values)])
+    alike = make("emo", values, suite={"name": "toy", "version": 1})
+    assert "protocol paper@3fa9c1 · " in text([alike])
+
+
+def test_tables_of_one_suite_stand_together_and_name_the_one_that_they_differ_from(make: MakeEntry) -> None:
+    values = {"accuracy": summary("accuracy", [0.5])}
+    other = make("emo", values, suite={"name": "other", "version": 1})
+    first, second, third = (make("emo", values, recipe={"name": "lm", "epochs": epochs}) for epochs in (3, 9, 27))
+    lines = text([first, other, second, third], 120).splitlines()
+    assert [line.strip() for line in lines if line.endswith(" · tiny")] == [*["suite v2 · tiny"] * 3, "other v1 · tiny"]
+    assert [line.strip() for line in lines if line.startswith("Not ranked")] == [
+        "Not ranked with the table above: recipe.epochs: 3 and 9.",
+        "Not ranked with the first table of suite v2 · tiny: recipe.epochs: 3 and 27.",
+    ]
 
 
 def test_two_rows_of_one_objective_are_told_apart_by_id(make: MakeEntry) -> None:
