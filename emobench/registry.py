@@ -207,6 +207,11 @@ def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str,
     return _named(task, task.name, path)
 
 
+def protocol_names(task: str) -> list[str]:
+    """Return the names of a task's protocols."""
+    return list(read_yaml(_file("tasks", task, "task")).get("protocols") or ())
+
+
 def find_suite(name: str) -> Suite:
     """Read a suite."""
     path = _file("suites", name, "suite")

@@ -12,7 +12,16 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.pipeline.request import Request
-from emobench.registry import LoadedObjective, find_recipe, find_suite, find_task, load_objective, task_names
+from emobench.registry import (
+    LoadedObjective,
+    find_recipe,
+    find_suite,
+    find_task,
+    load_objective,
+    load_retriever,
+    protocol_names,
+    task_names,
+)
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
 from emobench.training.recipe import Recipe
@@ -73,13 +82,24 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
                 "Write a suite with it, as tasks/README.md shows."
             )
         raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
+    chosen = [name for name in known if wanted is None or name in wanted]
+    tasks = {name: _task_in(request, name, chosen) for name in chosen}
     return [
-        (
-            recipe_of(request, run.recipe, run.settings),
-            [task_of(request, name) for name in run.task_names if wanted is None or name in wanted],
-        )
+        (recipe_of(request, run.recipe, run.settings), [tasks[name] for name in run.task_names if name in tasks])
         for run in suite.runs
     ]
+
+
+def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
+    """Return a task among others; where it has no such protocol, the error names those that have it."""
+    try:
+        return task_of(request, name)
+    except UnknownNameError as error:
+        protocol = request.word("protocol")
+        able = [other for other in chosen if other in task_names() and protocol in protocol_names(other)]
+        if protocol is None or name in able or not able:
+            raise
+        raise ConfigError(f"{error} These tasks have it: --set tasks={','.join(able)}.") from None
 
 
 def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
@@ -120,6 +140,15 @@ def task_of(request: Request, name: str) -> Task:
     if name.startswith(LM_EVAL):
         return lm_eval_task(name.removeprefix(LM_EVAL), changes)
     task = find_task(name, protocol=request.word("protocol"), overrides=changes)
+    rules = task.protocol
+    if (
+        "encoder" in changes
+        and isinstance(rules, IclProtocol)
+        and not load_retriever(rules.retriever).retriever.encodes
+    ):
+        # It is a rule of those tasks alone whose retriever has a use for it.
+        del changes["encoder"]
+        task = find_task(name, protocol=request.word("protocol"), overrides=changes)
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.
     return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task

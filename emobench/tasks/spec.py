@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from emobench.config import Located, build, content_hash, to_plain
@@ -177,9 +178,18 @@ class Task:
 
     @property
     def rules(self) -> dict[str, Any]:
-        """The protocol's rules as plain values, for keys: without where things lie, which says nothing of them."""
-        places = self.protocol.PLACES if isinstance(self.protocol, LmEvalProtocol) else ()
-        return {name: value for name, value in to_plain(self.protocol).items() if name not in places}
+        """The protocol's rules as plain values: without where things lie and how they are computed.
+
+        What lies there is identified by its content, elsewhere in a key and among an entry's data.
+        """
+        plain = to_plain(self.protocol)
+        if isinstance(self.protocol, LmEvalProtocol):
+            return {name: value for name, value in plain.items() if name not in self.protocol.PLACES}
+        if isinstance(self.protocol, IclProtocol):
+            del plain["engine"]  # all engines give the same losses
+            if Path(self.protocol.encoder).expanduser().is_dir():
+                plain["encoder"] = "local"
+        return plain
 
     @property
     def protocol_id(self) -> str:

@@ -51,7 +51,7 @@ OFFICIAL: dict[str, tuple[str, dict[str, str]]] = {
 }
 CASES = [(n, "paper", *c) for n, c in PAPER.items()] + [(n, "official-code", *c) for n, c in OFFICIAL.items()]
 SIZES = {
-    "tweet_emotion": (3257, 1421), "sst2": (6920, 1821), "trec": (5452, 500), "subj": (8000, 2000), "cr": (None, 376),
+    "tweet_emotion": (3257, 1421), "sst2": (6920, 1821), "trec": (5452, 500), "subj": (8000, 2000), "cr": (None, None),
     "rotten_tomatoes": (8530, 1066), "ag_news": (120_000, 7600), "mmlu": (285, 14_042),
 }  # fmt: skip
 

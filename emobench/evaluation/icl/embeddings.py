@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +32,19 @@ def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str],
             vectors_ND = encoder.encode(different, progress)
         np.save(folder / VECTORS, vectors_ND, allow_pickle=False)
 
-    facts = {
-        "encoder": dict(encoder.facts),
-        "texts": texts_digest(different),
-        "device": encoder.device.partition(":")[0],
-        "packages": {name: version(name) for name in ("sentence-transformers", "transformers", "torch")},
-    }
+    facts = {**encoder_facts(encoder), "texts": texts_digest(different)}
     vectors_ND = np.load(subject.keep("embeddings", facts, work) / VECTORS, allow_pickle=False)
     return dict(zip(different, vectors_ND, strict=True))
+
+
+def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:
+    """Return what decides the vectors of a text."""
+    packages = ("sentence-transformers", "transformers", "torch")
+    return {
+        "encoder": dict(encoder.facts),
+        "device": encoder.device.partition(":")[0],
+        "packages": {name: version(name) for name in packages},
+    }
 
 
 def texts_digest(texts: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from emobench.config import parse_call
 from emobench.data.labelled import Example, LabelledData
-from emobench.errors import ConfigError, DataError
+from emobench.errors import ConfigError, DataError, ModelError
 from emobench.evaluation.icl.examples import pool_of, test_of
 from emobench.evaluation.icl.openicl_shims import adapted_openicl, require_openicl
 from emobench.evaluation.icl.prompts import Draft, Prompt
@@ -99,6 +99,11 @@ def run_openicl(
     OpenICL writes when it has finished, so that an interrupted attempt begins again.
     """
     rules, eos = _rules(task), subject.tokenizer.eos_token_id
+    if eos is None:
+        raise ModelError(
+            f"Task {task.name}: OpenICL pads with the EOS token, and this tokenizer has none; use "
+            "--set icl.engine=auto."
+        )
     places = {example.id: place for place, example in enumerate(pool_of(rules, data))}
     shots = [[places[shot] for shot in prompt.shots] for prompt in prompts]
     losses = _losses(subject, task, openicl_reader(rules, data), shots, folder)

@@ -18,7 +18,7 @@ import numpy as np
 
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import PluginError
-from emobench.evaluation.icl.embeddings import embeddings, texts_digest
+from emobench.evaluation.icl.embeddings import embeddings, encoder_facts, texts_digest
 from emobench.evaluation.icl.examples import pool_of, test_of
 from emobench.evaluation.icl.queries import query_texts, search_keys
 from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
@@ -35,10 +35,10 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
     if rules.shots == 0:
         return [()] * len(test_of(rules, data))
     loaded = subject.retriever(rules.retriever)
-    encoder = subject.sentence_encoder(rules.encoder).facts if loaded.retriever.encodes else None
+    encoder = subject.sentence_encoder(rules.encoder) if loaded.retriever.encodes else None
     facts = {
         "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
-        "encoder": encoder,
+        "encoder": None if encoder is None else encoder_facts(encoder),
         "packages": {name: version(name) for name in ("emobench", "faiss-cpu", "bm25s")},
     }
     return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.retriever).shots())
@@ -119,16 +119,17 @@ class _Search:
             )
         missing = list(dict.fromkeys(text for text in texts if text not in self._vectors))
         if missing:
-            self._vectors.update(self._kept(missing))
+            self._vectors.update(self._kept(missing, "other texts"))
         return np.stack([self._vectors[text] for text in texts])
 
     @cached_property
     def _vectors(self) -> dict[str, np.ndarray]:
-        test = self._kept(self._test_texts)
-        return {**test, **self._kept(self._pool_texts)}  # a text that stands in both has one vector
+        test = self._kept(self._test_texts, "test")
+        return {**test, **self._kept(self._pool_texts, "pool")}  # a text that stands in both has one vector
 
-    def _kept(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        return embeddings(self._subject, self._subject.sentence_encoder(self._rules.encoder), texts, self._task.name)
+    def _kept(self, texts: Sequence[str], what: str) -> dict[str, np.ndarray]:
+        encoder = self._subject.sentence_encoder(self._rules.encoder)
+        return embeddings(self._subject, encoder, texts, f"{what} of {self._task.name}")
 
 
 def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:

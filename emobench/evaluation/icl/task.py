@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ def check(task: Task, data: LabelledData, model: BaseModel) -> None:
 def generation_rules(task: Task) -> dict[str, Any]:
     """All rules that decide a loss: those of the answer are not among them, so that it can be changed afterwards."""
     rules = _rules(task)
-    decided = {field.name: getattr(rules, field.name) for field in fields(rules) if field.name != "scorer"}
+    decided = {**task.rules, "engine": rules.engine}
+    del decided["scorer"]
     if rules.engine == "openicl":
         decided["openicl"] = version("openicl")
     return {**decided, "calibrated": rules.scorer == "calibrated"}

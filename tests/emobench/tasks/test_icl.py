@@ -162,13 +162,22 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         "content_free": ["N/A", ""],
         "bos": "one",
         "max_length": 512,
-        "engine": "plain",
         "limit": 9,
     }
-    assert set(changes) == {field.name for field in dataclasses.fields(IclProtocol)}
+    assert {*changes, "engine"} == {field.name for field in dataclasses.fields(IclProtocol)}
     ids = [task(tmp_path, overrides={key: value}).protocol_id for key, value in changes.items()]
     assert len({base.protocol_id, *ids}) == len(changes) + 1
     assert task(tmp_path, overrides={"shots": 8}).protocol_id == base.protocol_id
+
+
+def test_how_losses_are_computed_and_where_an_encoder_lies_are_no_rules(tmp_path: Path) -> None:
+    assert task(tmp_path, overrides={"engine": "plain"}).protocol_id == task(tmp_path).protocol_id
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    here, there = (task(tmp_path, overrides={"encoder": str(folder)}) for folder in folders)
+    assert here.protocol_id == there.protocol_id != task(tmp_path).protocol_id
+    assert str(tmp_path) not in str(here.rules)
 
 
 def test_the_order_of_labels_is_a_rule_and_that_of_keys_is_none(tmp_path: Path) -> None:
