@@ -31,7 +31,7 @@ def test_tasks_are_chosen_by_name_and_stand_in_the_suites_order(given: str) -> N
         (["tasks=lm-quick"], "--set tasks: lm-quick is a task, but none of the suite nlu, which has tweet_emotion, "),
         (
             ["tasks=sst2,mmlu,trec", "protocol=official-code"],
-            "Task mmlu: There is no protocol 'official-code'. Known: paper. These tasks have it: --set tasks=sst2,trec.",
+            "Task mmlu: There is no protocol 'official-code'. Known: paper. These tasks have it: --set tasks=sst2,",
         ),
         (["tasks=sst2", "protocol=offical-code"], "There is no protocol 'offical-code'; did you mean 'official-code'?"),
     ],
