@@ -210,10 +210,7 @@ def _where(board: Path, runs: Path, entries: list[Entry], began: datetime) -> st
     old = {e.id: e for e in entries if datetime.fromisoformat(e.provenance.created) < began.replace(microsecond=0)}
     count = len({entry.id for entry in entries} - old.keys())
     said = [f"recorded in {board} ({count} {'entry' if count == 1 else 'entries'})"] if count else []
-    said += [
-        f"on {board} before, with the same results: {entry.objective.label} of seeds {', '.join(map(str, entry.seeds))}"
-        for entry in old.values()
-    ]
+    said += [f"on {board} before, with the same results: {_of_seeds(entry)}" for entry in old.values()]
     trained = [entry for entry in entries if not entry.untrained]
     names = list(dict.fromkeys(entry.objective.name for entry in trained))
     rows = [entry.objective.label if len(names) < len(trained) else entry.objective.name for entry in entries]
@@ -229,3 +226,9 @@ def _where(board: Path, runs: Path, entries: list[Entry], began: datetime) -> st
     return "\n".join(
         said + [f"{hint + ':':{width}} {shlex.join(['emobench', *words])}" for hint, words in hints.items()]
     )
+
+
+def _of_seeds(entry: Entry) -> str:
+    seeds = ", ".join(map(str, entry.seeds))
+    said = f" of {'seed' if len(entry.seeds) == 1 else 'seeds'} {seeds}" if seeds else ""
+    return f"{entry.objective.label}{said}"

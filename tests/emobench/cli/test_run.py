@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -296,6 +297,19 @@ def test_progress_goes_to_stderr_and_results_to_stdout(again: Job) -> None:
     assert "lm-quick v1" in done.out
     assert "lm-quick v1" not in done.err
     assert f"recorded in {again.folder / 'board'} (1 entry)" in done.err.splitlines()
+    time.sleep(1)  # an entry's time has whole seconds
+    repeated = again.command("evaluate", *places, "--data-dir", again.data, *loud)
+    assert f"on {again.folder / 'board'} before, with the same results: pretrained" in repeated.err.splitlines()
+
+
+def test_one_seed_is_a_seed(again: Job) -> None:
+    places = ("--runs", again.folder / "runs", "--leaderboard", again.folder / "one", "--model", again.model)
+    loud = tuple(word for word in TRAINED if word != "--quiet")
+    given = ("run", *places, "--data-dir", again.data, *loud, "--objective", "mle", "--seed", 0)
+    assert f"recorded in {again.folder / 'one'} (1 entry)" in again.command(*given).err.splitlines()
+    time.sleep(1)  # an entry's time has whole seconds
+    before = f"on {again.folder / 'one'} before, with the same results: mle of seed 0"
+    assert before in again.command(*given).err.splitlines()
 
 
 def test_a_run_ends_with_where_things_are(again: Job) -> None:
