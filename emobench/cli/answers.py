@@ -8,8 +8,12 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table
+from emobench.cli.prompts import posterior_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emobench.leaderboard.entry import Entry
     from emobench.pipeline.answers import FoundAnswers
 
 ABSENT = "–"
@@ -31,31 +35,59 @@ def answers(
 ) -> None:
     """Show the answers behind an entry's accuracies: scores of each class, the confusion matrix, the worst mistakes.
 
-    A row is a right class; the columns after F1 count what was answered.
+    Of several entries, the newest one is shown, with its seeds pooled; --json has each seed's answers. A row is a
+    right class; the columns after F1 count what was answered.
     """
     from emobench.leaderboard.select import select
     from emobench.pipeline.answers import find_answers
 
-    found = find_answers(select(entry, leaderboard), runs, task or ())
+    found, older = find_answers(select(entry, leaderboard), runs, task or ())
     if json:
-        print_json({"answers": found})
+        print_json({"answers": found, "older": [one.id for one in older]})
         return
-    for one in found:
-        _print(one, worst)
+    if older:
+        print_lines(_older(older), "")
+    for name in dict.fromkeys(one.task for one in found):
+        _print([one for one in found if one.task == name], worst)
 
 
-def _print(found: FoundAnswers, worst: int) -> None:
+def _older(older: Sequence[Entry]) -> str:
+    ids = ", ".join(one.id[:6] for one in older[:3])
+    match = "1 older entry matches" if len(older) == 1 else f"{len(older)} older entries match"
+    return f"{match} ({ids}{', ...' if len(older) > 3 else ''}); name one by its id."
+
+
+def _print(found: Sequence[FoundAnswers], count: int) -> None:
+    """Print the answers of an entry's runs to one task."""
     from emobench.leaderboard.labels import clean
+    from emobench.pipeline.answers import pooled
 
-    table = found.table
-    title = [found.task, f"{found.objective} [{found.entry[:6]}]", "" if found.seed is None else f"seed {found.seed}"]
-    title += [f"{len(table['examples'])} examples", f"accuracy {100 * found.accuracy:.1f} %", *_remarks(table)]
+    table, one = pooled(found), found[0]
+    rows = table["examples"]
+    right = sum(row["right"] == row["answer"] for row in rows)
+    title = [one.task, one.suite, one.model, f"{one.objective} [{one.entry[:6]}]", _seeds(found)]
+    title += [f"{len(rows)} examples", f"accuracy {100 * right / len(rows):.1f} %", *_remarks(found, table["tied"])]
     print_lines(clean(" · ".join(filter(None, title))))
     header = ("class", "n", "precision", "recall", "F1", *(f"→ {clean(name)}" for name in table["classes"]))
     print_table(
         "", header, [_row(row, counts) for row, counts in zip(table["per_class"], table["confusion"], strict=True)]
     )
-    mistakes = [
+    given = {row["answer"] for row in rows}
+    if len(given) == 1:
+        print_lines(f"Every answer is {clean(given.pop())}.")
+    _print_worst(found, table["unit"], count)
+    print_lines("")
+
+
+def _print_worst(found: Sequence[FoundAnswers], unit: str, count: int) -> None:
+    from emobench.leaderboard.labels import clean
+    from emobench.pipeline.answers import worst
+
+    mistakes = worst(found, count)
+    if not mistakes:
+        return
+    header = ("worst mistakes", "right", "answer", f"margin ({unit})", "posterior")
+    rows = [
         (
             row["id"],
             clean(row["right"]),
@@ -63,28 +95,42 @@ def _print(found: FoundAnswers, worst: int) -> None:
             f"{row['margin']:.5f}",
             f"{100 * row['confidence']:.1f} %",
         )
-        for row in found.worst(worst)
+        for _, row in mistakes
     ]
-    if mistakes:
-        print_lines("")
-        print_table("", ("worst mistakes", "right", "answer", f"margin ({table['unit']})", "posterior"), mistakes)
-        print_lines(f"See one with: emobench prompts {found.task} --example {mistakes[0][0]} --model ...")
+    if len(found) > 1:
+        header, rows = (*header, "seed"), [(*row, str(one.seed)) for row, (one, _) in zip(rows, mistakes, strict=True)]
     print_lines("")
+    print_table("", header, rows, unbroken=header[:1])
+    print_lines(posterior_line(unit, "the answer given"))
+    first, row = mistakes[0]
+    print_lines(f"See the first with: {first.prompts} --example {row['id']}")
+    print_lines(*(f"({remark})" for remark in first.remarks))
 
 
-def _remarks(table: dict[str, Any]) -> list[str]:
-    found = []
-    if table["tied"]:
-        found.append(f"{table['tied']} {'tie' if table['tied'] == 1 else 'ties'}")
+def _seeds(found: Sequence[FoundAnswers]) -> str:
+    if len(found) > 1:
+        return f"{len(found)} seeds pooled"
+    return "" if found[0].seed is None else f"seed {found[0].seed}"
+
+
+def _remarks(found: Sequence[FoundAnswers], tied: int) -> list[str]:
+    remarks = []
+    if tied:
+        remarks.append(f"{tied} {'tie' if tied == 1 else 'ties'}")
+    # Prompts are the same for all seeds.
+    table = found[0].table
     if table["shortened"]:
         lost = [row["id"] for row in table["examples"] if row["dropped"]]
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        found.append(f"{table['dropped_shots']} shots lost by prompts that were too long: {', '.join(lost[:3])}{more}")
-    return found
+        shots = f"{table['dropped_shots']} {'shot' if table['dropped_shots'] == 1 else 'shots'}"
+        remarks.append(f"{shots} lost by prompts that were too long: {', '.join(lost[:3])}{more}")
+    return remarks
 
 
 def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
     from emobench.leaderboard.labels import clean
 
-    shares = (ABSENT if row[name] is None else f"{100 * row[name]:.1f} %" for name in ("precision", "recall", "f1"))
-    return (clean(row["name"]), str(row["support"]), *shares, *map(str, counts))
+    # Without an example of the class, an F1 says nothing of it.
+    shares = [row["precision"], row["recall"], row["f1"] if row["support"] else None]
+    shown = (ABSENT if share is None else f"{100 * share:.1f} %" for share in shares)
+    return (clean(row["name"]), str(row["support"]), *shown, *map(str, counts))

@@ -95,7 +95,16 @@ def _print(shown: ShownTask, prompt: ShownPrompt) -> None:
         for x in prompt.labels
     ]
     print_table("", ("class", "label", f"loss ({shown.unit})", "posterior", "tokens", ""), rows)
-    print_lines("")
+    print_lines(posterior_line(shown.unit, "each label"), "")
+
+
+def posterior_line(unit: str, whose: str) -> str:
+    """Return what a posterior is, and why it can contradict an answer by losses of this unit."""
+    line = f"posterior: the probability of {whose} by the summed losses (softmax over the labels)."
+    if unit == "nats":
+        return line
+    differ = " The answer is by the mean loss, so that the two can differ"
+    return f"{line}{differ}: under the rule `prompt`, longer labels' prompts are divided by more tokens."
 
 
 def _said(prompt: ShownPrompt, name: str) -> str:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.evaluation.icl.metrics import TABLE
+from emobench.evaluation.icl.metrics import METRICS, TABLE, Answer, answers_table
 from emobench.leaderboard.entry import Entry
 from emobench.pipeline.stages import FACTS
+
+VALUES = {"--data-dir": "", "--limit": "", "--set": "icl."}
+"""Options of a run that decide its prompts, with how their values begin."""
+FLAGS = ("--offline", "--trust-remote-code")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,52 +25,110 @@ class FoundAnswers:
     """The answers of one run to one task; `table` is what `evaluation.icl.metrics.answers_table` returns."""
 
     entry: str
+    suite: str
+    model: str
     objective: str
     seed: int | None
     task: str
+    prompts: str
+    """The command that shows the task's prompts as this run scored them, without its --example."""
+    remarks: tuple[str, ...]
+    """What that command lacks."""
     table: dict[str, Any]
 
-    @property
-    def accuracy(self) -> float:
-        """The share of right answers."""
-        rows = self.table["examples"]
-        return sum(row["right"] == row["answer"] for row in rows) / len(rows)
 
-    def worst(self, count: int) -> list[dict[str, Any]]:
-        """Return the wrong answers of the largest margins."""
-        wrong = [row for row in self.table["examples"] if row["right"] != row["answer"]]
-        return sorted(wrong, key=lambda row: -row["margin"])[:count]
+def find_answers(entries: Sequence[Entry], runs: Path, tasks: Sequence[str]) -> tuple[list[FoundAnswers], list[Entry]]:
+    """Return the answers of the newest entry's runs, in order, and the older entries with such answers, newest first.
 
-
-def find_answers(entries: Sequence[Entry], runs: Path, tasks: Sequence[str]) -> list[FoundAnswers]:
-    """Return the answers of each entry's runs, in order; `tasks` are those that are wanted, all if empty.
-
-    Raises a UserError where there are none, or a run's files are not in `runs`.
+    `tasks` are those that are wanted, all if empty. Raises a UserError where there are none, or a run's files are not
+    in `runs`.
     """
-    found = [answers for entry in entries for answers in _of_entry(entry, runs)]
-    if not found:
+    known = {task for entry in entries for task in _answered(entry)}
+    if not known:
         names = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in entries)
         raise ConfigError(f"{names} has no task that is answered by labels; expected an entry of one of kind icl.")
-    known = {answers.task for answers in found}
     for task in tasks:
         if task not in known:
             raise UnknownNameError("task with answers", task, known)
-    return [answers for answers in found if not tasks or answers.task in tasks]
+    meant = sorted((entry for entry in entries if _answered(entry) & set(tasks or known)), key=_created, reverse=True)
+    found = list(_of_entry(meant[0], runs))
+    return [answers for answers in found if not tasks or answers.task in tasks], meant[1:]
+
+
+def pooled(found: Sequence[FoundAnswers]) -> dict[str, Any]:
+    """Return one table of the answers of several runs to one task: their counts are sums over the runs."""
+    examples = [Answer(**row) for one in found for row in one.table["examples"]]
+    return answers_table(found[0].table["classes"], found[0].table["unit"], examples)
+
+
+def worst(found: Sequence[FoundAnswers], count: int) -> list[tuple[FoundAnswers, dict[str, Any]]]:
+    """Return the wrong answers of the largest margins, each with the run that gave it."""
+    wrong = [(one, row) for one in found for row in one.table["examples"] if row["right"] != row["answer"]]
+    return sorted(wrong, key=lambda pair: -pair[1]["margin"])[:count]
+
+
+def _answered(entry: Entry) -> set[str]:
+    """Return the tasks with the metrics of answers by labels."""
+    return {task for task in entry.protocols if all(f"{task}/{name}" in entry.metrics for name in METRICS)}
+
+
+def _created(entry: Entry) -> datetime:
+    created = datetime.fromisoformat(entry.provenance.created)
+    return created if created.tzinfo else created.replace(tzinfo=UTC)
 
 
 def _of_entry(entry: Entry, runs: Path) -> Iterator[FoundAnswers]:
     for run in entry.runs:
         for key in _read(runs / "examples" / run.key / FACTS, entry)["scores"]:
             folder = runs / "score" / key
-            task = _read(folder / FACTS, entry)["task"]["name"]
+            facts = _read(folder / FACTS, entry)
             if (folder / TABLE).is_file():
+                prompts, remarks = _prompts(entry, facts["task"]["name"], facts["subject"].get("training"), runs)
                 yield FoundAnswers(
                     entry=entry.id,
+                    suite=str(entry.suite),
+                    model=entry.model.name,
                     objective=entry.objective.label,
                     seed=run.seed,
-                    task=task,
+                    task=facts["task"]["name"],
+                    prompts=prompts,
+                    remarks=remarks,
                     table=_read(folder / TABLE, entry),
                 )
+
+
+def _prompts(entry: Entry, task: str, training: str | None, runs: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the command that shows a task's prompts, and what it lacks; `training` is the key of the model's."""
+    words, remarks = _words(entry), []
+    given = ["--protocol", entry.protocols[task].partition("@")[0]]
+    folder = runs / "train" / (training or "") / "model"
+    if training is not None and folder.is_dir():
+        given += ["--model", str(folder)]
+    else:
+        given += ["--model", next((value for name, value in words or () if name == "--model"), entry.model.name)]
+        if training is not None:
+            remarks.append(f"{folder} is not here, so that this is the model before its training")
+    if words is None:
+        remarks.append("with the --data-dir and --set icl.* of the run")
+    kept = [(n, v) for n, v in words or () if n in FLAGS or (n in VALUES and v.startswith(VALUES[n]))]
+    given += [word for name, value in kept for word in ((name,) if name in FLAGS else (name, value))]
+    return shlex.join(["emobench", "prompts", task, *given, "--runs", str(runs)]), tuple(remarks)
+
+
+def _words(entry: Entry) -> list[tuple[str, str]] | None:
+    """Return the options of the command that made an entry, with their values; None where it is not known."""
+    try:
+        words = shlex.split(entry.source.command or "")
+    except ValueError:
+        return None
+    if words[1:2] not in (["run"], ["evaluate"]):
+        return None
+    found, rest = [], iter(words[2:])
+    for word in rest:
+        name, equals, value = word.partition("=")
+        wanted = name == "--model" or name in VALUES
+        found.append((name, next(rest, "") if wanted and not equals else value))
+    return found
 
 
 def _read(path: Path, entry: Entry) -> dict[str, Any]:

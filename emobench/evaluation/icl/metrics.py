@@ -125,21 +125,21 @@ def icl_scores(rules: IclProtocol, samples: Sequence[Sample]) -> Scored:
         calibration_error([a.confidence for a in found], list(hits.values())),
     )
     scored.scores.update(zip(METRICS, (_flagged(score, found) for score in scores), strict=True))
-    scored.files[TABLE] = json.dumps(answers_table(rules, found), ensure_ascii=False) + "\n"
+    scored.files[TABLE] = json.dumps(answers_table(rules.ties, UNITS[rules.scorer], found), ensure_ascii=False) + "\n"
     return scored
 
 
-def answers_table(rules: IclProtocol, found: Sequence[Answer]) -> dict[str, Any]:
+def answers_table(classes: Sequence[str], unit: str, found: Sequence[Answer]) -> dict[str, Any]:
     """Return what `emobench answers` shows: counts, the classes' scores, the confusion matrix (right x answered)."""
     right, given = [a.right for a in found], [a.answer for a in found]
     return {
-        "classes": list(rules.ties),
-        "unit": UNITS[rules.scorer],
+        "classes": list(classes),
+        "unit": unit,
         "tied": sum(a.margin == 0 for a in found),
         "shortened": sum(a.dropped > 0 for a in found),
         "dropped_shots": sum(a.dropped for a in found),
-        "per_class": [asdict(scores) for scores in class_scores(right, given, rules.ties)],
-        "confusion": confusion_matrix(right, given, rules.ties),
+        "per_class": [asdict(scores) for scores in class_scores(right, given, classes)],
+        "confusion": confusion_matrix(right, given, classes),
         "examples": [asdict(answer) for answer in found],
     }
 

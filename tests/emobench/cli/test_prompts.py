@@ -81,6 +81,11 @@ def test_without_colour_parts_are_named_and_line_ends_seen(show: Any) -> None:
         f" label | {prompt['right']}.",
     ]
     assert f"first ids: {' '.join(map(str, prompt['first_ids']))}" in lines
+    (posterior,) = (line for line in lines if line.startswith("posterior: "))
+    assert "the probability of each label by the summed losses" in posterior
+    assert "two can differ" in posterior
+    assert "two can differ" not in show("sst2", "--set", "icl.scorer=label").out
+    lines.remove(posterior)
     assert sum("answer" in line for line in lines) == 1
     assert sum(line.rstrip().endswith("right") for line in lines) == 1
     assert "\x1b" not in done.out
@@ -168,7 +173,7 @@ def test_answers_are_shown_class_by_class_with_the_worst_mistakes(command: Any, 
     (one,) = command("answers", "pretrained", *given, "--json").json["answers"]
     shown = command("answers", "pretrained", *given, "--worst", 2).out
     assert "sst2" not in shown
-    assert "trec · pretrained" in shown
+    assert f"trec · nlu v1 · {entry['model']['name']} · pretrained [{entry['id'][:6]}] · 24 examples" in shown
     assert "24 examples · accuracy" in shown
     header = next(line for line in shown.splitlines() if line.startswith("class"))
     assert header.split() == [

@@ -1,0 +1,125 @@
+"""`emobench answers` of a trained model: seeds are pooled, the newest entry is meant, and its command can be pasted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RULES = ("--suite", "nlu", "--set", "tasks=trec", "--set", "icl.retriever=bm25", "--limit", 24)
+TRAINED = ("--set", "corpus=wikitext2", "--set", "recipe.max_length=48", "--set", "recipe.lora=false")
+SEEDS = ("--objective", "mle", "--seed", 0, "--seed", 1)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("answers")
+
+
+@pytest.fixture(scope="module")
+def entries(
+    command: Callable[..., Any], byte_model: Path, labelled: Path, small_data: Path, place: Path
+) -> list[dict[str, Any]]:
+    """Two entries of one objective, the older one first; both have two seeds."""
+    data = ("--data-dir", labelled, "--data-dir", small_data)
+    given = ("--model", byte_model, *data, "--runs", place / "runs", "--leaderboard", place / "board", "--offline")
+    found = []
+    for shots in (3, 2):
+        done = command("run", *given, *RULES, *TRAINED, *SEEDS, "--set", f"icl.shots={shots}", "--quiet", "--json")
+        assert done.code == 0, done.err
+        found += done.json["entries"]
+    assert len(found) == 2
+    return found
+
+
+@pytest.fixture(scope="module")
+def answers(command: Callable[..., Any], place: Path) -> Callable[..., Any]:
+    return lambda *given: command("answers", *given, "--leaderboard", place / "board", "--runs", place / "runs")
+
+
+def pasted(shown: str) -> list[str]:
+    (line,) = (line for line in shown.splitlines() if "emobench prompts" in line)
+    return shlex.split(line.partition("emobench ")[2])
+
+
+def test_of_several_entries_the_newest_is_shown_with_its_seeds_pooled(answers: Any, entries: Any) -> None:
+    older, newest = entries
+    shown = answers("mle").out
+    assert shown.startswith(f"1 older entry matches ({older['id'][:6]}); name one by its id.\n")
+    title = next(line for line in shown.splitlines() if line.startswith("trec · "))
+    assert f"nlu v1 · {newest['model']['name']} · mle [{newest['id'][:6]}] · 2 seeds pooled · 48 examples" in title
+    mean = newest["metrics"]["trec/accuracy"]["mean"]
+    assert f"accuracy {100 * mean:.1f} %" in title
+    assert sum(line.startswith("class") for line in shown.splitlines()) == 1
+    plain = answers("mle", "--json").json
+    assert [one["seed"] for one in plain["answers"]] == [0, 1]
+    assert {one["entry"] for one in plain["answers"]} == {newest["id"]}
+    assert plain["older"] == [older["id"]]
+    assert "older" not in answers(older["id"]).out
+
+
+def test_the_command_below_shows_the_trained_models_prompt(
+    answers: Any, command: Any, place: Path, entries: Any
+) -> None:
+    shown = answers(entries[1]["id"]).out
+    words = pasted(shown)
+    model = Path(words[words.index("--model") + 1])
+    assert model.parent.parent == place / "runs/train"
+    done = command(*words, "--json", "--quiet")
+    assert done.code == 0, done.err
+    assert done.json["protocol"] == entries[1]["protocols"]["trec"]
+    (prompt,) = done.json["prompts"]
+    line = next(line for line in shown.splitlines() if line.startswith(prompt["id"]))
+    assert line.split()[1:3] == [prompt["right"], prompt["answer"]]
+    answered = next(label for label in prompt["labels"] if label["name"] == prompt["answer"])
+    assert f"{100 * answered['posterior']:.1f} %" in line
+    assert "posterior: the probability of the answer given by the summed losses" in shown
+
+
+def test_what_is_not_known_of_the_command_is_said(place: Path, entries: Any) -> None:
+    from emobench.leaderboard.select import select
+    from emobench.pipeline.answers import find_answers
+
+    (whole,) = select(entries[1]["id"], place / "board")
+    entry = replace(whole, source=replace(whole.source, command="emobench run 'of an unclosed quote"))
+    found, _ = find_answers([entry], place / "runs", [])
+    assert found[0].remarks == ("with the --data-dir and --set icl.* of the run",)
+    assert "--data-dir" not in found[0].prompts
+    folder = place / "runs/train" / json.loads((_score(place, entry) / "stage.json").read_text())["subject"]["training"]
+    (folder / "model").rename(folder / "away")
+    try:
+        found, _ = find_answers([entry], place / "runs", [])
+    finally:
+        (folder / "away").rename(folder / "model")
+    assert found[0].remarks[0] == f"{folder}/model is not here, so that this is the model before its training"
+    assert f"--model {entry.model.name} " in found[0].prompts
+
+
+def test_a_class_without_examples_has_no_f1_and_one_answer_alone_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    from emobench.cli.answers import _print
+    from emobench.evaluation.icl.metrics import Answer, answers_table
+    from emobench.pipeline.answers import FoundAnswers
+
+    rows = [
+        Answer(id=str(i), right="yes", answer="no", margin=0.5, confidence=0.75, dropped=0 if i else 1)
+        for i in range(3)
+    ]
+    table = answers_table(("yes", "no"), "nats", rows)
+    names = {"entry": "0" * 12, "suite": "nlu v1", "model": "m", "objective": "emo", "task": "t"}
+    _print([FoundAnswers(**names, seed=7, prompts="emobench prompts t", remarks=(), table=table)], 1)
+    shown = capsys.readouterr().out
+    (line,) = (line for line in shown.splitlines() if line.startswith("no "))
+    assert line.split() == ["no", "0", "0.0", "%", "–", "–", "0", "0"]
+    assert "Every answer is no." in shown
+    assert "seed 7 · 3 examples · accuracy 0.0 % · 1 shot lost by prompts that were too long: 0\n" in shown
+    assert "two can differ" not in shown
+
+
+def _score(place: Path, entry: Any) -> Path:
+    facts = json.loads((place / "runs/examples" / entry.runs[0].key / "stage.json").read_text())
+    return place / "runs/score" / facts["scores"][0]
