@@ -50,8 +50,7 @@ def reproduce(
     chosen = find_table(table)
     request = request_of({**given, "suite": chosen.suite, "objective": None})
     if dry_run:
-        outline = job.outline_table(chosen, request)
-        show_outline(outline if json else outline.condensed(), json)
+        show_outline(job.outline_table(chosen, request), json)
         return
     found = job.reproduce(chosen, request, reporter(quiet))
     if json:

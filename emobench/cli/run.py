@@ -193,9 +193,10 @@ def show_outline(outline: Outline, json: bool) -> None:
         print_json({"plan": outline.lines, "totals": outline.totals(), "notes": outline.notes()})
         return
     from emobench.cli.console import print_table
+    from emobench.pipeline.fold import folded
 
     header = ("stage", "what", "amount", "rough estimate", "state")
-    print_table(outline.title, header, [line.cells() for line in outline.lines])
+    print_table(outline.title, header, [line.cells() for line in folded(outline)])
     print_out("", *outline.notes())
 
 

@@ -128,6 +128,12 @@ class AtHand:
         return None
 
 
+def shown_name(name: str) -> str:
+    """Return a model's name as a table shows it: of a folder the last part of its path."""
+    folder = Path(name).expanduser()
+    return folder.resolve().name if name not in CATALOG and folder.is_dir() else name
+
+
 def size_of(model: BaseModel | None, name: str) -> ModelSize | None:
     """Return the size of a model: of one that is here by its files, of another by the catalog, None without either."""
     if model is None:

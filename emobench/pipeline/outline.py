@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from emobench.pipeline.estimate import Machine, amount, duration, gigabytes
@@ -31,8 +30,15 @@ class StageLine:
     seconds: float | None = None
     memory_bytes: int | None = None
     download_bytes: int | None = None
+    examples: int | None = None
+    """evaluate: test examples at most."""
+    subject: str = ""
+    """train and evaluate: the model, where an outline is of several, and what for."""
+    objective: str = ""
+    """train and evaluate: as it was asked for; empty for the pre-training of a made model."""
+    seed: int | None = None
     group: str = ""
-    """What the line is a part of, where several make one."""
+    """What is trained on, the task, the data set: what a line of several says of them."""
 
     def cells(self) -> tuple[str, ...]:
         return self.stage, self.what, self.amount, self.estimate, self.state
@@ -46,6 +52,10 @@ class Outline:
     lines: tuple[StageLine, ...]
     machine: Machine
     assumptions: tuple[str, ...]
+    ahead: tuple[str, ...] = ()
+    """What is said before all else: that the command would not run where the estimates assume it."""
+    several: bool = False
+    """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
 
     def totals(self) -> Totals:
         """Return sums over what is to do."""
@@ -71,7 +81,7 @@ class Outline:
             if tokens
         ]
         parts += [f"at most {gigabytes(found.memory_bytes)} of memory"] if found.memory_bytes else []
-        notes = [f"To do, in all: {'; '.join(parts)}."] if parts else []
+        notes = [*self.ahead, *([f"To do, in all: {'; '.join(parts)}."] if parts else [])]
         if found.unknown:
             stages = "stage" if found.unknown == 1 else "stages"
             notes.append(f"Not in these sums: {found.unknown} {stages} whose size is not known here.")
@@ -84,20 +94,14 @@ class Outline:
             )
         return [*notes, *self.assumptions]
 
-    def condensed(self) -> Outline:
-        """Return one line for all data sets to download, and one for all tasks of a row."""
-        groups: dict[tuple[str, str], list[StageLine]] = {}
-        for line in self.lines:
-            groups.setdefault((line.stage, line.group or line.what), []).append(line)
-        return replace(self, lines=tuple(_condensed(name, lines) for (_, name), lines in groups.items()))
-
     def joined(self, other: Outline) -> Outline:
         """Return both outlines as one; what both do is done once."""
         known = {(line.stage, line.what) for line in self.lines}
         more = [line for line in other.lines if (line.stage, line.what) not in known]
         lines = sorted((*self.lines, *more), key=lambda line: ORDER.index(line.stage))
         assumptions = tuple(dict.fromkeys((*self.assumptions, *other.assumptions)))
-        return replace(self, lines=tuple(lines), assumptions=assumptions)
+        ahead = tuple(dict.fromkeys((*self.ahead, *other.ahead)))
+        return replace(self, lines=tuple(lines), assumptions=assumptions, ahead=ahead)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,21 +116,22 @@ class Totals:
     unknown: int
 
 
-def _condensed(name: str, lines: Sequence[StageLine]) -> StageLine:
-    """Return one line for several of a group."""
-    if len(lines) == 1:
-        return lines[0]
-    tokens = sum(line.tokens or 0 for line in lines)
-    seconds = sum(line.seconds or 0.0 for line in lines)
-    size = sum(line.download_bytes or 0 for line in lines)
-    done = sum(line.state == DONE for line in lines)
-    return replace(
-        lines[0],
-        what=name,
-        amount=f"{len(lines)} tasks, about {amount(tokens)} tokens" if tokens else f"{len(lines)}, {gigabytes(size)}",
-        estimate=f"about {duration(seconds)}" if seconds and done < len(lines) else "",
-        state=DONE if done == len(lines) else f"{done} of {len(lines)} {DONE}" if done else TO_DO,
-        tokens=tokens,
-        seconds=seconds,
-        download_bytes=size,
-    )
+def run_words(subject: str, objective: str, seeds: str, of: str) -> str:
+    """Return what a training or an evaluation is: "llama-7b: emo, seed 0, sst2 paper@5bf3dd"."""
+    return (f"{subject}: " if subject else "") + ", ".join(filter(None, (objective, seeds, of)))
+
+
+def training_words(tokens: int | None, steps: int | None, about: bool) -> str:
+    """Return target tokens and steps; a rough count is rounded."""
+    said = f"~{amount(tokens or 0)}" if about else f"{tokens or 0:,}"
+    return f"{said} target tokens, {steps or 0:,} steps"
+
+
+def evaluation_words(examples: int | None, tokens: int | None) -> str:
+    """Return examples and the tokens that go through the model."""
+    said = "number of examples not known" if examples is None else f"at most {examples:,} examples"
+    return f"{said}{tokens_words(tokens)}"
+
+
+def tokens_words(tokens: int | None) -> str:
+    return "" if tokens is None else f", ~{amount(tokens)} tokens"

@@ -13,12 +13,12 @@ from functools import cached_property
 
 from emobench.config import PRETRAINED
 from emobench.pipeline import estimate
-from emobench.pipeline.at_hand import AtHand, corpus_bytes, size_of
-from emobench.pipeline.estimate import H100, ModelSize, amount, duration, gigabytes, this_machine
+from emobench.pipeline.at_hand import AtHand, corpus_bytes, shown_name, size_of
+from emobench.pipeline.estimate import H100, ModelSize, duration, gigabytes, this_machine
 from emobench.pipeline.forwarded import Forwarded, generation_forwarded, icl_forwarded, oracle_forwarded
 from emobench.pipeline.machine import check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
-from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
+from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine, evaluation_words, run_words, training_words
 from emobench.pipeline.plan import Plan, PlannedTraining, make_plan, models_read
 from emobench.pipeline.reporter import Silent
 from emobench.pipeline.request import Request
@@ -29,6 +29,8 @@ from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Task
 from emobench.training.recipe import Recipe, total_steps
 
 COST = "expected_cost"
+PRETRAINED_IN = "float32"
+"""What the made models are pre-trained in, whatever --dtype says."""
 BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
 
 
@@ -61,12 +63,14 @@ class _Outliner:
 
     def outline(self) -> Outline:
         evaluations = list(self._evaluations())
-        lines = [*self._downloads(), *self._embeddings(evaluations), *self._trainings(), *evaluations]
+        runs = [*self._trainings(), *evaluations]
+        lines = [*self._downloads(), *self._embeddings(evaluations), *self._pretrainings(runs), *runs]
         return Outline(
             f"{self.suite.name} v{self.suite.version} with {self.name if self.model is None else self.model.name}",
             tuple(lines),
             self.machine,
             tuple(self._assumptions()),
+            tuple(self._ahead()),
         )
 
     def _look(self) -> None:
@@ -99,7 +103,8 @@ class _Outliner:
         for found in self.at.downloads.values():
             size = "size not known" if found.size is None else gigabytes(found.size)
             what = f"{found.what} from {found.source}"
-            group = "data sets" if found.what.startswith("data set") else ""
+            kind, _, name = found.what.rpartition("data set " if found.what.startswith("data set ") else "corpus ")
+            group = "" if kind or name == found.what else name
             yield StageLine(stage="download", what=what, amount=size, download_bytes=found.size, group=group)
 
     def _embeddings(self, evaluations: Sequence[StageLine]) -> Iterator[StageLine]:
@@ -123,14 +128,26 @@ class _Outliner:
         known = [count for count in texts if count is not None]
         return StageLine(
             stage="embed",
-            what=f"{task.name}: pool and test, {rules.encoder}",
-            group=f"pools and test splits, {rules.encoder}",
+            what=f"{task.name}: pool and test, {shown_name(rules.encoder)}",
+            group=f"pools and test splits, {shown_name(rules.encoder)}",
             amount=f"{sum(known):,} texts" if len(known) == 2 else "number of texts not known",
-            estimate="" if seconds is None or state == DONE else f"about {duration(seconds)}",
+            estimate="" if seconds is None or state == DONE else duration(seconds),
             state=state,
             tokens=tokens,
             seconds=seconds,
         )
+
+    def _pretrainings(self, runs: Sequence[StageLine]) -> Iterator[StageLine]:
+        """Yield the training that makes a made model: at first use, so that finished runs need none."""
+        if self.model is None or not self.model.made:
+            return
+        from emobench.pipeline.tiny_models import pretraining
+
+        planned = pretraining(self.model.tiny, self.request)
+        done = self.stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
+        what = f"pre-train {self.model.name} on {planned.recipe.corpus}, once"
+        counted = (*self._packed(planned), False)
+        yield self._trained(what, planned.objective, planned.recipe, counted, DONE if done else TO_DO, PRETRAINED_IN)
 
     def _trainings(self) -> Iterator[StageLine]:
         planned = iter(self.plan.trainings()) if self.plan else None
@@ -148,24 +165,39 @@ class _Outliner:
         loaded: LoadedObjective,
         recipe: Recipe,
         seed: int,
-        counted: tuple[int | None, int | None, str],
+        counted: tuple[int | None, int | None, bool],
         state: str,
     ) -> StageLine:
-        tokens, steps, words = counted
+        label, of = self._label(loaded), f"on {recipe.corpus}"
+        line = self._trained(run_words("", label, f"seed {seed}", of), loaded, recipe, counted, state)
+        return replace(line, objective=label, seed=seed, group=of)
+
+    def _trained(
+        self,
+        what: str,
+        loaded: LoadedObjective,
+        recipe: Recipe,
+        counted: tuple[int | None, int | None, bool],
+        state: str,
+        dtype: str | None = None,
+    ) -> StageLine:
+        """Return the line of a training, by its tokens, its steps, and whether these are rough."""
+        tokens, steps, about = counted
+        dtype = dtype or self.request.dtype
         seconds = memory = None
         if self.size is not None:
             costs = COST in getattr(loaded.objective, "needs", ())
-            memory = round(estimate.training_memory(self.size, recipe, self.request.dtype, costs=costs))
+            memory = round(estimate.training_memory(self.size, recipe, dtype, costs=costs))
             if tokens is not None:
                 operations = estimate.training_operations(self.size, tokens, lora=recipe.adapters is not None)
-                precision = estimate.computes_in(recipe, self.request.dtype)
-                seconds = operations / (self.machine.rate(precision) * self.machine.training)
-        said = [f"about {duration(seconds)}"] if seconds is not None else []
+                seconds = operations / (self.machine.rate(estimate.computes_in(recipe, dtype)) * self.machine.training)
+        said = [duration(seconds)] if seconds is not None else []
         said += [gigabytes(memory)] if memory is not None else []
+        unknown = f"all of {recipe.corpus}, whose size is not known here"
         return StageLine(
             stage="train",
-            what=f"{self._label(loaded)}, seed {seed}, on {recipe.corpus}",
-            amount=words,
+            what=what,
+            amount=unknown if tokens is None else training_words(tokens, steps, about),
             estimate="" if state == DONE else ", ".join(said),
             state=state,
             tokens=tokens,
@@ -174,29 +206,32 @@ class _Outliner:
             memory_bytes=memory,
         )
 
-    def _training_amount(self, recipe: Recipe) -> tuple[int | None, int | None, str]:
-        """Return target tokens, steps, and both in words: counted where model and corpus are here."""
+    def _training_amount(self, recipe: Recipe) -> tuple[int | None, int | None, bool]:
+        """Return target tokens, steps, and whether these are rough: not where model and corpus are here."""
         texts = self.at.texts(recipe.corpus, "train")
         if texts is not None and self.model is not None:
-            return self._counted(recipe)
+            return (*self._counted(recipe), False)
         size = (
             corpus_bytes(recipe.corpus, "train") if texts is None else sum(len(text.encode()) for text in texts.texts)
         )
         if size is None and recipe.max_tokens is None:
-            return None, None, f"all of {recipe.corpus}, whose size is not known here"
+            return None, None, True
         there = float("inf") if size is None else size / self._bytes_per_token
         tokens, steps = estimate.blocks_and_steps(recipe, int(min(there, recipe.max_tokens or there)))
-        return tokens, steps, f"about {amount(tokens)} target tokens, {steps:,} steps"
+        return tokens, steps, True
 
-    def _counted(self, recipe: Recipe) -> tuple[int, int, str]:
-        from emobench.pipeline.train import Trainer
-
+    def _counted(self, recipe: Recipe) -> tuple[int, int]:
         assert self.model is not None
         texts = {split: found for split in ("train",) if (found := self.at.texts(recipe.corpus, split)) is not None}
         loaded = next(objective for objective in self.objectives if objective is not None)
-        packed = Trainer(self.stages, Silent()).pack(PlannedTraining(self.model, loaded, recipe, 0, texts, {}), "train")
-        tokens, steps = int(packed.target_count * recipe.epochs), total_steps(recipe, len(packed), 1)
-        return tokens, steps, f"{tokens:,} target tokens, {steps:,} steps"
+        return self._packed(PlannedTraining(self.model, loaded, recipe, 0, texts, {}))
+
+    def _packed(self, planned: PlannedTraining) -> tuple[int, int]:
+        """Return the target tokens and the steps of a training."""
+        from emobench.pipeline.train import Trainer
+
+        packed = Trainer(self.stages, Silent()).pack(planned, "train")
+        return int(packed.target_count * planned.recipe.epochs), total_steps(planned.recipe, len(packed), 1)
 
     def _evaluations(self) -> Iterator[StageLine]:
         planned = iter(self.plan.tasks()) if self.plan else None
@@ -211,19 +246,20 @@ class _Outliner:
 
     def _evaluation(self, label: str, seed: int, task: Task, state: str) -> StageLine:
         found = self._forwarded[task.name]
-        words = (
-            "number of examples not known" if found.examples is None else f"{found.examples:,} test examples at most"
-        )
+        of = f"{task.name} {task.protocol_id}"
         seconds = self._scoring_seconds(self.size, found.tokens, self.request.dtype)
         memory = None if self.size is None else round(estimate.scoring_memory(self.size, self.request.dtype))
         return StageLine(
             stage="evaluate",
-            what=f"{label}, seed {seed}, {task.name} {task.protocol_id}",
-            group=f"{label}, seed {seed}",
-            amount=words if found.tokens is None else f"{words}, about {amount(found.tokens)} tokens",
-            estimate="" if seconds is None or state == DONE else f"about {duration(seconds)}",
+            what=run_words("", label, f"seed {seed}", of),
+            objective=label,
+            seed=seed,
+            group=of,
+            amount=evaluation_words(found.examples, found.tokens),
+            estimate="" if seconds is None or state == DONE else duration(seconds),
             state=state,
             tokens=found.tokens,
+            examples=found.examples,
             seconds=seconds,
             memory_bytes=memory,
         )
@@ -267,21 +303,26 @@ class _Outliner:
             return repr(objective.objective)
         return next(t for t, one in zip(self.request.objectives, self.objectives, strict=True) if one is objective)
 
+    def _ahead(self) -> Iterator[str]:
+        if self.machine is H100 and not self.request.device.startswith("cuda"):
+            yield f"The command as it is would run on --device {self.request.device}; add --device cuda for a GPU."
+
     def _assumptions(self) -> Iterator[str]:
         dtype, machine = self.request.dtype, self.machine
         recipes = [recipe for recipe, _ in self.parts] if any(self.objectives) else []
-        trained = {estimate.computes_in(recipe, dtype) for recipe in recipes}
+        trained = {(estimate.computes_in(recipe, dtype), dtype) for recipe in recipes}
+        if self.model is not None and self.model.made:
+            trained.add((PRETRAINED_IN, PRETRAINED_IN))
         yield f"Times are rough, for {machine.name}:"
-        for precision in sorted(trained):
+        for precision, weights in sorted(trained):
             rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
-            yield f"  training in {precision}, at {machine.training:.0%} of {rate};"
+            kept = "" if weights == precision else f" (recipe.precision; weights in {weights}, by --dtype)"
+            yield f"  training in {precision}{kept}, at {machine.training:.0%} of {rate};"
         yield f"  scoring in {dtype}, at {machine.scoring:.0%} of {machine.rate(dtype) / 1e12:.3g} TFLOP/s."
         yield (
             "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
             "out, and what is guessed, may double or halve a time."
         )
-        if machine is H100 and not self.request.device.startswith("cuda"):
-            yield f"The command as it is would run on --device {self.request.device}; add --device cuda for a GPU."
         if machine is H100 and dtype == "float32":
             faster = machine.rate("bfloat16") / machine.rate(dtype)
             more = " --set recipe.precision=bfloat16" if trained else ""
@@ -291,7 +332,7 @@ class _Outliner:
         if self.model is not None and self.model.source.kind == "hub":
             yield "The hub was not asked: what is here of it is taken as it was downloaded."
         if self.at.downloads:
-            yield "What is not here was not looked at: counts with 'about' are from the catalog and the task files."
+            yield "What is not here was not looked at: counts with '~' are from the catalog and the task files."
 
 
 def _encodes(rules: IclProtocol) -> bool:

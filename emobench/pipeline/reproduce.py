@@ -13,6 +13,7 @@ from emobench.leaderboard.examples import ExamplesReader
 from emobench.leaderboard.published import published_root
 from emobench.leaderboard.side_by_side import SideBySide
 from emobench.leaderboard.store import Leaderboard
+from emobench.pipeline.at_hand import shown_name
 from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.outline import Outline
 from emobench.pipeline.outliner import make_outline
@@ -86,7 +87,8 @@ def outline_table(table: Table, request: Request) -> Outline:
         for row, candidates in table.rows.items()
         if len(candidates) > 1
     ]
-    return replace(found, title=f"{table.name}: {table.description}", assumptions=(*found.assumptions, *remarks))
+    title = f"{table.name}: {table.description}"
+    return replace(found, title=title, assumptions=(*found.assumptions, *remarks), several=True)
 
 
 def reproduce(table: Table, request: Request, reporter: Reporter | None = None) -> list[Reproduction]:
@@ -130,7 +132,7 @@ class _Maker:
         wanted = _selection_request(self.table, self.request)
         if wanted is not None:
             assert self.table.select is not None
-            self.reporter.note(f"{self.subject.model}: candidates, on held-out examples")
+            self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on held-out examples")
             rows = score_plan(make_plan(wanted), self.reporter)
             means = [_mean_score(self.table.select, runs) for runs in rows]
             found = dict(zip(wanted.objectives, means, strict=True))
@@ -240,12 +242,10 @@ def _of(evaluation: Evaluation, metric: str) -> list[Score]:
 
 def _marked(outline: Outline, model: str, what_for: str) -> Outline:
     """Return an outline whose trainings and evaluations name the model, so that several can be joined."""
-    marks = {"train": f"{model}: ", "evaluate": f"{model}{what_for}: "}
-    lines = [
-        replace(line, what=f"{mark}{line.what}", group=f"{mark}{line.group}" if line.group else "")
-        for line in outline.lines
-        for mark in [marks.get(line.stage, "")]
-    ]
+    lines = []
+    for line in outline.lines:
+        name = shown_name(model) + (what_for if line.stage == "evaluate" else "")
+        lines.append(replace(line, what=f"{name}: {line.what}", subject=name) if line.objective else line)
     return replace(outline, lines=tuple(lines))
 
 

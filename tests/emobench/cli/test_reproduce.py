@@ -22,10 +22,14 @@ def test_a_dry_run_shows_downloads_hours_and_memory(
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("COLUMNS", "120")
     done = command("reproduce", "table-8", "--dry-run", "--runs", tmp_path / "runs")
     assert done.code == 0, done.err
     assert "model opt-2.7b from facebook/opt-2.7b" in done.out
-    assert "opt-2.7b, to choose: tailr-official(gamma=0.1), seed 0" in done.out
+    assert "opt-2.7b, to choose: mixce(gamma=0.9|0.8|0.1)" in done.out
+    shown, _, notes = done.out.partition("\n\n")
+    assert max(map(len, shown.splitlines())) <= 120
+    assert notes.startswith("The command as it is would run on --device cpu; add --device cuda")
     assert "To do, in all: " in done.out
     assert list(tmp_path.iterdir()) == []
     document = command("reproduce", "table-8", "--dry-run", "--json", "--seed", 0, "--seed", 1).json

@@ -13,9 +13,16 @@ from huggingface_hub import constants
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, UnknownNameError, UserError
+from emobench.pipeline.at_hand import shown_name
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.outliner import make_outline
+from emobench.pipeline.reporter import Silent
+from emobench.pipeline.reproduce import outline_table
 from emobench.pipeline.request import Request
+from emobench.pipeline.stages import Stages
+from emobench.pipeline.tiny_models import TINY_MODELS, pretraining
+from emobench.pipeline.train import Trainer
+from emobench.registry import find_table
 
 N = 6_738_415_616
 TASKS = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_news", "mmlu")
@@ -50,12 +57,14 @@ def test_the_signature_command_is_planned_from_names_alone() -> None:
     assert training.tokens == rows * 255
     assert training.steps == -(-rows // 16)
     # LoRA: 4 N T, at 40 % of the dense peak of float16.
-    assert training.seconds == pytest.approx(4 * N * training.tokens / (0.4 * 989e12))
+    assert training.seconds == pytest.approx(4 * N * (training.tokens or 0) / (0.4 * 989e12))
     assert training.memory_bytes is not None
     assert 4 * N < training.memory_bytes < 80e9
     assert [line.what.split(", ")[2].split(" ")[0] for line in of(found, "evaluate")] == list(TASKS)
-    for line in of(found, "evaluate"):
-        assert line.seconds == pytest.approx(2 * N * line.tokens / (0.4 * 67e12))  # type: ignore[operator]
+    known = {line.group.split(" ")[0]: line for line in of(found, "evaluate") if line.tokens is not None}
+    assert set(known) == set(TASKS) - {"cr"}  # how long it is, nobody knows before it is here
+    for line in known.values():
+        assert line.seconds == pytest.approx(2 * N * (line.tokens or 0) / (0.4 * 67e12))
     downloads = {line.what: line.download_bytes for line in of(found, "download")}
     assert downloads["model llama-7b from huggyllama/llama-7b"] == 2 * N
     encoder = downloads["sentence encoder all-mpnet-base-v2 from sentence-transformers/all-mpnet-base-v2"]
@@ -73,7 +82,7 @@ def test_estimates_are_near_what_was_measured() -> None:
     measured = {"trec": (500, 177 + 6 * 2), "ag_news": (7600, 624 + 4 * 1.5), "sst2": (1821, 313 + 2 * 1)}
     for task, (count, each) in measured.items():
         assert lines[task].tokens == pytest.approx(count * each, rel=0.25)
-        assert lines[task].amount.startswith(f"{count:,} test examples at most")
+        assert lines[task].amount.startswith(f"at most {count:,} examples, ~")
 
 
 def test_settings_limits_objectives_and_seeds_are_honoured() -> None:
@@ -91,7 +100,7 @@ def test_settings_limits_objectives_and_seeds_are_honoured() -> None:
         *("mle, seed 3", "mle, seed 4", "tailr-official(gamma=0.8), seed 3", "tailr-official(gamma=0.8), seed 4")
     ]
     assert {(line.tokens, line.steps) for line in trained} == {(4_000_000 // 256 * 255, 977)}
-    assert [line.amount.split(" ")[0] for line in of(found, "evaluate")] == ["50"] * 2 * 5
+    assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 50 examples"] * 2 * 5
     assert not [line for line in found.lines if "mmlu" in line.what]
     assert "add --device" not in "\n".join(found.notes())
     assert of(outline("icl.retriever=bm25"), "embed") == []
@@ -114,8 +123,8 @@ def test_a_model_of_unknown_size_has_amounts_and_no_times() -> None:
     assert training.tokens
     assert (training.seconds, training.memory_bytes) == (None, None)
     assert "The size of some-org/some-model is not known here" in "\n".join(found.notes())
-    # Its weights, the training and eight evaluations; and the pool of CR.
-    assert found.totals().unknown == 11
+    # Its weights, the training and eight evaluations; and CR's download and pool.
+    assert found.totals().unknown == 12
 
 
 @pytest.mark.parametrize(
@@ -155,7 +164,7 @@ def test_what_is_here_is_counted(byte_model: Path, small_data: Path, labelled: P
     (training,) = of(found, "train")
     assert training.amount == f"{rows * 31:,} target tokens, {-(-rows // 16)} steps"
     assert training.seconds
-    assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["30 test examples at most"] * 2
+    assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 30 examples"] * 2
     assert not (tmp_path / "runs").exists()
 
 
@@ -165,7 +174,7 @@ def test_data_that_is_here_is_counted_where_other_data_is_not(byte_model: Path, 
         "corpus wikitext2 (train) from Salesforce/wikitext",
         "corpus wikitext2 (validation) from Salesforce/wikitext",
     }
-    assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["30 test examples at most"] * 2
+    assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 30 examples"] * 2
     assert {line.state for line in found.lines} == {TO_DO}
 
 
@@ -175,19 +184,79 @@ def test_a_local_file_that_cannot_be_read_is_an_error(byte_model: Path, tmp_path
         local(byte_model, tmp_path)
 
 
-def test_outlines_are_joined_and_condensed() -> None:
+def test_outlines_are_joined() -> None:
     one, two = outline("tasks=sst2"), outline("tasks=sst2,trec")
     both = one.joined(two)
     assert len(both.lines) == len(two.lines)
     assert [line.stage for line in both.lines] == sorted(
         (line.stage for line in two.lines), key=["download", "embed", "train", "evaluate"].index
     )
-    short = both.condensed()
-    (evaluated,) = of(short, "evaluate")
-    assert evaluated.what == "emo, seed 0"
-    assert evaluated.tokens == sum(line.tokens or 0 for line in of(both, "evaluate"))
-    assert short.totals().tokens == both.totals().tokens
-    assert short.totals().download_bytes == both.totals().download_bytes
+    assert both.notes() == two.notes()
+
+
+def test_that_the_command_would_run_elsewhere_is_said_first() -> None:
+    assert outline("tasks=sst2").notes()[0].startswith("The command as it is would run on --device cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "said"),
+    [
+        ((), {}, "training in float16 (recipe.precision; weights in bfloat16, by --dtype), at"),
+        (("recipe.lora=false",), {}, "training in bfloat16, at"),
+        (("recipe.precision=bfloat16",), {}, "training in bfloat16, at"),
+        (("recipe.precision=float32",), {}, "training in bfloat16, at"),
+        (("recipe.precision=bfloat16",), {"dtype": "float32"}, "training in bfloat16 (recipe.precision; weights in fl"),
+    ],
+)
+def test_the_precision_in_force_is_said(settings: tuple[str, ...], given: dict[str, Any], said: str) -> None:
+    notes = outline("tasks=sst2", *settings, **{"device": "cuda", "dtype": "bfloat16", **given}).notes()
+    assert len([note for note in notes if note.startswith("  training in ")]) == 1
+    assert any(said in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("suite", "named"),
+    [
+        ("nlu-tiny", "pre-train tiny-icl on oracle-episodes, once"),
+        ("oracle-language", "pre-train tiny-oracle on oracle-source, once"),
+    ],
+)
+def test_the_pre_training_of_a_made_model_is_a_stage(suite: str, named: str, tmp_path: Path) -> None:
+    asked = Request(suite=suite, objectives=("mle",), seeds=(0,), runs=tmp_path)
+    found = make_outline(asked)
+    first, trained = of(found, "train")
+    assert (first.what, first.state) == (named, TO_DO)
+    planned = pretraining(TINY_MODELS[first.what.split(" ")[1]], asked)
+    packed = Trainer(Stages(tmp_path), Silent()).pack(planned, "train")
+    assert first.tokens == packed.target_count
+    assert first.steps == -(-len(packed) // planned.recipe.batch)
+    assert first.seconds
+    assert found.totals().tokens["train"] == (first.tokens or 0) + (trained.tokens or 0)
+    Stages(tmp_path).make(planned.stage, lambda folder: None)
+    after = make_outline(asked)
+    assert [line.state for line in of(after, "train")] == [DONE, TO_DO]
+    assert after.totals().tokens["train"] == trained.tokens
+
+
+def test_what_is_given_as_a_folder_is_shown_by_its_name(byte_model: Path, labelled: Path, small_data: Path) -> None:
+    found = local(byte_model, small_data, labelled)
+    assert found.title.endswith(f"with {byte_model.name}")
+    assert shown_name(str(byte_model)) == byte_model.name
+    assert [shown_name(name) for name in ("gpt2", "some-org/some-model")] == ["gpt2", "some-org/some-model"]
+    settings = parse_overrides(
+        [
+            "tasks=sst2",
+            "corpus=wikitext2",
+            "recipe.max_length=32",
+            "icl.held_out=8",
+            "icl.shots=2",
+            "icl.retriever=bm25",
+        ]
+    )
+    asked = Request(suite="nlu", settings=settings, model=str(byte_model), data_dirs=(small_data, labelled))
+    lines = outline_table(find_table("table-8"), asked).lines
+    assert not [line.what for line in lines if str(byte_model.parent) in line.what]
+    assert f"{byte_model.name}: mle, seed 0, on wikitext2" in [line.what for line in lines]
 
 
 def test_what_is_finished_is_not_in_the_totals() -> None:
