@@ -8,7 +8,7 @@ from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource
 from emobench.data.texts import Texts
-from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.pipeline.base_model import BaseModel
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol
 from emobench.tasks.spec import GenerationProtocol, OracleProtocol
@@ -72,7 +72,7 @@ def oracle_forwarded(rules: OracleProtocol) -> Forwarded:
 
 def _examples(rules: IclProtocol, source: LabelledSource, data: LabelledData | None) -> int | None:
     if data is not None:
-        return len(test_of(rules, data))
+        return len(questions_of(rules, data))
     there = rules.held_out or source.test.rows
     return there if there is None or rules.limit is None else min(there, rules.limit)
 
@@ -87,7 +87,7 @@ def _sampled(rules: IclProtocol, data: LabelledData, tokenizer: Any, context: in
     """Return the tokens of some examples' prompts, by the tokenizer."""
     from emobench.evaluation.icl.prompts import Draft, make_prompts
 
-    pool, answered = pool_of(rules, data), test_of(rules, data)
+    pool, answered = pool_of(rules, data), questions_of(rules, data)
     groups: dict[str, list[Example]] = {}
     for example in pool:
         groups.setdefault(example.group, []).append(example)
@@ -116,7 +116,7 @@ def _by_bytes(
 ) -> tuple[float, list[float]] | None:
     """Return the prefix's and the labels' tokens from mean bytes; None where no mean is known."""
     if data is not None:
-        shot, query = (_mean_bytes(rules, examples) for examples in (pool_of(rules, data), test_of(rules, data)))
+        shot, query = (_mean_bytes(rules, examples) for examples in (pool_of(rules, data), questions_of(rules, data)))
     elif source.pool.text_bytes is None or source.test.text_bytes is None:
         return None
     else:

@@ -15,7 +15,7 @@ def pool_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
     return [example for example in _share(rules, data) if example.id not in held] if held else _share(rules, data)
 
 
-def test_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
+def questions_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
     """Return the examples that are answered: of the test split, or those of the pool that are held out."""
     answered = _held_out(rules, data) if rules.held_out else data.test
     return answered if rules.limit is None else answered[: rules.limit]

@@ -21,7 +21,7 @@ from typing import Any
 from emobench.config import parse_call
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, DataError, ModelError
-from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.evaluation.icl.openicl_shims import adapted_openicl, require_openicl
 from emobench.evaluation.icl.prompts import Draft, Prompt
 from emobench.evaluation.icl.queries import query_texts
@@ -125,7 +125,7 @@ def openicl_reader(rules: IclProtocol, data: LabelledData) -> Any:
             [{**_prefixed(example.fields), QUERY: text, CLASS: example.label} for example, text in rows]
         )
 
-    splits = DatasetDict([("train", split(pool_of(rules, data))), ("test", split(test_of(rules, data)))])
+    splits = DatasetDict([("train", split(pool_of(rules, data))), ("test", split(questions_of(rules, data)))])
     return DatasetReader(splits, input_columns=[QUERY], output_column=CLASS)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError
-from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 
@@ -40,7 +40,7 @@ def query_texts(rules: IclProtocol, examples: Sequence[Example]) -> list[str]:
 def check_pool(task: Task, data: LabelledData) -> None:
     """Raise ConfigError where fewer pool examples may be a test example's shots than it asks for."""
     rules = _rules(task)
-    pool, test = pool_of(rules, data), test_of(rules, data)
+    pool, test = pool_of(rules, data), questions_of(rules, data)
     groups = Counter(example.group for example in pool)
     twins = Counter(search_keys(rules, pool) if rules.exclude_duplicates else ())
     for example, key in zip(test, search_keys(rules, test), strict=True):
@@ -62,7 +62,7 @@ def twin_flags(rules: IclProtocol, data: LabelledData) -> tuple[str, ...]:
     """
     if rules.shots == 0 or rules.exclude_duplicates:
         return ()
-    known, keys = set(search_keys(rules, pool_of(rules, data))), list(search_keys(rules, test_of(rules, data)))
+    known, keys = set(search_keys(rules, pool_of(rules, data))), list(search_keys(rules, questions_of(rules, data)))
     count = sum(key in known for key in keys)
     return (f"{count}_of_{len(keys)}_test_texts_are_also_in_the_pool",) if count else ()
 

@@ -19,7 +19,7 @@ import numpy as np
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import PluginError
 from emobench.evaluation.icl.embeddings import embeddings, encoder_facts, texts_digest
-from emobench.evaluation.icl.examples import pool_of, test_of
+from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.evaluation.icl.queries import query_texts, search_keys
 from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
 from emobench.evaluation.kinds import Subject
@@ -33,7 +33,7 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
     """Return each test example's shots, nearest first."""
     rules = _rules(task)
     if rules.shots == 0:
-        return [()] * len(test_of(rules, data))
+        return [()] * len(questions_of(rules, data))
     loaded = subject.retriever(rules.retriever)
     encoder = subject.sentence_encoder(rules.encoder) if loaded.retriever.encodes else None
     facts = {
@@ -55,7 +55,7 @@ def kept_shots(
 
     `facts` identify what finds them; the texts and the rules of the search are added here.
     """
-    pool, test = pool_of(rules, data), test_of(rules, data)
+    pool, test = pool_of(rules, data), questions_of(rules, data)
     texts = {name: texts_digest(chain(*search_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
     search = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
 
@@ -72,7 +72,7 @@ class _Search:
     def __init__(self, subject: Subject, task: Task, data: LabelledData, retriever: Retriever) -> None:
         self._subject, self._task, self._retriever = subject, task, retriever
         self._rules = _rules(task)
-        self._pool, self._test = pool_of(self._rules, data), test_of(self._rules, data)
+        self._pool, self._test = pool_of(self._rules, data), questions_of(self._rules, data)
         self._pool_texts = query_texts(self._rules, self._pool)
         self._test_texts = query_texts(self._rules, self._test)
 

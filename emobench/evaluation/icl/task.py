@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, load_labelled
-from emobench.evaluation.icl.examples import test_of
+from emobench.evaluation.icl.examples import questions_of
 from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
 from emobench.evaluation.icl.queries import check_pool, twin_flags
@@ -42,7 +42,7 @@ def check(task: Task, data: LabelledData, model: BaseModel) -> None:
 
         check_openicl(task)
     check_pool(task, data)
-    longest = sorted(test_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
+    longest = sorted(questions_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
     drafts = [Draft(example=example, shots=()) for example in longest]
     prompts = make_prompts(drafts, model.tokenizer, rules, room(rules, model.context), task=task.name)
     if rules.scorer != "prompt":
@@ -94,7 +94,7 @@ def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     rules, find = _rules(task), find_shots
     if rules.engine == "openicl":
         from emobench.evaluation.icl.openicl import openicl_shots as find
-    found = zip(test_of(rules, data), find(subject, task, data), strict=True)
+    found = zip(questions_of(rules, data), find(subject, task, data), strict=True)
     return [Draft(example=example, shots=shots) for example, shots in found]
 
 
