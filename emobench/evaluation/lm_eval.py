@@ -32,7 +32,7 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
     """Read the task's data, built by lm-eval itself: what would fail after a training fails here."""
     from emobench.evaluation.lm_eval_data import load_tasks
 
-    return load_tasks(task.name, _rules(task), offline=offline)
+    return load_tasks(task.name, task.protocol_as(LmEvalProtocol), offline=offline)
 
 
 def featurizer(task: Task) -> None:
@@ -40,7 +40,7 @@ def featurizer(task: Task) -> None:
 
 
 def check(task: Task, data: LmEvalData, model: BaseModel) -> None:
-    longest = _rules(task).max_length
+    longest = task.protocol_as(LmEvalProtocol).max_length
     if longest is not None and model.context is not None and longest > model.context:
         raise ConfigError(
             f"Task {task.name}: max_length is {longest}, but {model.name} reads at most {model.context} tokens; add "
@@ -61,7 +61,7 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
     from emobench.evaluation.lm_eval_answers import KeptAnswers
     from emobench.evaluation.lm_eval_model import MemoryModel, kept_random_states, quiet_lm_eval
 
-    rules, kept = _rules(task), KeptAnswers(folder / ANSWERS)
+    rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / ANSWERS)
     with kept_random_states(), quiet_lm_eval() as said:
         model = MemoryModel(subject, rules, kept)
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
@@ -99,7 +99,7 @@ def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Score
     """Return the group's or task's own metrics; those of its parts only where it has none, under "<part>/<metric>"."""
     results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     rows = _read_samples(folder / SAMPLES)
-    name = _rules(task).task
+    name = task.protocol_as(LmEvalProtocol).task
     found = Scored()
     for part in _parts(results, name):
         for number in measured(part, results["results"][part]):
@@ -216,8 +216,3 @@ def _json_safe(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
-
-
-def _rules(task: Task) -> LmEvalProtocol:
-    assert isinstance(task.protocol, LmEvalProtocol)
-    return task.protocol

@@ -33,11 +33,11 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
 
 
 def featurizer(task: Task) -> Featurizer:
-    return _rules(task).featurizer
+    return task.protocol_as(OracleProtocol).featurizer
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:
-    rules = _rules(task)
+    rules = task.protocol_as(OracleProtocol)
     words = oracle_words()
     if len(model.tokenizer) != len(words) + 1 or model.tokenizer.tokenize(words[0]) != [words[0]]:
         raise ConfigError(
@@ -50,14 +50,14 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
 
 
 def generation_rules(task: Task) -> dict[str, Any]:
-    rules = _rules(task)
+    rules = task.protocol_as(OracleProtocol)
     return {
         name: getattr(rules, name) for name in ("domain", "texts", "length", "prefix", "continuation", "seed", "limit")
     }
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
-    rules, start = _rules(task), subject.tokenizer.eos_token_id
+    rules, start = task.protocol_as(OracleProtocol), subject.tokenizer.eos_token_id
     free = Sampling(new_tokens=rules.length, seed=rules.seed, min_new_tokens=0)
     count = _count(rules, rules.texts)
     alone = _sample(subject, f"sample {task.name}", [[start]] * count, "text", free)
@@ -69,7 +69,7 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
 
 
 def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
-    rules = _rules(task)
+    rules = task.protocol_as(OracleProtocol)
     language = oracle_language(rules.domain)
     samples = json.loads((folder / SAMPLES).read_text())
     test = _ids(subject, texts)[: _count(rules, len(texts.texts))]
@@ -158,8 +158,3 @@ def _texts(subject: Subject, rows: list[list[int]]) -> list[str]:
 
 def _count(rules: OracleProtocol, count: int) -> int:
     return count if rules.limit is None else min(rules.limit, count)
-
-
-def _rules(task: Task) -> OracleProtocol:
-    assert isinstance(task.protocol, OracleProtocol)
-    return task.protocol

@@ -87,20 +87,18 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
         folder = trainer.made_folder(model) if model.made else None
         subject = Evaluator(stages, reporter, model, lambda: folder).subject(model.load(folder))
         shown = _shown(subject, task, data, count, ids)
-    assert isinstance(task.protocol, IclProtocol)
     return ShownTask(
         task=task.name,
         protocol=task.protocol_id,
         model=model.name,
-        unit=UNITS[task.protocol.scorer],
+        unit=UNITS[task.protocol_as(IclProtocol).scorer],
         prompts=tuple(shown),
     )
 
 
 def _task(request: Request, name: str) -> Task:
     task = icl_task_of(request, name)
-    assert isinstance(task.protocol, IclProtocol)
-    if task.protocol.engine == "openicl":
+    if task.protocol_as(IclProtocol).engine == "openicl":
         raise ConfigError("--set icl.engine=openicl scores whole data sets; drop it: the prompts are the same.")
     return task
 

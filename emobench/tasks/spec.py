@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from emobench.config import Located, build, content_hash, to_plain
 from emobench.data.labelled import LabelledSource
@@ -157,6 +157,7 @@ KINDS: dict[str, type[Protocol]] = {
     "icl": IclProtocol,
     "lm_eval": LmEvalProtocol,
 }
+P = TypeVar("P", GenerationProtocol, OracleProtocol, IclProtocol, LmEvalProtocol)
 LM_EVAL = "lm-eval:"
 """What the name of a task of lm-evaluation-harness begins with; the rest is its name there."""
 
@@ -175,6 +176,11 @@ class Task:
     description: str = ""
     dataset: LabelledSource | None = None
     """icl: where the examples are from."""
+
+    def protocol_as(self, kind: type[P]) -> P:
+        """Return the protocol, of the type that the task's kind has."""
+        assert isinstance(self.protocol, kind)
+        return self.protocol
 
     @property
     def rules(self) -> dict[str, Any]:

@@ -35,11 +35,11 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
 
 
 def featurizer(task: Task) -> Featurizer:
-    return _rules(task).featurizer
+    return task.protocol_as(GenerationProtocol).featurizer
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:
-    rules = _rules(task)
+    rules = task.protocol_as(GenerationProtocol)
     # How many tokens words are is only known when they are cut; sampling checks that.
     longest = max(rules.max_length, rules.prefix + rules.continuation if rules.unit == "tokens" else 0)
     if model.context is not None and longest > model.context:
@@ -51,13 +51,13 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
 
 
 def generation_rules(task: Task) -> dict[str, Any]:
-    rules = _rules(task)
+    rules = task.protocol_as(GenerationProtocol)
     decided = [*(field.name for field in fields(PromptRule)), "sampling", "limit"]
     return {name: getattr(rules, name) for name in decided}
 
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
-    rules = _rules(task)
+    rules = task.protocol_as(GenerationProtocol)
     prompts = select_prompts(texts.texts, subject.tokenizer, rules, limit=rules.limit)
     with subject.work(f"sample {task.name}", "prompts") as progress:
         found = sample_continuations(
@@ -74,7 +74,7 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
 
 
 def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
-    rules = _rules(task)
+    rules = task.protocol_as(GenerationProtocol)
     samples = read_samples(folder / SAMPLES)
     found = Scored()
     found.add(("ppl_test", "entropy"), partial(_test_text, subject, rules, texts))
@@ -146,11 +146,6 @@ def _by_index(samples: list[Sample]) -> list[list[Sample]]:
 
 def _mean(scores: list[Score]) -> Score:
     return replace(scores[0], value=float(np.mean([score.value for score in scores])))
-
-
-def _rules(task: Task) -> GenerationProtocol:
-    assert isinstance(task.protocol, GenerationProtocol)
-    return task.protocol
 
 
 def _sampling(rules: GenerationProtocol) -> Sampling:

@@ -50,7 +50,7 @@ CAN = {
 
 def check_openicl(task: Task) -> None:
     """Raise ConfigError for a rule that OpenICL does not have, or where it is not installed."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     for name, value in CAN.items():
         if getattr(rules, name) != value:
             given = json.dumps(getattr(rules, name))
@@ -68,7 +68,7 @@ def check_openicl(task: Task) -> None:
 
 def openicl_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
     """Return each test example's shots, nearest first: by OpenICL's TopkRetriever in place of `dense`."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     if rules.shots == 0 or parse_call(rules.retriever)[0] != "dense":
         return find_shots(subject, task, data)
     encoder = subject.sentence_encoder(rules.encoder)
@@ -98,7 +98,7 @@ def run_openicl(
 
     OpenICL writes when it has finished, so that an interrupted attempt begins again.
     """
-    rules, eos = _rules(task), subject.tokenizer.eos_token_id
+    rules, eos = task.protocol_as(IclProtocol), subject.tokenizer.eos_token_id
     if eos is None:
         raise ModelError(
             f"Task {task.name}: OpenICL pads with the EOS token, and this tokenizer has none; use "
@@ -147,7 +147,7 @@ def _losses(
     subject: Subject, task: Task, reader: Any, shots: Sequence[Sequence[int]], folder: Path
 ) -> list[Mapping[str, Any]]:
     """Return what OpenICL's PPLInferencer writes for each test example."""
-    rules, model = _rules(task), subject.model
+    rules, model = task.protocol_as(IclProtocol), subject.model
     device = model.device
     if any(weight.dtype.itemsize < 4 for weight in model.parameters()):
         model = copy.deepcopy(model).float()
@@ -221,8 +221,3 @@ def _bytes_tokenizer() -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=end)
-
-
-def _rules(task: Task) -> IclProtocol:
-    assert isinstance(task.protocol, IclProtocol)
-    return task.protocol

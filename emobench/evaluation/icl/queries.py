@@ -39,7 +39,7 @@ def query_texts(rules: IclProtocol, examples: Sequence[Example]) -> list[str]:
 
 def check_pool(task: Task, data: LabelledData) -> None:
     """Raise ConfigError where fewer pool examples may be a test example's shots than it asks for."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     pool, test = pool_of(rules, data), questions_of(rules, data)
     groups = Counter(example.group for example in pool)
     twins = Counter(search_keys(rules, pool) if rules.exclude_duplicates else ())
@@ -77,8 +77,3 @@ def _detokenized(text: str) -> str:
     for split, joined in DETOKENIZED:
         text = text.replace(split, joined)
     return text
-
-
-def _rules(task: Task) -> IclProtocol:
-    assert isinstance(task.protocol, IclProtocol)
-    return task.protocol

@@ -31,7 +31,7 @@ SHOTS = "shots.json"
 
 def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
     """Return each test example's shots, nearest first."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     if rules.shots == 0:
         return [()] * len(questions_of(rules, data))
     loaded = subject.retriever(rules.retriever)
@@ -71,7 +71,7 @@ class _Search:
 
     def __init__(self, subject: Subject, task: Task, data: LabelledData, retriever: Retriever) -> None:
         self._subject, self._task, self._retriever = subject, task, retriever
-        self._rules = _rules(task)
+        self._rules = task.protocol_as(IclProtocol)
         self._pool, self._test = pool_of(self._rules, data), questions_of(self._rules, data)
         self._pool_texts = query_texts(self._rules, self._pool)
         self._test_texts = query_texts(self._rules, self._test)
@@ -144,8 +144,3 @@ def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> 
         raise PluginError(f"The retriever '{name}' returns {indices_QK.min()} to {indices_QK.max()}; {wanted}.")
     if any(len(set(row)) < len(row) for row in indices_QK.tolist()):
         raise PluginError(f"The retriever '{name}' returns an index twice for one query; {wanted}.")
-
-
-def _rules(task: Task) -> IclProtocol:
-    assert isinstance(task.protocol, IclProtocol)
-    return task.protocol

@@ -36,7 +36,7 @@ def featurizer(task: Task) -> None:
 
 def check(task: Task, data: LabelledData, model: BaseModel) -> None:
     """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     if rules.engine == "openicl":
         from emobench.evaluation.icl.openicl import check_openicl
 
@@ -51,7 +51,7 @@ def check(task: Task, data: LabelledData, model: BaseModel) -> None:
 
 def generation_rules(task: Task) -> dict[str, Any]:
     """All rules that decide a loss: those of the answer are not among them, so that it can be changed afterwards."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     decided = {**task.rules, "engine": rules.engine}
     del decided["scorer"]
     if rules.engine == "openicl":
@@ -61,7 +61,7 @@ def generation_rules(task: Task) -> dict[str, Any]:
 
 def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> None:
     """Write each example's losses, batch by batch; those that an interrupted attempt left are not made again."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     drafts = drafts_of(subject, task, data)
     prompts = prompts_of(subject, task, drafts)
     (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
@@ -83,15 +83,15 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
-    found = icl_scores(_rules(task), read_samples(folder / SAMPLES))
-    flags = twin_flags(_rules(task), data)
+    found = icl_scores(task.protocol_as(IclProtocol), read_samples(folder / SAMPLES))
+    flags = twin_flags(task.protocol_as(IclProtocol), data)
     found.scores = {name: replace(value, flags=(*value.flags, *flags)) for name, value in found.scores.items()}
     return found
 
 
 def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     """Return each test example with its shots."""
-    rules, find = _rules(task), find_shots
+    rules, find = task.protocol_as(IclProtocol), find_shots
     if rules.engine == "openicl":
         from emobench.evaluation.icl.openicl import openicl_shots as find
     found = zip(questions_of(rules, data), find(subject, task, data), strict=True)
@@ -100,7 +100,7 @@ def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
 
 def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Prompt]:
     """Return the prompts of drafts, as the model gets them."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     limit = room(rules, context_of(subject.model))
     with subject.work(f"tokenize {task.name}", "prompts") as progress:
         prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
@@ -113,7 +113,7 @@ def score_prompts(
     scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, Prompt]]
 ) -> list[Sample]:
     """Return the losses of one batch of `scorer.batches`."""
-    rules = _rules(task)
+    rules = task.protocol_as(IclProtocol)
     losses = scorer.losses([prompt for _, prompt in batch])
     free = _content_free(scorer, subject, rules, batch, task.name)
     return [
@@ -158,8 +158,3 @@ def _sample(example: Example, prompt: Prompt, rules: IclProtocol, losses: Losses
         label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
         content_free_nats=free,
     )
-
-
-def _rules(task: Task) -> IclProtocol:
-    assert isinstance(task.protocol, IclProtocol)
-    return task.protocol
