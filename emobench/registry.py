@@ -186,7 +186,7 @@ def retriever_class(name: str) -> type[Retriever]:
 
 
 def task_names() -> list[str]:
-    """Return the names of all tasks."""
+    """Return what all tasks are found by: the name, with the folder before it where its file is in one."""
     return sorted(_files("tasks"))
 
 
@@ -258,14 +258,15 @@ def _file(folder: str, name: str, kind: str) -> Path:
 
 
 def _files(folder: str) -> dict[str, Path]:
-    """Return the YAML files of all tasks plugins, by name; two of one name are an error that names both."""
+    """Return the YAML files of all tasks plugins, by path and name; two of one are an error that names both."""
     found: dict[str, Path] = {}
     roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
     for root in roots:
-        for path in sorted((root / folder).glob("*.yaml")):
-            if path.stem in found:
-                raise PluginError(f"Two plugins have {folder}/{path.name}: {found[path.stem]} and {path}. Remove one.")
-            found[path.stem] = path
+        for path in sorted((root / folder).rglob("*.yaml")):
+            name = path.relative_to(root / folder).with_suffix("").as_posix()
+            if name in found:
+                raise PluginError(f"Two plugins have {folder}/{name}.yaml: {found[name]} and {path}. Remove one.")
+            found[name] = path
     return found
 
 

@@ -60,7 +60,7 @@ def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download
     return _hub(name, "Salesforce/wikitext", splits, note="Raw lines: headings and empty lines are rows, too.")
 
 
-_GPT2_OUTPUT = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1/webtext"
+_GPT2_OUTPUT = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1"
 
 CORPORA: dict[str, CorpusSource] = {
     corpus.name: corpus
@@ -73,12 +73,25 @@ CORPORA: dict[str, CorpusSource] = {
             repo="openai/gpt-2-output-dataset",
             splits=MappingProxyType(
                 {
-                    "train": SplitSource(files=f"{_GPT2_OUTPUT}.train.jsonl", stop=20_000, rows=20_000),
-                    "validation": SplitSource(files=f"{_GPT2_OUTPUT}.valid.jsonl", rows=5_000),
-                    "test": SplitSource(files=f"{_GPT2_OUTPUT}.test.jsonl", rows=5_000),
+                    "train": SplitSource(files=f"{_GPT2_OUTPUT}/webtext.train.jsonl", stop=20_000, rows=20_000),
+                    "validation": SplitSource(files=f"{_GPT2_OUTPUT}/webtext.valid.jsonl", rows=5_000),
+                    "test": SplitSource(files=f"{_GPT2_OUTPUT}/webtext.test.jsonl", rows=5_000),
                 }
             ),
             note="The first 20,000 of 250,000 training texts (Table 4). URLs have no commit.",
+        ),
+        CorpusSource(
+            name="gpt2-oracle",
+            kind="url",
+            repo="openai/gpt-2-output-dataset",
+            splits=MappingProxyType(
+                {
+                    "train": SplitSource(files=f"{_GPT2_OUTPUT}/large-762M.train.jsonl", rows=250_000),
+                    "validation": SplitSource(files=f"{_GPT2_OUTPUT}/large-762M.valid.jsonl", rows=5_000),
+                    "test": SplitSource(files=f"{_GPT2_OUTPUT}/large-762M.test.jsonl", rows=5_000),
+                }
+            ),
+            note="GPT-2-large's own texts, sampled at temperature 1. Another oracle's: `emobench sample-corpus`.",
         ),
         _hub(
             "ptb",

@@ -3,7 +3,7 @@
 A kind is a module with six functions:
 
     load(task, data_dirs=, offline=) -> TaskData  reads the examples, or what identifies them
-    featurizer(task)                              the encoder whose features its metrics compare, if any do
+    models(task)                                  the models that it uses beside the evaluated one, by their part
     check(task, data, model)                      raises a UserError for what would fail later
     generation_rules(task)                        the rules that decide the samples, for the generate stage's key
     generate(subject, task, data, folder)         writes the samples; `folder` may hold those of an interrupted attempt
@@ -17,15 +17,47 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from emobench.errors import MetricError
 from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.scores import Score
-from emobench.tasks.spec import Featurizer, Task
+from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
     from emobench.evaluation.icl.retriever import LoadedRetriever
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A model beside the evaluated one, by name; "pretrained" is the evaluated one before training."""
+
+    name: str
+    use: Literal["lm", "features", "sentences"]
+    """A causal LM; anything that gives hidden states; or a sentence encoder."""
+
+
+class Known(Protocol):
+    """What is known of a model before its weights are read."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+
+    @property
+    def context(self) -> int | None: ...
+
+
+class OtherModel(Protocol):
+    """A model beside the evaluated one; its weights are read at first use."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+
+    @property
+    def model(self) -> Any: ...
+
+    @property
+    def tokenizer(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -34,10 +66,8 @@ class Subject:
 
     model: Any
     tokenizer: Any
-    encoder: Callable[[str], Any]
-    """Returns a loaded model with its tokenizer by name; "pretrained" is the model before training."""
-    features: dict[tuple[str, ...], Any]
-    """Features of human texts, kept between runs by (encoder, texts)."""
+    other: Callable[[Beside], OtherModel]
+    """Returns a causal LM or a featurizer."""
     work: Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
     """Begins a piece of work, (title, unit), and gives its progress callback."""
     sentence_encoder: Callable[[str], SentenceEncoder]
@@ -77,6 +107,8 @@ class BaseModel(Protocol):
     @property
     def context(self) -> int | None: ...
 
+    def known(self, beside: Beside) -> Known: ...
+
 
 class TaskData(Protocol):
     """What a task reads. Its length is the number of test examples."""
@@ -95,7 +127,7 @@ class Kind(Protocol):
 
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData: ...
 
-    def featurizer(self, task: Task) -> Featurizer | None: ...
+    def models(self, task: Task) -> Mapping[str, Beside]: ...
 
     def check(self, task: Task, data: Any, model: BaseModel) -> None: ...
 
@@ -109,6 +141,7 @@ class Kind(Protocol):
 MODULES = {
     "generation": "emobench.evaluation.generation.task",
     "oracle": "emobench.evaluation.oracle_task",
+    "surrogate": "emobench.evaluation.surrogate_task",
     "icl": "emobench.evaluation.icl.task",
     "lm_eval": "emobench.evaluation.lm_eval",
 }

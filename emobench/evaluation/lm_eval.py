@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.errors import ConfigError
-from emobench.evaluation.kinds import BaseModel, Scored, Subject
+from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.tasks.lm_eval import LmEvalProtocol
 from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured
 from emobench.tasks.scores import Score
@@ -35,8 +35,8 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
     return load_tasks(task.name, task.protocol_as(LmEvalProtocol), offline=offline)
 
 
-def featurizer(task: Task) -> None:
-    return None
+def models(task: Task) -> dict[str, Beside]:
+    return {}
 
 
 def check(task: Task, data: LmEvalData, model: BaseModel) -> None:

@@ -12,17 +12,19 @@ from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_w
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, MetricError
+from emobench.evaluation.generation.features import features_of
 from emobench.evaluation.generation.sampling import Continuation, Sampling, sample_continuations
-from emobench.evaluation.generation.task import features_of
-from emobench.evaluation.kinds import BaseModel, Scored, Subject
+from emobench.evaluation.generation.task import check_featurizer
+from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.evaluation.metrics.mauve import mauve_scores
 from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.rouge import rouge
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
 from emobench.models.head import probe_head, token_count
+from emobench.tasks.generation import OracleProtocol
 from emobench.tasks.scores import Score
-from emobench.tasks.spec import Featurizer, OracleProtocol, Task
+from emobench.tasks.spec import Task
 
 SAMPLES = "samples.json"
 """{"texts": [[ids, ended], ...], "continuations": [ids, ...]}"""
@@ -32,8 +34,8 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
     return load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
 
 
-def featurizer(task: Task) -> Featurizer:
-    return task.protocol_as(OracleProtocol).featurizer
+def models(task: Task) -> dict[str, Beside]:
+    return {"featurizer": Beside(task.protocol_as(OracleProtocol).mauve.featurizer, "features")}
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:
@@ -47,6 +49,7 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
     longest = 1 + max(rules.length, rules.prefix + rules.continuation)  # and the start symbol
     if model.context is not None and longest > model.context:
         raise ConfigError(f"Task {task.name} needs {longest} symbols, but {model.name} reads at most {model.context}.")
+    check_featurizer(task, models(task)["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
 
 
 def generation_rules(task: Task) -> dict[str, Any]:
@@ -110,9 +113,9 @@ def _mauve(subject: Subject, rules: OracleProtocol, test: list[list[int]], sampl
     human = [text for text in _texts(subject, [ids[: rules.length] for ids in test]) if text]
     generated = [text for text in _texts(subject, [ids for ids, _ in samples]) if text]
     found = mauve_scores(
-        features_of(subject, rules.featurizer, human, keep=True),
-        features_of(subject, rules.featurizer, generated),
-        seeds=rules.kmeans_seeds,
+        features_of(subject, rules.mauve, human, keep=True),
+        features_of(subject, rules.mauve, generated),
+        seeds=rules.mauve.seeds,
     )
     return {"mauve": found.mauve, "mauve_star": found.mauve_star}
 

@@ -113,6 +113,48 @@ def load_model(
     return LoadedModel(model.to(device=device, dtype=getattr(torch, dtype)).eval(), tokenizer, source)
 
 
+def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
+    """Check an encoder or causal LM that gives hidden states, and return the most tokens that it reads.
+
+    A causal LM is checked like any (`check_model`); an encoder needs a configuration, a tokenizer and safetensors.
+    """
+    folder = model_folder(source, offline=offline, weights=False)
+    require_config_and_tokenizer(folder, source.name)
+    if source.kind == "local":
+        weight_files(folder, source)
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+        config = _hidden_states(folder, source.name, weights=False).config
+        _tokenizer(folder, source.name, trust_remote_code=False)
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
+
+
+def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool = False) -> LoadedModel:
+    """Return an encoder's or a causal LM's base model, which gives hidden states, in eval mode and float32."""
+    check_featurizer(source, offline=offline)
+    folder = model_folder(source, offline=offline, weights=True)
+    weight_files(folder, source)
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+        tokenizer = _tokenizer(folder, source.name, trust_remote_code=False)
+        model = _hidden_states(folder, source.name, weights=True)
+    return LoadedModel(model.to(device).eval(), tokenizer, source)
+
+
+def _hidden_states(folder: Path, name: str, *, weights: bool) -> Any:
+    """Return a model without a head; without weights it takes no memory."""
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        if weights:
+            return AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            return AutoModel.from_config(config)
+    except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError) as error:
+        raise ModelError(f"{name} gives no hidden states: {_first_line(error)}") from None
+
+
 def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
     """Return the model's tokenizer alone; ModelError if it has none or it cannot be read."""
     folder = model_folder(source, offline=offline, weights=False)

@@ -17,7 +17,7 @@ from emobench.data.rows import local_file
 from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError, ModelError
-from emobench.evaluation.kinds import evaluator
+from emobench.evaluation.kinds import Beside, evaluator
 from emobench.models.catalog import CATALOG, HUB_ID
 from emobench.models.encoder import ALIASES, find_encoder
 from emobench.pipeline.base_model import BaseModel, find_base_model
@@ -58,6 +58,13 @@ class AtHand:
             return find_base_model(name, self.request)
 
         return self._found(find, f"model {name}", *_on_hub(name))
+
+    def beside(self, beside: Beside) -> None:
+        """Note a model that a task uses."""
+        if beside.use == "sentences":
+            self.encoder(beside.name)
+        else:
+            self.other_model(beside.name)
 
     def other_model(self, name: str) -> None:
         """Note a model beside the base model: a teacher, a cost's head, a featurizer."""

@@ -16,6 +16,7 @@ from emobench.pipeline.request import Request
 from emobench.pipeline.tiny_models import TINY_MODELS, TinyModel
 
 if TYPE_CHECKING:
+    from emobench.evaluation.kinds import Beside
     from emobench.models.encoder import SentenceEncoder
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.training.recipe import Recipe
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownModel:
-    """What identifies a model, the most tokens that it reads, and the rows of its head."""
+    """What identifies a model, the most tokens that it reads, and the rows of its head (0: it needs none)."""
 
     facts: Mapping[str, Any]
     context: int | None
@@ -39,7 +40,7 @@ class BaseModel:
     request: Request
     checked: ModelFacts | None = None
     """What is known of it before its weights are read; None for a model that the harness makes."""
-    _known: dict[str, KnownModel] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[Beside, KnownModel] = field(default_factory=dict, repr=False, compare=False)
     _encoders: dict[str, SentenceEncoder] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -98,14 +99,21 @@ class BaseModel:
                 "or --set recipe.lora=true."
             )
 
-    def known(self, name: str) -> KnownModel:
+    def known(self, beside: Beside) -> KnownModel:
         """Return what is known of a model that is read beside this one; "pretrained" is this one, as it is.
 
         Raises a UserError if it cannot be used.
         """
-        if name not in self._known:
-            self._known[name] = self._own() if name == PRETRAINED else self._other(name)
-        return self._known[name]
+        if beside not in self._known:
+            self._known[beside] = self._find_beside(beside)
+        return self._known[beside]
+
+    def _find_beside(self, beside: Beside) -> KnownModel:
+        if beside.use == "sentences":
+            return KnownModel(self.sentence_encoder(beside.name).facts, None, 0)
+        if beside.name == PRETRAINED:
+            return self._own()
+        return self._other(beside)
 
     def _own(self) -> KnownModel:
         if self.request.from_scratch and not self.made:
@@ -116,21 +124,34 @@ class BaseModel:
             except ModelError:
                 raise ConfigError(
                     f"A featurizer is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
-                    "another one, such as --set generation.featurizer.model=gpt2-large."
+                    "another one, such as --set mauve.featurizer=gpt2-large."
                 ) from None
         return KnownModel(self.facts, self.context, self.rows)
 
-    def _other(self, name: str) -> KnownModel:
+    def _other(self, beside: Beside) -> KnownModel:
         from emobench.models.folder import identity
-        from emobench.models.load import check_model
+        from emobench.models.load import check_featurizer, check_model
 
+        name = beside.name
         source = find_model(name, offline=self.request.offline)
         if source.kind == "made":
             raise ConfigError(
                 f"{name} is made by the harness and has no folder before; with --model {name}, say '{PRETRAINED}'."
             )
+        if beside.use == "features":
+            return KnownModel(identity(source), check_featurizer(source, offline=self.request.offline), 0)
         found = check_model(source, offline=self.request.offline)
         return KnownModel(identity(source), found.context, found.vocabulary_rows)
+
+    def load_beside(self, beside: Beside, folder: Path | None) -> LoadedModel:
+        """Load a causal LM or a featurizer in float32; "pretrained" from the folder, where this model is made."""
+        from emobench.models.load import load_featurizer, load_model
+
+        if beside.name == PRETRAINED:
+            return self.load(folder)
+        source, request = find_model(beside.name, offline=self.request.offline), self.request
+        load = load_featurizer if beside.use == "features" else load_model
+        return load(source, device=request.device, offline=request.offline)
 
     def sentence_encoder(self, name: str) -> SentenceEncoder:
         """Return a sentence encoder by name, found once; raises ModelError where there is none."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from emobench.config import PRETRAINED
-from emobench.evaluation.kinds import Subject, evaluator
+from emobench.evaluation.kinds import Beside, Subject, evaluator
 from emobench.leaderboard.examples import write_examples
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.base_model import BaseModel
@@ -48,7 +49,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Makes generate and score stages. The base model is loaded once, where a featurizer asks for it."""
+    """Makes generate and score stages. Models beside the evaluated ones are loaded once, where a metric asks for it."""
 
     def __init__(
         self, stages: Stages, reporter: Reporter, base: BaseModel, base_folder: Callable[[], Path | None]
@@ -57,8 +58,7 @@ class Evaluator:
         self._reporter = reporter
         self._base = base
         self._base_folder = base_folder
-        self._encoders: dict[str, Any] = {}
-        self._features: dict[tuple[str, ...], Any] = {}
+        self._others: dict[Beside, _Other] = {}
 
     def evaluate(self, planned: PlannedTask, load: Callable[[], Any]) -> Evaluation:
         """Return the evaluation of a task; `load` gives the evaluated model where something is not finished."""
@@ -73,8 +73,7 @@ class Evaluator:
         return Subject(
             model=loaded.model,
             tokenizer=loaded.tokenizer,
-            encoder=self._encoder,
-            features=self._features,
+            other=self._other,
             work=self._reporter.work,
             sentence_encoder=self._base.sentence_encoder,
             retriever=load_retriever,
@@ -105,18 +104,36 @@ class Evaluator:
 
         self._stages.make(planned.scores, score)
 
-    def _encoder(self, name: str) -> Any:
-        """Return a loaded encoder: of a name, or the base model for "pretrained"."""
-        if name not in self._encoders:
-            if name == PRETRAINED:
-                self._encoders[name] = self._base.load(self._base_folder())
-            else:
-                from emobench.models.catalog import find_model
-                from emobench.models.load import load_model
+    def _other(self, beside: Beside) -> _Other:
+        if beside not in self._others:
+            folder = self._base_folder if beside.name == PRETRAINED else lambda: None
+            self._others[beside] = _Other(self._base, beside, folder)
+        return self._others[beside]
 
-                request = self._base.request
-                self._encoders[name] = load_model(find_model(name, offline=request.offline), device=request.device)
-        return self._encoders[name]
+
+@dataclass(frozen=True)
+class _Other:
+    """A model beside the evaluated ones; see `kinds.OtherModel`."""
+
+    base: BaseModel
+    beside: Beside
+    folder: Callable[[], Path | None]
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.base.known(self.beside).facts
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return self.base.load_beside(self.beside, self.folder())
+
+    @property
+    def model(self) -> Any:
+        return self._loaded.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._loaded.tokenizer
 
 
 def _plain(scores: Mapping[str, Score]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emobench.evaluation.kinds import Subject
+from emobench.evaluation.kinds import Beside, Subject
 from emobench.models.encoder import find_encoder
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.names import icl_task_of
@@ -36,14 +36,13 @@ def _subject(request: Request, reporter: Reporter) -> Subject:
     """Return what finds shots, without a model."""
     stages = Stages(request.runs)
 
-    def encoder(name: str) -> Any:
-        raise AssertionError(f"no model reads {name} where nothing is scored")
+    def other(beside: Beside) -> Any:
+        raise AssertionError(f"no model reads {beside.name} where nothing is scored")
 
     return Subject(
         model=None,
         tokenizer=None,
-        encoder=encoder,
-        features={},
+        other=other,
         work=reporter.work,
         sentence_encoder=lambda name: find_encoder(name, offline=request.offline, device=request.device),
         retriever=load_retriever,

@@ -10,8 +10,8 @@ from emobench.data.labelled import Example, LabelledData, LabelledSource
 from emobench.data.texts import Texts
 from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.pipeline.base_model import BaseModel
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol
-from emobench.tasks.spec import GenerationProtocol, OracleProtocol
 
 SAMPLE = 32
 """Prompts that are tokenized to estimate the others'; their shots are spread over the pool, not retrieved."""

@@ -6,7 +6,7 @@ Nothing is read here but plugins and their YAML: no model, no corpus, no data se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from emobench.config import PRETRAINED
@@ -22,8 +22,9 @@ from emobench.registry import (
     protocol_names,
     task_names,
 )
+from emobench.tasks.generation import GROUPS
 from emobench.tasks.icl import IclProtocol
-from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task
+from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task, short_name
 from emobench.training.recipe import Recipe
 
 
@@ -72,7 +73,8 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
 def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
     """Return the recipes of a suite, each with those of its tasks that the request wants."""
     wanted = request.words("tasks")
-    known = [name for run in suite.runs for name in run.task_names]
+    places = [name for run in suite.runs for name in run.task_names]
+    known = [short_name(name) for name in places]
     for name in wanted or ():
         if name in known:
             continue
@@ -82,12 +84,12 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
                 "Write a suite with it, as tasks/README.md shows."
             )
         raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
-    chosen = [name for name in known if wanted is None or name in wanted]
+    chosen = [name for name in places if wanted is None or short_name(name) in wanted]
     tasks = {name: _task_in(request, name, chosen) for name in chosen}
-    return [
-        (recipe_of(request, run.recipe, run.settings), [tasks[name] for name in run.task_names if name in tasks])
-        for run in suite.runs
-    ]
+    parts = [(run, [tasks[name] for name in run.task_names if name in tasks]) for run in suite.runs]
+    # A training that evaluates no wanted task is none of this request.
+    kept = [(run, found) for run, found in parts if found or wanted is None]
+    return [(recipe_of(request, run.recipe, run.settings), found) for run, found in kept]
 
 
 def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
@@ -99,15 +101,17 @@ def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
         able = [other for other in chosen if other in task_names() and protocol in protocol_names(other)]
         if protocol is None or name in able or not able:
             raise
-        raise ConfigError(f"{error} These tasks have it: --set tasks={','.join(able)}.") from None
+        raise ConfigError(f"{error} These tasks have it: --set tasks={','.join(map(short_name, able))}.") from None
 
 
 def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
     """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
-    used = {task.kind for _, tasks in parts for task in tasks} | ({"recipe"} if trains else set())
-    for name in ("recipe", *KINDS):
+    kinds = {task.kind for _, tasks in parts for task in tasks}
+    used = kinds | ({"recipe"} if trains else set()) | {name for kind in kinds for name in _groups(kind)}
+    for name in dict.fromkeys(("recipe", *KINDS, *GROUPS)):
         if name in request.settings and name not in used:
             why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
+            why = f"no task here has rules of '{name}'" if name in GROUPS else why
             raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
     if request.word("corpus") is not None and not used & {"recipe", "generation"}:
         raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
@@ -134,7 +138,7 @@ def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recip
 def task_of(request: Request, name: str) -> Task:
     """Return a task with the request's protocol, overridden rules and limit."""
     kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
-    changes = dict(request.section(kind))
+    changes = _changes(request, kind)
     if request.limit is not None:
         changes["limit"] = request.limit
     if name.startswith(LM_EVAL):
@@ -152,6 +156,23 @@ def task_of(request: Request, name: str) -> Task:
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.
     return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
+
+
+def _groups(kind: str) -> list[str]:
+    """Return the groups of rules that tasks of a kind have; a kind of a group's name has the name for itself."""
+    return [name for name in GROUPS if name in {f.name for f in fields(KINDS[kind])} and name != kind]
+
+
+def _changes(request: Request, kind: str) -> dict[str, Any]:
+    """Return what `--set` changes in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
+    changes = dict(request.section(kind))
+    for group in _groups(kind):
+        if given := request.section(group):
+            within = changes.get(group, {})
+            if not isinstance(within, Mapping) or within.keys() & given.keys():
+                raise ConfigError(f"--set {group}.{min(given)} and --set {kind}.{group} are both given; keep one.")
+            changes[group] = {**within, **given}
+    return changes
 
 
 def icl_task_of(request: Request, name: str) -> Task:

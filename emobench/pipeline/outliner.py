@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from emobench.config import PRETRAINED
+from emobench.evaluation.kinds import evaluator
 from emobench.pipeline import estimate
 from emobench.pipeline.at_hand import AtHand, corpus_bytes, shown_name, size_of
 from emobench.pipeline.estimate import H100, ModelSize, duration, gigabytes, this_machine
@@ -24,8 +25,9 @@ from emobench.pipeline.reporter import Silent
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
 from emobench.registry import LoadedObjective, load_retriever
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol
 from emobench.tasks.icl import IclProtocol
-from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Task
+from emobench.tasks.spec import Task
 from emobench.training.recipe import Recipe, total_steps
 
 COST = "expected_cost"
@@ -94,8 +96,9 @@ class _Outliner:
                 self.at.encoder(rules.encoder)
         elif isinstance(rules, (GenerationProtocol, OracleProtocol)):
             if isinstance(rules, GenerationProtocol):
-                self.at.texts(task.corpus, "test")
-            self.at.other_model(rules.featurizer.model)
+                self.at.texts(task.corpus, rules.split)
+            for beside in evaluator(task.kind).models(task).values():
+                self.at.beside(beside)
         else:
             self.at.task_data(task)
 
@@ -276,7 +279,7 @@ class _Outliner:
             context = None if self.size is None else self.size.context
             return icl_forwarded(rules, task.dataset, data, self.model, self._bytes_per_token, context)
         if isinstance(rules, GenerationProtocol):
-            size, texts = corpus_bytes(task.corpus, "test"), self.at.texts(task.corpus, "test")
+            size, texts = corpus_bytes(task.corpus, rules.split), self.at.texts(task.corpus, rules.split)
             size = size if texts is None else sum(len(text.encode()) for text in texts.texts)
             return generation_forwarded(rules, texts, None if size is None else int(size / self._bytes_per_token))
         if isinstance(rules, OracleProtocol):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
-from emobench.evaluation.kinds import TaskData, evaluator
+from emobench.evaluation.kinds import Beside, TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
@@ -53,8 +53,8 @@ class PlannedTask:
     task: Task
     data: TaskData
     subject: Mapping[str, Any]
-    encoder: Mapping[str, Any]
-    """What identifies the featurizer's weights; empty where no metric has one."""
+    beside: Mapping[str, Mapping[str, Any]]
+    """What identifies the models beside the evaluated one, by their part."""
     retrieval: Mapping[str, Any]
     """What identifies the retriever of shots, and its sentence encoder; empty where there is none."""
 
@@ -69,16 +69,16 @@ class PlannedTask:
             **self._common,
             "protocol": self.task.protocol_id,
             "rules": self.task.rules,
-            "encoder": dict(self.encoder),
+            "models": {part: dict(facts) for part, facts in self.beside.items()},
             "generation": self.generation.key,
         }
         return Stage("score", facts)
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
-        """The models besides the evaluated one that decide the results, by their part."""
-        featurizer = evaluator(self.task.kind).featurizer(self.task)
-        found = {} if featurizer is None or featurizer.model == PRETRAINED else {"featurizer": self.encoder}
+        """The models other than the base model that decide the results, by their part."""
+        named = evaluator(self.task.kind).models(self.task)
+        found = {part: facts for part, facts in self.beside.items() if named[part].name != PRETRAINED}
         return {**found, "encoder": self.retrieval["encoder"]} if self.retrieval.get("encoder") else found
 
     @property
@@ -162,7 +162,7 @@ def training_facts(
             "version": objective.objective.version,
             "params": objective.objective.params,
             "source": objective.source_sha256,
-            "reads": {name: dict(model.known(name).facts) for name in models_read(objective)},
+            "reads": {name: dict(model.known(Beside(name, "lm")).facts) for name in models_read(objective)},
         },
         "recipe": to_plain(recipe),
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
@@ -221,7 +221,6 @@ class _Planner:
                 self._check_data(task)
                 self.retrieval(task)
                 evaluator(task.kind).check(task, self.data(task), self.model)
-                self._check_featurizer(task)
 
     def _check_data(self, task: Task) -> None:
         try:
@@ -243,7 +242,7 @@ class _Planner:
         if len(names) < len(loaded.objective.reads):
             self._check_language()
         for name in names:
-            rows, own = self.model.known(name).rows, self.model.rows
+            rows, own = self.model.known(Beside(name, "lm")).rows, self.model.rows
             if rows != own:
                 raise ConfigError(
                     f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "
@@ -263,20 +262,6 @@ class _Planner:
             raise ConfigError(
                 f"target=language takes P from the oracle language, symbol by symbol, and {self.model.name} has other "
                 "symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
-            )
-
-    def _check_featurizer(self, task: Task) -> None:
-        featurizer = evaluator(task.kind).featurizer(task)
-        if featurizer is None:
-            return
-        context = self.model.known(featurizer.model).context
-        # The evaluated tokenizer's lengths bound the texts that the same model reads as a featurizer.
-        known = getattr(task.protocol, "text_tokens", None) if featurizer.model == PRETRAINED else None
-        longest = featurizer.max_length if known is None else min(known, featurizer.max_length)
-        if context is not None and longest > context:
-            raise ConfigError(
-                f"Task {task.name}: the featurizer {featurizer.model} reads at most {context} tokens, and a text may "
-                f"have {longest}; add --set {task.kind}.featurizer.max_length={context}."
             )
 
     def texts(self, corpus: str, split: str) -> Texts:
@@ -335,9 +320,8 @@ class _Planner:
         return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
 
     def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
-        featurizer = evaluator(task.kind).featurizer(task)
-        encoder = {} if featurizer is None else self.model.known(featurizer.model).facts
-        return PlannedTask(task, self.data(task), subject, encoder, self.retrieval(task))
+        beside = {part: self.model.known(found).facts for part, found in evaluator(task.kind).models(task).items()}
+        return PlannedTask(task, self.data(task), subject, beside, self.retrieval(task))
 
 
 def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:

@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
 
-SETTINGS = ("objective", "recipe", "generation", "oracle", "icl", "lm_eval", "tasks", "corpus", "protocol")
+SETTINGS = (
+    *("objective", "recipe", "generation", "oracle", "surrogate", "icl", "lm_eval"),
+    *("mauve", "coherence", "tasks", "corpus", "protocol"),
+)
 """The first words of `--set`."""
 
 
@@ -86,7 +89,10 @@ _EXAMPLES = {
     "objective": "gamma=0.2",
     "recipe": "epochs=1",
     "generation": "prefix=20",
-    "oracle": "texts=500",
+    "oracle": "model=gpt2-large",
+    "surrogate": "model=gpt-neo-1.3b",
+    "mauve": "featurizer=gpt2-large",
+    "coherence": "encoder=all-mpnet-base-v2",
     "icl": "shots=8",
     "lm_eval": "num_fewshot=5",
     "tasks": "sst2,trec",

@@ -17,7 +17,9 @@ class Score:
 
     `examples` maps an example's id to (value, weight); `aggregate` says how `value` follows from them:
     "mean" is their weighted mean, "exp_mean" the exponential of it (a perplexity from nats per token, weighted by
-    tokens), "corpus" is no mean of examples (MAUVE), so that there are none.
+    tokens), "corpus" is no mean of examples, so that there are none (self-BLEU), and "jackknife" has an example's
+    pseudo-value, n value - (n - 1) (value without the example): their spread is the value's, their mean is not (MAUVE).
+    `repeats` holds the value of each sampling run, a row, by each k-means seed; empty where nothing is repeated.
     """
 
     value: float
@@ -26,4 +28,5 @@ class Score:
     unit: str
     flags: tuple[str, ...] = ()
     examples: Mapping[str, tuple[float, float]] | None = None
-    aggregate: Literal["mean", "exp_mean", "corpus"] = "mean"
+    aggregate: Literal["mean", "exp_mean", "corpus", "jackknife"] = "mean"
+    repeats: tuple[tuple[float, ...], ...] = ()

@@ -10,154 +10,27 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from emobench.config import Located, build, content_hash, to_plain
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.tasks.checks import positive, seeds
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.lm_eval import LmEvalProtocol
 
-
-def _positive(owner: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"`{name}` is {value}; expected at least 1.")
-
-
-def _seeds(name: str, *seeds: int) -> None:
-    if not seeds:
-        raise ConfigError(f"`{name}` is empty; give at least one seed.")
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise ConfigError(f"`{name}` holds {seed}; expected a number from 0 to 2**32 - 1.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Featurizer:
-    """The encoder whose features MAUVE compares."""
-
-    model: str = "pretrained"
-    """An alias, folder or hub id; "pretrained" is the evaluated model before training."""
-    pooling: Literal["mean", "last"] = "mean"
-    """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large)."""
-    max_length: int = 256
-
-    def __post_init__(self) -> None:
-        _positive(self, "max_length")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How continuations are sampled; everything that determines the samples besides model and prompts."""
-
-    samples: int = 1
-    """Continuations per prompt."""
-    seed: int = 0
-    """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
-    suppress_eos: bool = True
-    """No end of text before the full length; otherwise a continuation may end early."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "samples")
-        _seeds("seed", self.seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PromptRule:
-    """How prompts are cut from texts.
-
-    A text is used if it holds at least prefix + continuation + margin units and `min_characters` characters, and none
-    of the strings in `without`. A BOS counts as no unit.
-    """
-
-    unit: Literal["tokens", "words"] = "tokens"
-    """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
-    prefix: int = 20
-    continuation: int = 80
-    margin: int = 0
-    min_characters: int = 0
-    without: tuple[str, ...] = ()
-    bos: Literal["none", "one"] = "none"
-    """Whether each prompt begins with exactly one beginning-of-text token."""
-    joiner: str = ""
-    """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "prefix", "continuation")
-        for name in ("margin", "min_characters"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected 0 or more.")
-
-    @property
-    def shortest(self) -> int:
-        """Units that a text must hold to be used."""
-        return self.prefix + self.continuation + self.margin
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationProtocol(PromptRule):
-    """Continuations of prefixes of real texts (EMO paper, 4.1)."""
-
-    sampling: Sampling = Sampling()
-    featurizer: Featurizer = Featurizer()
-    kmeans_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    max_length: int = 256
-    """Block length of the test text for PPL_test."""
-    test_blocks: int | None = None
-    """Blocks of the test text that PPL_test reads at most; None reads all."""
-    limit: int | None = None
-    """Prompts at most; None takes all that are long enough."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _positive(self, "max_length", "limit", "test_blocks")
-        _seeds("kmeans_seeds", *self.kmeans_seeds)
-
-    @property
-    def text_tokens(self) -> int | None:
-        """The most tokens of a compared text, by the evaluated tokenizer; None where lengths are in words."""
-        return self.prefix + self.continuation if self.unit == "tokens" else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class OracleProtocol:
-    """Exact comparison with the oracle language, and samples from the model alone."""
-
-    domain: Literal["source", "target"] = "target"
-    texts: int = 1000
-    """Texts sampled from the model, and texts of P that they are compared with."""
-    length: int = 63
-    """Words and end-of-text that a sample may have, and that are read of each test text."""
-    prefix: int = 8
-    """Words of the prefix of the continuations that ROUGE compares."""
-    continuation: int = 16
-    seed: int = 0
-    featurizer: Featurizer = Featurizer()
-    kmeans_seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    limit: int | None = None
-    """Test texts, samples and prompts at most."""
-
-    def __post_init__(self) -> None:
-        _positive(self, "texts", "length", "prefix", "continuation", "limit")
-        _seeds("kmeans_seeds", *self.kmeans_seeds)
-        _seeds("seed", self.seed)
-
-    @property
-    def text_tokens(self) -> int | None:
-        """The most symbols of a compared text."""
-        return self.length
-
-
-Protocol: TypeAlias = GenerationProtocol | OracleProtocol | IclProtocol | LmEvalProtocol
+Protocol: TypeAlias = GenerationProtocol | OracleProtocol | SurrogateProtocol | IclProtocol | LmEvalProtocol
 KINDS: dict[str, type[Protocol]] = {
     "generation": GenerationProtocol,
     "oracle": OracleProtocol,
+    "surrogate": SurrogateProtocol,
     "icl": IclProtocol,
     "lm_eval": LmEvalProtocol,
 }
-P = TypeVar("P", GenerationProtocol, OracleProtocol, IclProtocol, LmEvalProtocol)
+P = TypeVar("P", GenerationProtocol, OracleProtocol, SurrogateProtocol, IclProtocol, LmEvalProtocol)
+_MODELS = ("model", "encoder", "featurizer")
+"""Rules that name a model beside the evaluated one."""
 LM_EVAL = "lm-eval:"
 """What the name of a task of lm-evaluation-harness begins with; the rest is its name there."""
 
@@ -193,15 +66,24 @@ class Task:
             return {name: value for name, value in plain.items() if name not in self.protocol.PLACES}
         if isinstance(self.protocol, IclProtocol):
             del plain["engine"]  # all engines give the same losses
-            if Path(self.protocol.encoder).expanduser().is_dir():
-                plain["encoder"] = "local"
-        return plain
+        return _without_folders(plain)
 
     @property
     def protocol_id(self) -> str:
         """The protocol's name and six hex digits of its rules, such as "paper@3fa9c1"."""
         facts = {"task": self.name, "version": self.version, "kind": self.kind, "rules": self.rules}
         return f"{self.protocol_name}@{content_hash(facts)[:6]}"
+
+
+def _without_folders(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return rules with "local" for each model that is a folder."""
+    found = dict(plain)
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            found[name] = _without_folders(value)
+        elif name in _MODELS and isinstance(value, str) and Path(value).expanduser().is_dir():
+            found[name] = "local"
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +97,7 @@ class _TaskFile:
     description: str = ""
 
     def __post_init__(self) -> None:
-        _positive(self, "version")
+        positive(self, "version")
         wanted, other = ("dataset", "corpus") if self.kind == "icl" else ("corpus", "dataset")
         if not getattr(self, wanted):
             raise ConfigError(f"`{wanted}` is missing; give it a value.")
@@ -271,6 +153,11 @@ def _check_fields(rules: IclProtocol, dataset: LabelledSource, where: str) -> No
         )
 
 
+def short_name(name: str) -> str:
+    """Return a task's own name of what it is found by: "ptb" of "generation/ptb"."""
+    return name if name.startswith(LM_EVAL) else name.rpartition("/")[2]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SuiteRun:
     """One training of a suite, and the tasks that evaluate it."""
@@ -284,7 +171,7 @@ class SuiteRun:
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The names of all tasks, those of lm-evaluation-harness with "lm-eval:" before them."""
+        """What all tasks are found by, those of lm-evaluation-harness with "lm-eval:" before their names."""
         return (*self.tasks, *(LM_EVAL + name for name in self.lm_eval))
 
 
@@ -302,10 +189,14 @@ class Suite:
     description: str = ""
 
     def __post_init__(self) -> None:
-        _positive(self, "version")
-        _seeds("seeds", *self.seeds)
+        positive(self, "version")
+        seeds("seeds", *self.seeds)
         if not self.runs:
             raise ConfigError("a suite needs at least one run: a recipe and its tasks.")
+        names = [short_name(name) for run in self.runs for name in run.task_names]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"`runs`: two tasks have the name {name}; a suite's tasks have names of their own.")
 
 
 def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emobench.errors import DataError, ModelError
-from emobench.tasks.spec import PromptRule
+from emobench.tasks.generation import PromptRule
 
 TEXTS_A_TIME = 256
 

@@ -16,7 +16,7 @@ from emobench.evaluation.icl.queries import check_pool, twin_flags
 from emobench.evaluation.icl.retrieval import find_shots
 from emobench.evaluation.icl.samples import Sample, append_samples, read_samples, resume_samples
 from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
-from emobench.evaluation.kinds import BaseModel, Scored, Subject
+from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol
 from emobench.tasks.spec import Task
 
@@ -30,8 +30,8 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledDat
     return load_labelled(task.dataset, data_dirs=data_dirs, offline=offline)
 
 
-def featurizer(task: Task) -> None:
-    return None
+def models(task: Task) -> dict[str, Beside]:
+    return {}
 
 
 def check(task: Task, data: LabelledData, model: BaseModel) -> None:
