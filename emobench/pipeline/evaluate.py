@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emobench.config import PRETRAINED
+from emobench.config import PRETRAINED, build
 from emobench.evaluation.kinds import Beside, Subject, evaluator
 from emobench.leaderboard.examples import write_examples
 from emobench.models.quiet import quiet_libraries
@@ -43,7 +43,7 @@ class Evaluation:
 
         examples = read_examples(self.folder / EXAMPLES)
         return {
-            name: Score(**{**values, "flags": tuple(values["flags"]), "examples": examples.get(name)})
+            name: build(Score, {**values, "examples": examples.get(name)}, str(self.folder / SCORES))
             for name, values in self._scores.items()
         }
 
