@@ -56,7 +56,7 @@ def test_it_trains_a_model(installed: Path, tmp_path: Path) -> None:
     from emobench.pipeline.tiny_models import TINY_MODELS, write_untrained
 
     write_untrained(TINY_MODELS["tiny-oracle"], tmp_path / "model")
-    small = ("recipe.epochs=1", "recipe.max_tokens=8192", "recipe.learning_rate=1e-2", "oracle.kmeans_seeds=[0]")
+    small = ("recipe.epochs=1", "recipe.max_tokens=8192", "recipe.learning_rate=1e-2", "mauve.seeds=[0]")
     arguments = (
         *("run", "--model", tmp_path / "model", "--seed", 0, "--limit", 40, "--offline", "--quiet"),
         *("--objective", "mle", "--objective", "poly(epsilon=-0.5)", "--runs", "runs", "--leaderboard", "board"),

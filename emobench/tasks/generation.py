@@ -30,7 +30,7 @@ class MauveRule:
 
     def __post_init__(self) -> None:
         positive(self, "max_length")
-        seeds("mauve.seeds", *self.seeds)
+        seeds("seeds", *self.seeds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         positive(self, "samples", "beams")
-        seeds("sampling.seed", self.seed)
+        seeds("seed", self.seed)
         at_least(self, 0, "extra_tokens", "top_k", "min_p")
         for name in ("temperature", "top_p", "typical_p"):
             if not getattr(self, name) > 0:

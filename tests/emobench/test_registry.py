@@ -106,7 +106,7 @@ def test_built_ins_come_in_by_the_door(tmp_path: Path) -> None:
     for suite in map(registry.find_suite, registry.suite_names()):
         for run in suite.runs:
             assert registry.find_recipe(run.recipe, run.settings).name == run.recipe
-            assert [registry.find_task(name).name for name in run.tasks] == list(run.tasks)
+            assert [registry.find_task(name).name for name in run.tasks] == [n.rpartition("/")[2] for n in run.tasks]
 
 
 def test_parameters_come_inline_or_by_set_and_not_both() -> None:

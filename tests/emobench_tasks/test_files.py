@@ -52,7 +52,7 @@ def test_the_protocols_of_lm_quick() -> None:
         assert (rules["unit"], rules["prefix"], rules["continuation"], rules["bos"]) == ("tokens", 20, 80, "none")
     paper = to_plain(find_task("lm-quick", protocol="paper").protocol)
     assert (paper["sampling"]["samples"], paper["limit"], paper["test_blocks"]) == (5, None, None)
-    assert paper["featurizer"]["model"] == "gpt2-large"
+    assert paper["mauve"]["featurizer"] == "gpt2-large"
     assert find_task("lm-quick").protocol_name == "quick"
 
 
@@ -87,5 +87,5 @@ def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
         assert task.protocol.retriever in retriever_names()
     elif task.kind != "lm_eval":
         assert task.corpus in CORPORA
-        model = task.protocol.featurizer.model
-        assert model == "pretrained" or model in CATALOG
+        for beside in evaluator(task.kind).models(task).values():
+            assert beside.name == "pretrained" or beside.name in CATALOG

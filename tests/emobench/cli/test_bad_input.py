@@ -16,7 +16,7 @@ import pytest
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet", "--objective", "mle", "--seed", "0"),
     *("--set", "recipe.max_length=32", "--set", "generation.max_length=32"),
-    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "generation.kmeans_seeds=[0]"),
+    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "mauve.seeds=[0]"),
 )
 
 
@@ -82,7 +82,7 @@ def nothing_was_made(folder: Path) -> None:
         (["--set", "recipe=5"], ["--set recipe=5: `recipe` is set twice; keep one."]),
         (["--set", "generation.samplng.seed=1"], ["There is no setting 'generation.samplng'; did you mean"]),
         (["--set", "generation.sampling.seed=-1"], ["`seed` holds -1; expected a number from 0"]),
-        (["--set", "generation.featurizer.model=gpt3"], ["There is no model 'gpt3'; did you mean 'gpt2'?"]),
+        (["--set", "mauve.featurizer=gpt3"], ["There is no model 'gpt3'; did you mean 'gpt2'?"]),
         (["--set", "oracle.texts=5"], ["--set oracle.*: no task here is of kind 'oracle'"]),
         (["--set", "objective.gama=0.2"], ["objective mle: There is no setting 'gama'"]),
         (["--set", "protocol=quik"], ["Task lm-quick: There is no protocol 'quik'; did you mean 'quick'?"]),

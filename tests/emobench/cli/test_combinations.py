@@ -14,7 +14,7 @@ CURRICULUM = "linear(1, 0)*mle + linear(0, 1)*emo"
 SMALL = (
     *("--suite", "lm-quick", "--limit", "8", "--seed", "0", "--offline", "--quiet", "--set", "recipe.epochs=2"),
     *("--set", "recipe.max_length=32", "--set", "recipe.batch=16", "--set", "generation.max_length=32"),
-    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "generation.kmeans_seeds=[0]"),
+    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "mauve.seeds=[0]"),
 )
 
 

@@ -15,7 +15,7 @@ from emobench.cli.curves import sparkline
 
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "8", "--offline", "--quiet", "--json", "--set", "generation.max_length=32"),
-    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "generation.kmeans_seeds=[0]"),
+    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "mauve.seeds=[0]"),
 )
 SMALL = (
     *(*EVALUATED, "--seed", "0", "--seed", "1", "--set", "recipe.max_length=32", "--set", "recipe.batch=16"),

@@ -22,7 +22,7 @@ from emobench.leaderboard.entry import JSON_SCHEMA
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
     *("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8"),
-    *("--set", "generation.kmeans_seeds=[0]"),
+    *("--set", "mauve.seeds=[0]"),
 )
 TRAINED = (*SMALL, "--set", "recipe.max_length=32", "--set", "recipe.learning_rate=1e-2")
 METRICS = {f"lm-quick/{name}" for name in ("ppl_test", "entropy", "mauve", "mauve_star", "rouge1", "rouge2", "rougeL")}

@@ -27,7 +27,7 @@ def entries(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactor
         *("run", "--model", folder / "model", "--runs", folder / "runs", "--leaderboard", folder / "board"),
         *("--objective", "pretrained", "--objective", "mle", "--objective", "emo", "--seed", 0, "--limit", 40),
         *("--set", "recipe.epochs=1", "--set", "recipe.max_tokens=8192", "--set", "recipe.learning_rate=1e-2"),
-        *("--set", "oracle.kmeans_seeds=[0]", "--offline", "--quiet", "--json"),
+        *("--set", "mauve.seeds=[0]", "--offline", "--quiet", "--json"),
     )
     assert done.code == 0, done.err
     return done.json["entries"]

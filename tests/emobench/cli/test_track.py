@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--objective", "mle", "--seed", "0", "--json"),
     *("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8"),
-    *("--set", "generation.kmeans_seeds=[0]", "--set", "recipe.max_length=32"),
+    *("--set", "mauve.seeds=[0]", "--set", "recipe.max_length=32"),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from emobench.config import parse_overrides
 from emobench.errors import UserError
-from emobench.pipeline.names import parts_of, suite_of
+from emobench.pipeline.names import check_sections, parts_of, suite_of
 from emobench.pipeline.request import Request
 from emobench.tasks.spec import Task
 
@@ -48,3 +48,58 @@ def test_an_encoder_is_a_rule_of_the_tasks_that_encode_alone(tmp_path: Path) -> 
     assert changed["sst2"].protocol_id != plain["sst2"].protocol_id
     rules: Any = changed["sst2"].protocol
     assert rules.encoder == str(tmp_path)
+
+
+def test_tasks_of_one_name_are_told_apart_by_their_suite() -> None:
+    assert tasks_of("tasks=ag_news")["ag_news"].kind == "icl"
+    assert tasks_of("tasks=ag_news", suite="generation")["ag_news"].kind == "generation"
+
+
+def test_a_training_that_evaluates_no_wanted_task_is_left_out() -> None:
+    request = Request(suite="generation", settings=parse_overrides(["tasks=ptb,wikitext2"]))
+    parts = parts_of(request, suite_of(request))
+    assert [(recipe.corpus, [task.name for task in tasks]) for recipe, tasks in parts] == [
+        ("wikitext2", ["wikitext2"]),
+        ("ptb", ["ptb"]),
+    ]
+
+
+@pytest.mark.parametrize("suite", ["generation", "oracle-language"])
+def test_a_group_of_rules_reaches_every_task_that_has_it(suite: str) -> None:
+    for task in tasks_of("mauve.seeds=[3]", suite=suite).values():
+        rules: Any = task.protocol
+        assert rules.mauve.seeds == (3,)
+
+
+def test_an_oracle_is_a_model_where_texts_are_generated_and_rules_where_it_is_the_task() -> None:
+    generation: Any = tasks_of("oracle.model=gpt2", suite="generation")["ptb"].protocol
+    assert generation.oracle.model == "gpt2"
+    language: Any = tasks_of("oracle.texts=7", suite="oracle-language")["oracle-language"].protocol
+    assert language.texts == 7
+
+
+@pytest.mark.parametrize(
+    ("suite", "settings", "text"),
+    [
+        ("generation", ["mauve.seeds=[3]", "generation.mauve.seeds=[4]"], "mauve.seeds and --set generation.mauve are"),
+        ("generation", ["mauve.seed=3"], "--set: There is no setting 'generation.mauve.seed'; did you mean"),
+        ("oracle-language", ["oracle.model=gpt2"], "--set: There is no setting 'oracle.model'"),
+        ("generation", ["surrogate.model=gpt2"], "no task here is of kind 'surrogate'"),
+        ("nlu", ["coherence.encoder=x"], "no task here has rules of 'coherence'"),
+    ],
+)
+def test_a_group_that_nothing_reads_is_refused(suite: str, settings: list[str], text: str) -> None:
+    request = Request(suite=suite, settings=parse_overrides(settings))
+    with pytest.raises(UserError) as error:
+        check_sections(request, parts_of(request, suite_of(request)), trains=False)
+    assert text in str(error.value)
+
+
+def test_where_a_model_lies_is_no_rule(tmp_path: Path) -> None:
+    ids = set()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        given = (f"mauve.featurizer={tmp_path / name}", f"oracle.model={tmp_path / name}")
+        ids.add(tasks_of(*given, suite="generation")["ptb"].protocol_id)
+    assert len(ids) == 1
+    assert tasks_of(suite="generation")["ptb"].protocol_id not in ids

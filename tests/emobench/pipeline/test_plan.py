@@ -125,10 +125,14 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path) -> None
         ("generation.without=['==']", True),
         ("generation.sampling.seed=1", True),
         ("generation.sampling.samples=2", True),
-        ("generation.kmeans_seeds=[7]", False),
+        ("mauve.seeds=[7]", False),
         ("generation.max_length=16", False),
         ("generation.test_blocks=2", False),
-        ("generation.featurizer.pooling=last", False),
+        ("mauve.pooling=last", False),
+        ("generation.mauve.max_length=32", False),
+        ("oracle.scope=continuation", False),
+        ("generation.split=validation", True),
+        ("generation.sampling.top_p=0.9", True),
     ],
 )
 def test_a_rule_changes_the_stages_that_it_decides(model: Path, data: Path, setting: str, generates: bool) -> None:
@@ -155,7 +159,7 @@ def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Pa
 def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, tmp_path: Path) -> None:
     encoder = tmp_path / "encoder"
     shutil.copytree(model, encoder)
-    setting = (f"generation.featurizer.model={encoder}", "generation.featurizer.max_length=48")
+    setting = (f"mauve.featurizer={encoder}", "mauve.max_length=48")
     base = keys(plan(model, data, *setting))
     weights = bytearray((encoder / "model.safetensors").read_bytes())
     weights[-1] ^= 1
@@ -187,8 +191,8 @@ def test_what_finds_shots_is_part_of_a_generations_key(
 
 
 def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(model: Path, data: Path) -> None:
-    with pytest.raises(ConfigError, match=r"reads at most 48 tokens, and a text may have 256; add --set generation"):
-        plan(model, data, f"generation.featurizer.model={model}")
+    with pytest.raises(ConfigError, match=r"reads at most 48 tokens, and a text may have 256; add --set mauve"):
+        plan(model, data, f"mauve.featurizer={model}")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from emobench.leaderboard.store import Leaderboard
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "20", "--offline", "--quiet", "--json"),
     *("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8"),
-    *("--set", "generation.kmeans_seeds=[0]"),
+    *("--set", "mauve.seeds=[0]"),
 )
 TRAINED = (*EVALUATED, "--set", "recipe.max_length=32", "--objective", "mle", "--seed", 1, "--seed", 4)
 

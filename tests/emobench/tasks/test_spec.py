@@ -24,7 +24,7 @@ protocols:
   paper:
     sampling:
       samples: 5
-    featurizer: {model: gpt2-large, pooling: last}
+    mauve: {featurizer: gpt2-large, pooling: last}
 """
 SUITE = """\
 name: mine
@@ -49,7 +49,7 @@ def test_a_task_is_read_with_its_first_protocol_or_the_named_one(tmp_path: Path)
     assert first.protocol == GenerationProtocol(prefix=4, continuation=8, max_length=32)
     paper = task(tmp_path, protocol="paper")
     assert isinstance(paper.protocol, GenerationProtocol)
-    assert (paper.protocol.sampling.samples, paper.protocol.featurizer.pooling) == (5, "last")
+    assert (paper.protocol.sampling.samples, paper.protocol.mauve.pooling) == (5, "last")
     assert re.fullmatch("short@[0-9a-f]{6}", first.protocol_id)
     assert re.fullmatch("paper@[0-9a-f]{6}", paper.protocol_id)
 
@@ -69,10 +69,26 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         {"sampling": {"samples": 2}},
         {"sampling": {"seed": 1}},
         {"sampling": {"suppress_eos": False}},
-        {"featurizer": {"model": "gpt2"}},
-        {"featurizer": {"pooling": "last"}},
-        {"featurizer": {"max_length": 255}},
-        {"kmeans_seeds": [0]},
+        {"sampling": {"extra_tokens": 1}},
+        {"sampling": {"method": "greedy"}},
+        {"sampling": {"method": "beam"}},
+        {"sampling": {"method": "beam", "beams": 5}},
+        {"sampling": {"temperature": 0.9}},
+        {"sampling": {"top_k": 50}},
+        {"sampling": {"top_p": 0.9}},
+        {"sampling": {"typical_p": 0.9}},
+        {"sampling": {"min_p": 0.1}},
+        {"sampling": {"backend": "continuous"}},
+        {"mauve": {"featurizer": "gpt2"}},
+        {"mauve": {"pooling": "last"}},
+        {"mauve": {"max_length": 255}},
+        {"mauve": {"seeds": [0]}},
+        {"oracle": {"model": "gpt2"}},
+        {"oracle": {"scope": "continuation"}},
+        {"coherence": {"encoder": "all-mpnet-base-v2"}},
+        {"stemming": True},
+        {"split": "validation"},
+        {"first_texts": 9},
         {"max_length": 33},
         {"test_blocks": 3},
         {"limit": 7},
@@ -96,10 +112,17 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         ("prefix: 4", "prefx: 4", "mine.yaml:6: There is no setting 'prefx'; did you mean 'prefix'?"),
         ("samples: 5", "sample: 5", "mine.yaml:9: There is no setting 'sample'; did you mean 'samples'?"),
         ("samples: 5", "samples: 0", "mine.yaml:9: `samples` is 0; expected at least 1."),
+        ("samples: 5", "top_p: 1.5", "mine.yaml:9: `top_p` is 1.5; expected at most 1."),
+        ("samples: 5", "temperature: 0", "mine.yaml:9: `temperature` is 0.0; expected a number above 0."),
+        (
+            "samples: 5",
+            "{samples: 5, method: beam}",
+            "mine.yaml:9: `method` is beam, which gives a prompt the same text every time",
+        ),
         ("samples: 5", "seed: -1", "mine.yaml:9: `seed` holds -1; expected a number from 0 to 2**32 - 1."),
         ("pooling: last", "pooling: max", "mine.yaml:10: `pooling` is 'max'; expected one of 'mean', 'last'."),
         ("prefix: 4", "margin: -4", "mine.yaml:6: `margin` is -4; expected 0 or more."),
-        ("prefix: 4", "kmeans_seeds: []", "mine.yaml:6: `kmeans_seeds` is empty"),
+        ("prefix: 4", "mauve: {seeds: []}", "mine.yaml:6: `seeds` is empty"),
         (TASK[TASK.index("protocols") :], "protocols: {}\n", "mine.yaml:5: the task has no protocol"),
         (TASK[TASK.index("protocols") :], "protocols: {a: 3}\n", "mine.yaml:5: expected a mapping of settings, got 3"),
     ],
