@@ -46,6 +46,9 @@ class Known(Protocol):
     @property
     def context(self) -> int | None: ...
 
+    @property
+    def tokenizer(self) -> Any: ...
+
 
 class OtherModel(Protocol):
     """A model beside the evaluated one; its weights are read at first use."""

@@ -29,6 +29,8 @@ class KnownModel:
     facts: Mapping[str, Any]
     context: int | None
     rows: int
+    tokenizer: Any = None
+    """Of a causal LM."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +128,11 @@ class BaseModel:
                     f"A featurizer is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
                     "another one, such as --set mauve.featurizer=gpt2-large."
                 ) from None
-        return KnownModel(self.facts, self.context, self.rows)
+        return KnownModel(self.facts, self.context, self.rows, self.tokenizer)
 
     def _other(self, beside: Beside) -> KnownModel:
         from emobench.models.folder import identity
-        from emobench.models.load import check_featurizer, check_model
+        from emobench.models.load import check_featurizer, check_model, load_tokenizer
 
         name = beside.name
         source = find_model(name, offline=self.request.offline)
@@ -141,7 +143,8 @@ class BaseModel:
         if beside.use == "features":
             return KnownModel(identity(source), check_featurizer(source, offline=self.request.offline), 0)
         found = check_model(source, offline=self.request.offline)
-        return KnownModel(identity(source), found.context, found.vocabulary_rows)
+        tokenizer = load_tokenizer(source, offline=self.request.offline)
+        return KnownModel(identity(source), found.context, found.vocabulary_rows, tokenizer)
 
     def load_beside(self, beside: Beside, folder: Path | None) -> LoadedModel:
         """Load a causal LM or a featurizer in float32; "pretrained" from the folder, where this model is made."""
