@@ -42,7 +42,10 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
             f"Task {task.name} needs {longest} tokens, but {model.name} reads at most {model.context}; "
             f"add --set generation.max_length={model.context} or shorter generation.prefix and generation.continuation."
         )
-    check_featurizer(task, models(task)["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
+    beside = models(task)
+    check_featurizer(task, beside["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
+    if "oracle" in beside:
+        _check_oracle(task, beside["oracle"], rules.text_tokens, model)
     select_prompts(texts.texts, model.tokenizer, rules, limit=1)
 
 
@@ -55,6 +58,16 @@ def check_featurizer(task: Task, featurizer: Beside, reads: int, text_tokens: in
         raise ConfigError(
             f"Task {task.name}: the featurizer {featurizer.name} reads at most {context} tokens, and a text may "
             f"have {longest}; add --set mauve.max_length={context}."
+        )
+
+
+def _check_oracle(task: Task, oracle: Beside, text_tokens: int | None, model: BaseModel) -> None:
+    """Raise ConfigError where a text is longer than the oracle's context, if its tokens are about as long as ours."""
+    context = model.known(oracle).context
+    if context is not None and text_tokens is not None and text_tokens > context:
+        raise ConfigError(
+            f"Task {task.name}: the oracle {oracle.name} reads at most {context} tokens, and a text has {text_tokens}; "
+            "take another with --set oracle.model=NAME, or shorter generation.prefix and generation.continuation."
         )
 
 

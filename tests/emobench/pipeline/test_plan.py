@@ -195,6 +195,19 @@ def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(mode
         plan(model, data, f"mauve.featurizer={model}")
 
 
+def test_an_oracle_with_a_shorter_context_is_refused_before_any_training(
+    model: Path, data: Path, tmp_path: Path
+) -> None:
+    found = plan(model, data, f"oracle.model={model}")
+    assert [sorted(planned.models) for planned in found.tasks()] == [["oracle"]]
+    oracle = tmp_path / "oracle"
+    shutil.copytree(model, oracle)
+    config = json.loads((oracle / "config.json").read_text())
+    (oracle / "config.json").write_text(json.dumps({**config, "n_positions": 11}))
+    with pytest.raises(ConfigError, match=r"the oracle .* reads at most 11 tokens, and a text has 12; take another"):
+        plan(model, data, f"oracle.model={oracle}")
+
+
 @pytest.mark.parametrize(
     ("device", "lora", "precision"),
     [("cpu", "true", "float32"), ("cuda:1", "true", "float16"), ("cuda", "false", "bfloat16")],
