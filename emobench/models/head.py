@@ -181,6 +181,9 @@ def _large_input(model: Any, linear: nn.Linear, hidden: Tensor, generator: torch
 
 def _fit(model: Any, linear: nn.Linear, probe: _Probe) -> LogitMap:
     tolerance = TOLERANCES.get(linear.weight.dtype, 2e-4)
+    if not probe.hidden_BTD.isfinite().all():
+        advice = "Its training diverged, or it needs --dtype float32."
+        raise _refusal(model, "what the model feeds it is not finite.", advice)
     if not _same(probe.hidden_BTD, probe.base_BTD, tolerance):
         raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
     raw = F.linear(probe.probe_BTD, linear.weight, linear.bias).detach().double()

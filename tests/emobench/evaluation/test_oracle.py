@@ -12,7 +12,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from emobench.data.oracle import HiddenMarkovLanguage
 from emobench.errors import MetricError, ModelError
-from emobench.evaluation.oracle import DISTANCES, oracle_distances, oracle_perplexity
+from emobench.evaluation.metrics.surrogate import DISTANCES
+from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
 
 EOS = 6
 
@@ -77,14 +78,14 @@ def test_distances_agree_with_loops_over_all_short_texts(
     model: GPT2LMHeadModel, language: HiddenMarkovLanguage
 ) -> None:
     texts = [list(words) for n in range(3) for words in itertools.product(range(6), repeat=n)]
-    texts += [[5, 0, 1, 4], [2, 2, 3, 1, 0]]  # batches of 4 hold texts of unequal length
+    texts += [[5, 0, 1, 4], [2, 2, 3, 1, 0]]  # batches hold texts of unequal length
     known = {}
     for prefix in {tuple(text[:n]) for text in texts for n in range(len(text) + 1)}:
         known[prefix] = distances_by_loops(model, language, prefix)
     rows = [[known[tuple(text[:n])] for n in range(len(text) + 1)] for text in texts]
     over_positions = np.mean(list(itertools.chain(*rows)), axis=0)
 
-    scores = oracle_distances(model, language, texts, batch_size=4)
+    scores = oracle_distances(model, language, texts, token_budget=20)
     assert tuple(scores) == DISTANCES
     for i, name in enumerate(DISTANCES):
         score = scores[name]
@@ -126,15 +127,16 @@ def test_forward_cross_entropy_is_what_p_expects_of_the_likelihood(
 
 
 def test_positions_past_the_context_are_left_out_and_flagged(language: HiddenMarkovLanguage) -> None:
-    model = tiny_gpt2(context=4)
-    text = [0, 3, 1, 5, 2, 4]
-    scores = oracle_distances(model, language, [text, [1]])
-    expected = np.mean([distances_by_loops(model, language, tuple(text[:n])) for n in range(4)], axis=0)
-    for i, name in enumerate(DISTANCES):
-        examples = scores[name].examples
+    model = tiny_gpt2(context=8)
+    text = [0, 3, 1, 5, 2, 4, 0, 1, 3]
+    scores, whole = (oracle_distances(model, language, [words, [1]]) for words in (text, text[:7]))
+    for name in DISTANCES:
+        examples, expected = scores[name].examples, whole[name].examples
         assert examples is not None
-        assert examples["0"] == pytest.approx((expected[i], 4), rel=1e-10)
-        assert scores[name].flags == ("truncated",)
+        assert expected is not None
+        assert examples["0"] == pytest.approx(expected["0"], rel=1e-10)
+        assert examples["0"][1] == 8
+        assert (scores[name].flags, whole[name].flags) == (("truncated",), ())
 
 
 def test_the_model_s_mode_is_left_as_it_was(language: HiddenMarkovLanguage) -> None:
@@ -166,5 +168,5 @@ def test_what_cannot_be_computed_is_an_error(model: GPT2LMHeadModel, language: H
         oracle_distances(tiny_gpt2(symbols=8), language, [[1]])
     broken = tiny_gpt2()
     torch.nn.init.constant_(broken.transformer.ln_f.weight, math.nan)
-    with pytest.raises(MetricError, match="not finite"):
+    with pytest.raises(ModelError, match="not finite"):
         oracle_distances(broken, language, [[1]])
