@@ -118,6 +118,9 @@ def _icl(openicl: float, lm_eval: float) -> tuple[Target, ...]:
 ICL_SCORING = {"trec": _icl(5.0, 4.0), "ag_news": _icl(4.0, 3.0), "sst2": _icl(2.3, 1.5)}
 
 
+SURROGATE = (Target("memory above the two models, MiB", lambda found: found["peak_bytes"] / 2**20, 512),)
+
+
 def whole_step_targets(own: str, baseline: str) -> tuple[Target, ...]:
     """Return the target of a whole training step, in tokens per second."""
     where = ("cuda", 32000, 2048)
@@ -145,9 +148,10 @@ def verdicts(targets: tuple[Target, ...], found: Found, device: str) -> list[Fou
     return rows
 
 
-def show(rows: list[Found], share: float) -> None:
-    """Print the verdicts, U/N with each."""
+def show(rows: list[Found], share: float | None = None) -> None:
+    """Print the verdicts, U/N with each where it matters."""
     for row in rows:
         value = "-" if row["value"] is None else f"{row['value']:.3f}"
         aim = f" (aim {row['aim']:.2f})" if "aim" in row else ""
-        print(f"  {row['row']:48}{value:>8}  {row['must_reach'] + aim:22}{row['verdict']:14} U/N {share:.3f}")
+        known = "" if share is None else f" U/N {share:.3f}"
+        print(f"  {row['row']:48}{value:>8}  {row['must_reach'] + aim:22}{row['verdict']:14}{known}")
