@@ -13,7 +13,6 @@ from emobench.cli.prompts import posterior_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emobench.leaderboard.entry import Entry
     from emobench.pipeline.answers import FoundAnswers
 
 ABSENT = "–"
@@ -40,21 +39,16 @@ def answers(
     """
     from emobench.leaderboard.select import select
     from emobench.pipeline.answers import find_answers
+    from emobench.pipeline.recorded import older_line
 
     found, older = find_answers(select(entry, leaderboard), runs, task or ())
     if json:
         print_json({"answers": found, "older": [one.id for one in older]})
         return
     if older:
-        print_lines(_older(older), "")
+        print_lines(older_line(older), "")
     for name in dict.fromkeys(one.task for one in found):
         _print([one for one in found if one.task == name], worst)
-
-
-def _older(older: Sequence[Entry]) -> str:
-    ids = ", ".join(one.id[:6] for one in older[:3])
-    match = "1 older entry matches" if len(older) == 1 else f"{len(older)} older entries match"
-    return f"{match} ({ids}{', ...' if len(older) > 3 else ''}); name one by its id."
 
 
 def _print(found: Sequence[FoundAnswers], count: int) -> None:

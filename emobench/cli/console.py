@@ -126,6 +126,11 @@ def print_lines(*lines: Any) -> None:
         console.print(line, soft_wrap=True)
 
 
+def visible(text: str) -> str:
+    """Return text with anything that a terminal would act on as its escape, such as `\\x1b`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def width_left(rows: Sequence[Sequence[str]]) -> int:
     """Return the width that `print_table` has for one more column beside these rows' cells."""
     from rich.cells import cell_len

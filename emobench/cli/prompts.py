@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, print_table, reporter
+from emobench.cli.console import print_json, print_lines, print_table, reporter, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -134,7 +134,7 @@ def _lines(prompt: ShownPrompt) -> Iterator[Text]:
                 yield line.append(NEWLINE, style="dim")
                 line, full = begun(""), False
             if chunk:
-                line, full = line.append(_visible(chunk), style=style), True
+                line, full = line.append(visible(chunk), style=style), True
     if full:
         yield line
 
@@ -142,8 +142,3 @@ def _lines(prompt: ShownPrompt) -> Iterator[Text]:
 def _style(part: str) -> str:
     shot = part.removeprefix("shot ")
     return SHOTS[int(shot) % len(SHOTS)] if shot != part else STYLES[part]
-
-
-def _visible(text: str) -> str:
-    """Return text without characters that a terminal would act on."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.errors import ConfigError, UnknownNameError
 from emobench.evaluation.icl.metrics import METRICS, TABLE, Answer, answers_table
 from emobench.leaderboard.entry import Entry
-from emobench.pipeline.stages import FACTS
+from emobench.pipeline.recorded import newest_first, read_json, score_stages
 
 VALUES = {"--data-dir": "", "--limit": "", "--set": "icl."}
 """Options of a run that decide its prompts, with how their values begin."""
@@ -50,7 +48,7 @@ def find_answers(entries: Sequence[Entry], runs: Path, tasks: Sequence[str]) -> 
     for task in tasks:
         if task not in known:
             raise UnknownNameError("task with answers", task, known)
-    meant = sorted((entry for entry in entries if _answered(entry) & set(tasks or known)), key=_created, reverse=True)
+    meant = newest_first([entry for entry in entries if _answered(entry) & set(tasks or known)])
     found = list(_of_entry(meant[0], runs))
     return [answers for answers in found if not tasks or answers.task in tasks], meant[1:]
 
@@ -72,16 +70,9 @@ def _answered(entry: Entry) -> set[str]:
     return {task for task in entry.protocols if all(f"{task}/{name}" in entry.metrics for name in METRICS)}
 
 
-def _created(entry: Entry) -> datetime:
-    created = datetime.fromisoformat(entry.provenance.created)
-    return created if created.tzinfo else created.replace(tzinfo=UTC)
-
-
 def _of_entry(entry: Entry, runs: Path) -> Iterator[FoundAnswers]:
     for run in entry.runs:
-        for key in _read(runs / "examples" / run.key / FACTS, entry)["scores"]:
-            folder = runs / "score" / key
-            facts = _read(folder / FACTS, entry)
+        for facts, folder in score_stages(entry, run, runs):
             if (folder / TABLE).is_file():
                 prompts, remarks = _prompts(entry, facts["task"]["name"], facts["subject"].get("training"), runs)
                 yield FoundAnswers(
@@ -93,7 +84,7 @@ def _of_entry(entry: Entry, runs: Path) -> Iterator[FoundAnswers]:
                     task=facts["task"]["name"],
                     prompts=prompts,
                     remarks=remarks,
-                    table=_read(folder / TABLE, entry),
+                    table=read_json(folder / TABLE, entry),
                 )
 
 
@@ -129,13 +120,3 @@ def _words(entry: Entry) -> list[tuple[str, str]] | None:
         wanted = name == "--model" or name in VALUES
         found.append((name, next(rest, "") if wanted and not equals else value))
     return found
-
-
-def _read(path: Path, entry: Entry) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise DataError(
-            f"{path}: cannot be read, and the entry {entry.id} was recorded from it. Give the folder of its runs with "
-            "--runs DIR, or run again."
-        ) from None
