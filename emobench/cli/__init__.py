@@ -19,6 +19,7 @@ from emobench.cli.objectives import app as objectives
 from emobench.cli.prompts import prompts
 from emobench.cli.reproduce import reproduce
 from emobench.cli.run import evaluate, run, train
+from emobench.cli.samples import samples
 from emobench.errors import EmobenchError
 
 app = typer.Typer(
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, train, evaluate, prompts, answers, compare, reproduce, curves, doctor):
+for command in (run, train, evaluate, prompts, answers, samples, compare, reproduce, curves, doctor):
     app.command()(command)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(objectives, name="objectives")

@@ -1,0 +1,112 @@
+"""`emobench samples`: what models wrote after the same prefixes, beside what people wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_lines, print_out, visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from emobench.pipeline.samples import SideBySide, Writer
+
+END = "∎"
+"""Stands where a model ended its text before the full length."""
+
+
+def samples(
+    entry: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ENTRY [ENTRY ...]",
+            help="An objective (emo), an id or its first digits, or a query (model=gpt2,objective=emo). Several are "
+            "shown side by side.",
+            show_default=False,
+        ),
+    ],
+    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one. Repeatable. Default: all.")] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts of each task, at most.")] = 5,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="The training seed. Default: the first one.", show_default=False)
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Which of a prompt's continuations.")] = 0,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="Only prompts whose id begins so.", show_default=False)
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    json: options.Json = False,
+) -> None:
+    """Show prefix, human and generated text side by side, as they were recorded.
+
+    Entries are shown after the same prompts. Where an objective has several entries, the newest one is meant. A ↵ is a
+    line break of the text, a ∎ the end that a model gave it.
+    """
+    from emobench.pipeline.recorded import newest_of, older_line
+    from emobench.pipeline.samples import side_by_side
+
+    named = newest_of(entry, leaderboard, lambda one: any(run.samples for run in one.runs))
+    found = side_by_side(
+        [one.entry for one in named], runs, task or (), seed=seed, sample=sample, prompt=prompt, count=count
+    )
+    if json:
+        print_json({"samples": found})
+        return
+    for one in named:
+        if one.older:
+            print_lines(f"{visible(one.entry.objective.label)}: {older_line(one.older)}")
+    for table in found:
+        _print(table)
+
+
+def _print(table: SideBySide) -> None:
+    """Print a task's prompts, a row each: columns share the width, so that prefix and texts stand side by side."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    first = table.writers[0]
+    title = [table.task, first.suite, first.model, f"sample {table.sample}"]
+    title.append(f"{len(table.rows)} of {min(writer.prompts for writer in table.writers)} prompts")
+    print_lines("", visible(" · ".join(title)))
+    shown = Table(box=box.HORIZONTALS, show_lines=True, expand=True, pad_edge=False)
+    shown.add_column("prefix", ratio=2, overflow="fold")
+    for name in ("human", *(_heading(writer, table.writers) for writer in table.writers)):
+        shown.add_column(Text(name), ratio=3, overflow="fold")
+    for row in table.rows:
+        shown.add_row(_first(row), *(_text(text, ended) for text, ended in _texts(row)))
+    print_out(shown)
+
+
+def _heading(writer: Writer, writers: tuple[Writer, ...]) -> str:
+    model = f"{writer.model} " if len({one.model for one in writers}) > 1 else ""
+    seed = "" if writer.seed is None else f", seed {writer.seed}"
+    return visible(f"{model}{writer.objective} [{writer.entry[:6]}]{seed}")
+
+
+def _first(row: dict[str, Any] | Any) -> Text:
+    from rich.text import Text
+
+    return Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))
+
+
+def _texts(row: Any) -> list[tuple[str | None, bool]]:
+    return [(row["human"], False), *((one["text"], one["ended"]) for one in row["generated"])]
+
+
+def _text(text: str | None, ended: bool = False) -> Text:
+    """Return a text with its line breaks, which are marked; nothing else in it moves a terminal's cursor."""
+    from rich.text import Text
+
+    if text is None:
+        return Text("not at hand", style="dim")
+    shown = Text()
+    for number, line in enumerate(text.strip(" ").split("\n")):
+        if number:
+            shown.append("↵\n", style="dim")
+        shown.append(visible(line))
+    return shown.append(END, style="dim") if ended else shown
