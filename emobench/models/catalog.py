@@ -173,6 +173,14 @@ CATALOG: dict[str, Alias] = {
             note="tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
             tried=True,
         ),
+        Alias(
+            name="tiny-lm",
+            source="tiny-lm",
+            revision=None,
+            kind="made",
+            note="A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download.",
+            tried=True,
+        ),
     )
 }
 

@@ -13,7 +13,7 @@ from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.pipeline.request import Request
-from emobench.pipeline.tiny_models import TINY_MODELS, TinyModel
+from emobench.pipeline.tiny_models import TINY_MODELS, TinyModel, tokenizer_of
 
 if TYPE_CHECKING:
     from emobench.evaluation.kinds import Beside
@@ -63,9 +63,7 @@ class BaseModel:
     def tokenizer(self) -> Any:
         """The tokenizer alone; needs no weights."""
         if self.made:
-            from emobench.data.oracle import oracle_tokenizer
-
-            return oracle_tokenizer()
+            return tokenizer_of(self.tiny, self.request)
         from emobench.models.load import load_tokenizer
 
         request = self.request

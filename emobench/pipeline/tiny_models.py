@@ -1,13 +1,18 @@
-"""The tiny models: 3-layer GPT-2s that learn the oracle language by MLE, made at first use."""
+"""The tiny models: small GPT-2s, made at first use by MLE: on the oracle language, and tiny-lm on English at hand."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emobench.data.bpe import READ, train_bpe
+from emobench.data.rows import local_file
+from emobench.data.texts import Texts, load_texts
+from emobench.errors import DataError
 from emobench.models.catalog import ModelSource
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.request import Request
@@ -29,6 +34,9 @@ class TinyModel:
     width: int = 96
     layers: int = 3
     heads: int = 4
+    symbols: int | None = None
+    """Of a tokenizer that is trained on the corpus, which is then read from the data folders; None: the oracle's own
+    symbols."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further values of its configuration."""
 
@@ -41,7 +49,12 @@ class TinyModel:
     def facts(self) -> dict[str, Any]:
         """What identifies it before its pre-training."""
         sizes = {name: getattr(self, name) for name in ("context", "width", "layers", "heads")}
-        return {"architecture": "gpt2", **sizes, "seed": SEED, **self.more}
+        found = {"architecture": "gpt2", **sizes, "seed": SEED, **self.more}
+        if self.symbols is not None:
+            # With the training texts, which a training's facts hold, these identify the tokenizer.
+            packages = ".".join(version("tokenizers").split(".")[:2])
+            found["tokenizer"] = {"symbols": self.symbols, "characters": READ, "tokenizers": packages}
+        return found
 
 
 TINY_MODELS = {
@@ -51,17 +64,21 @@ TINY_MODELS = {
         # GPT-2's weights of 0.02 are for its width. With weights of about 1 / sqrt(96), attention finds labels in the
         # context within 200 steps; with 0.02, not in 470.
         TinyModel(name="tiny-icl", recipe="oracle-pretrain-episodes", context=128, more={"initializer_range": 0.1}),
+        TinyModel(name="tiny-lm", recipe="tiny-lm-pretrain", context=256, width=128, layers=4, symbols=4096),
     )
 }
 
 
-def write_untrained(tiny: TinyModel, folder: Path) -> None:
-    """Write the untrained model and its tokenizer as a Hugging Face folder."""
+def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> None:
+    """Write the untrained model and its tokenizer, the oracle's unless given, as a Hugging Face folder.
+
+    The tokenizer's last symbol is EOS.
+    """
     from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
     from emobench.data.oracle import oracle_tokenizer
 
-    tokenizer = oracle_tokenizer()
+    tokenizer = oracle_tokenizer() if tokenizer is None else tokenizer
     eos_id = len(tokenizer) - 1
     set_seed(SEED)
     config = GPT2Config(
@@ -83,17 +100,40 @@ def write_untrained(tiny: TinyModel, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def tokenizer_of(tiny: TinyModel, request: Request) -> Any:
+    """Return a tiny model's tokenizer, made without writing anything."""
+    from emobench.data.oracle import oracle_tokenizer
+    from emobench.registry import find_recipe
+
+    if tiny.symbols is None:
+        return oracle_tokenizer()
+    return train_bpe(_texts(tiny, find_recipe(tiny.recipe).corpus, "train", request).texts, tiny.symbols)
+
+
 def pretraining(tiny: TinyModel, request: Request) -> PlannedTraining:
     """Return the training that makes a tiny model; its settings are the project's, not the request's."""
-    from emobench.data.texts import load_texts
     from emobench.pipeline.base_model import BaseModel
     from emobench.pipeline.plan import PlannedTraining, training_facts
     from emobench.registry import find_recipe, load_objective
 
     recipe, objective = find_recipe(tiny.recipe), load_objective("mle")
-    texts = {s: load_texts(recipe.corpus, s, data_dirs=(), offline=True) for s in ("train", "validation")}
+    texts = {split: _texts(tiny, recipe.corpus, split, request) for split in ("train", "validation")}
     plain = dataclasses.replace(request, dtype="float32", from_scratch=False, settings={}, trackers=())
     model = BaseModel(ModelSource(tiny.name, tiny.name, None, "made"), tiny.facts, plain)
     return PlannedTraining(
         model, objective, recipe, SEED, texts, training_facts(plain, model, objective, recipe, SEED, texts)
     )
+
+
+def _texts(tiny: TinyModel, corpus: str, split: str, request: Request) -> Texts:
+    """Return what a tiny model is pre-trained on: the oracle language, or English from the data folders."""
+    if tiny.symbols is None:
+        return load_texts(corpus, split, data_dirs=(), offline=True)
+    if local_file(corpus, split, request.data_dirs) is None:
+        # WebText is a download of 0.7 GB, which a tiny model is not worth.
+        raise DataError(
+            f"{tiny.name} is pre-trained on the {corpus} of the data folders, and there is no {corpus}.{split}.jsonl; "
+            f"add --data-dir DIR, a folder with {corpus}.train.jsonl and {corpus}.validation.jsonl, or give another "
+            "model, such as --model FOLDER."
+        )
+    return load_texts(corpus, split, data_dirs=request.data_dirs, offline=True)

@@ -51,7 +51,7 @@ class Trainer:
             self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
 
         def work(folder: Path) -> None:
-            write_untrained(model.tiny, folder / "untrained")
+            write_untrained(model.tiny, folder / "untrained", model.tokenizer)
             loaded = planned.model.load(folder / "untrained")
             self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
 

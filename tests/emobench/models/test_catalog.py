@@ -32,9 +32,9 @@ def downloaded(cache: Path, repo: str, ref: str = "main") -> None:
 def test_the_catalog_holds_the_aliases_and_claims_no_try() -> None:
     assert set(CATALOG) == {
         "gpt2", "gpt2-large", "opt-125m", "opt-1.3b", "opt-2.7b", "llama-7b", "llama-13b", "llama2-7b", "llama2-13b",
-        "gpt-neo-1.3b", "tiny-oracle", "tiny-icl",
+        "gpt-neo-1.3b", "tiny-oracle", "tiny-icl", "tiny-lm",
     }  # fmt: skip
-    assert [alias.name for alias in CATALOG.values() if alias.tried] == ["tiny-oracle", "tiny-icl"]
+    assert [alias.name for alias in CATALOG.values() if alias.tried] == ["tiny-oracle", "tiny-icl", "tiny-lm"]
     assert all(alias.revision == "main" for alias in CATALOG.values() if alias.kind == "hub")
 
 
