@@ -1,7 +1,8 @@
-"""`emobench reproduce`: a published table made again, the paper's numbers beside ours."""
+"""`emobench reproduce`: a paper's table or figure made again, its numbers beside ours."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, reporter
 from emobench.cli.run import request_of, show_outline
+from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
     from emobench.pipeline.reproduce import Reproduction
@@ -17,7 +19,22 @@ Format = Literal["text", "markdown", "latex"]
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(help="table-3, table-6, table-7 or table-8.", show_default=False)],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="table-1 (open-ended generation), table-2 (an oracle's texts), figure-2 (distances to a surrogate), "
+            "or table-3, table-6, table-7, table-8 (in-context learning).",
+            show_default=False,
+        ),
+    ],
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            "--scale",
+            help="small: the same rows, seeds and choices with a tiny model and the texts of --data-dir, for a machine "
+            "without a GPU. Default: the paper's scale.",
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Instead of the table's own models: an alias, a folder or a hub id.")
     ] = None,
@@ -34,29 +51,43 @@ def reproduce(
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
     format: Annotated[Format, typer.Option("--format", help="How the table is printed.")] = "text",
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also draw it into this file, FILE.svg or FILE.png.")
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Make a table of a paper again: train and evaluate what is missing, and print our numbers beside the paper's.
 
-    The rows are the table's models and objectives. A swept parameter is chosen on training examples that are held out,
-    never on the test split; what was chosen, and by which scores, is part of the output. Differences from our baseline
-    row are tested. With another --model or other --set values the paper's numbers stay beside ours, and it is said.
+    The rows are the table's models and objectives. A swept parameter is chosen on the validation split, or on training
+    examples that are held out, never on the test split; what was chosen, and by which scores, is part of the output.
+    Differences from our baseline row are tested. With another --model or other --set values the paper's numbers stay
+    beside ours, and it is said. A figure without printed numbers has ours alone.
+
+    --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. What is
+    interrupted goes on where it was when the command is given again.
     """
     from emobench.pipeline import reproduce as job
     from emobench.registry import find_table
 
     given = locals()
+    if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
+        raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
     chosen = find_table(table)
     request = request_of({**given, "suite": chosen.suite, "objective": None})
     if dry_run:
-        show_outline(job.outline_table(chosen, request), json)
+        show_outline(job.outline_table(chosen, request, scale), json)
         return
-    found = job.reproduce(chosen, request, reporter(quiet))
+    found = job.reproduce(chosen, request, reporter(quiet), scale)
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in found]})
     else:
         _print(found, format)
+    if plot is not None:
+        from emobench.leaderboard.side_chart import write
+
+        write([result.found for result in found], plot, scatter=chosen.scatter)
+        typer.echo(f"drawn into {plot}", err=True)
 
 
 def _plain(result: Reproduction) -> dict[str, object]:
@@ -64,7 +95,7 @@ def _plain(result: Reproduction) -> dict[str, object]:
 
     return {
         "model": result.model,
-        "published_model": next(iter(result.found.published.values())).model.name,
+        "published_model": result.published_model if result.found.published else None,
         "chosen": result.choices,
         "cells": cells(result.found),
         "points_of_one_example": result.found.resolution(),

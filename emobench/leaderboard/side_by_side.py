@@ -1,14 +1,15 @@
 """A paper's table with our own numbers beside it: for each of its rows the paper's values, ours, and differences.
 
-For each row of the paper up to four rows: paper; here; here minus paper (not tested: a paper prints no noise); here
-minus the baseline row here, with its p.
+For each row of the paper up to five rows: paper; here; its 95 % interval, where there is one; here minus paper (not
+tested: a paper prints no noise); here minus the baseline row here, with its p. A figure without printed numbers has
+ours alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from emobench.config import to_plain
 from emobench.leaderboard import figures
@@ -20,6 +21,7 @@ from emobench.leaderboard.grid import Cell, Column, Grid, Label
 from emobench.leaderboard.labels import clean
 
 ABSENT = "–"
+INTERVAL = "here, 95 %"
 SEEDS_NEEDED = (
     "p is of the two models of one seed, on these test examples (McNemar's mid-p where answers are right or wrong); "
     "what holds for the objectives needs 3 seeds or more."
@@ -35,10 +37,21 @@ class SideBySide:
     columns: tuple[str, ...]
     """Metrics, as "<task>/<metric>"."""
     published: Mapping[str, Entry]
+    """Empty where nothing is published."""
     measured: Mapping[str, Entry]
     baseline: str
     comparison: Comparison
     remarks: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The paper's rows in its order, else ours."""
+        return tuple(self.published or self.measured)
+
+    def summary(self, side: Literal["published", "measured"], row: str, metric: str) -> MetricSummary | None:
+        """Return a number of the paper, or of ours."""
+        entry = (self.published if side == "published" else self.measured).get(row)
+        return None if entry is None else entry.metrics.get(metric)
 
     def contrast(self, row: str, metric: str) -> Contrast | None:
         """Return our row against our baseline on a metric."""
@@ -60,18 +73,18 @@ class SideBySide:
 
 def cells(found: SideBySide) -> list[dict[str, Any]]:
     """Return each cell as plain values: fractions as stored, differences in the metric's unit, None for what is not."""
-    return [_cell(found, row, metric) for row in found.published for metric in found.columns]
+    return [_cell(found, row, metric) for row in found.rows for metric in found.columns]
 
 
 def _cell(found: SideBySide, row: str, metric: str) -> dict[str, Any]:
-    paper = found.published[row].metrics.get(metric)
-    ours = found.measured[row].metrics.get(metric) if row in found.measured else None
+    paper, ours = found.summary("published", row, metric), found.summary("measured", row, metric)
     contrast = found.contrast(row, metric)
     return {
         "row": row,
         "metric": metric,
         "published": None if paper is None else paper.mean,
         "measured": None if ours is None else ours.mean,
+        "interval": None if ours is None or ours.ci95 is None else list(ours.ci95),
         "n": None if ours is None else ours.n,
         "difference": None if paper is None or ours is None else ours.mean - paper.mean,
         f"against_{found.baseline}": None if contrast is None else to_plain(contrast),
@@ -82,11 +95,12 @@ def grid(found: SideBySide) -> Grid:
     """Return the table, with a legend."""
     labels: list[Label] = []
     rows: list[tuple[Cell, ...]] = []
-    for row in found.published:
+    for row in found.rows:
         for label, of in _lines(found, row):
             labels.append(Label(clean(f"{row} · {label}")))
             rows.append(tuple(of))
-    summaries = [next((e.metrics[m] for e in found.published.values() if m in e.metrics), None) for m in found.columns]
+    entries = [*found.published.values(), *found.measured.values()]
+    summaries = [next((e.metrics[m] for e in entries if m in e.metrics), None) for m in found.columns]
     heads = [
         Column(*map(clean, metric.split("/", 1)), unit="" if summary is None else figures.unit_label([summary]))
         for metric, summary in zip(found.columns, summaries, strict=True)
@@ -116,13 +130,16 @@ def latex(found: SideBySide) -> str:
 
 def _lines(found: SideBySide, row: str) -> list[tuple[str, list[Cell]]]:
     """Return the lines of one row of the paper: (label, cells)."""
-    paper = [found.published[row].metrics.get(metric) for metric in found.columns]
-    lines = [("paper", [_value(summary) for summary in paper])]
+    paper = [found.summary("published", row, metric) for metric in found.columns]
+    ours = [found.summary("measured", row, metric) for metric in found.columns]
+    lines = [("paper", [_value(summary) for summary in paper])] if found.published else []
     if row not in found.measured:
         return lines
-    ours = [found.measured[row].metrics.get(metric) for metric in found.columns]
     lines.append(("here", [_value(summary) for summary in ours]))
-    lines.append(("here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]))
+    if any(summary is not None and summary.ci95 is not None for summary in ours):
+        lines.append((INTERVAL, [_interval(summary) for summary in ours]))
+    if found.published:
+        lines.append(("here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]))
     if row != found.baseline:
         against = [_against(found.contrast(row, metric), b) for metric, b in zip(found.columns, ours, strict=True)]
         lines.append((f"here - {found.baseline} here", against))
@@ -131,6 +148,14 @@ def _lines(found: SideBySide, row: str) -> list[tuple[str, list[Cell]]]:
 
 def _value(summary: MetricSummary | None) -> Cell:
     return Cell(ABSENT) if summary is None else Cell(figures.number(summary, figures.decimals([summary])))
+
+
+def _interval(summary: MetricSummary | None) -> Cell:
+    """Return "[94.1, 96.5]", which `figures.number` writes behind the mean."""
+    if summary is None or summary.ci95 is None:
+        return Cell(ABSENT)
+    text = figures.number(summary, figures.decimals([summary]), interval=True)
+    return Cell(text[text.index("[") :])
 
 
 def _difference(ours: MetricSummary | None, paper: MetricSummary | None) -> Cell:
@@ -157,9 +182,11 @@ def _p(p: float) -> str:
 
 def _legend(found: SideBySide) -> list[str]:
     contrasts = [c for c in found.comparison.contrasts if c.metric in found.columns]
-    lines = [
-        "Percent where fractions; ± is the standard deviation over seeds. Differences from the paper are not tested."
-    ]
+    untested = " Differences from the paper are not tested." if found.published else ""
+    lines = [f"Percent where fractions; ± is the standard deviation over seeds.{untested}"]
+    shown = [summary for row in found.rows for m in found.columns if (summary := found.summary("measured", row, m))]
+    covered = dict.fromkeys(summary.ci95_of for summary in shown if summary.ci95_of)
+    lines += [f"{INTERVAL}: of the mean, over {' or '.join(map(str, covered))}."] if covered else []
     lines += [TESTED] if any(c.p is not None for c in contrasts) else []
     lines += [SEEDS_NEEDED] if any(c.p is None and len(c.within) == 1 for c in contrasts) else []
     sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in found.resolution().items()]

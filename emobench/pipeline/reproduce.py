@@ -1,4 +1,4 @@
-"""A published table made again: choose parameters off the test split, run the rows, set them beside the paper's."""
+"""A paper's table made again: choose parameters off the test split, run the rows, set them beside the paper's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emobench.errors import ConfigError, MetricError
+from emobench.errors import MetricError
 from emobench.leaderboard.compare import compare
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
-from emobench.leaderboard.published import published_root
 from emobench.leaderboard.side_by_side import SideBySide
-from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.at_hand import shown_name
 from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.outline import Outline
@@ -21,6 +19,17 @@ from emobench.pipeline.plan import make_plan
 from emobench.pipeline.reporter import Reporter, Silent
 from emobench.pipeline.request import Request
 from emobench.pipeline.run import run_plan, score_plan
+from emobench.pipeline.tables import (
+    Subject,
+    at_scale,
+    firsts,
+    published_entries,
+    scale_of,
+    selection_request,
+    selection_tasks,
+    subjects,
+    table_request,
+)
 from emobench.tasks.scores import Score
 from emobench.tasks.table import Selection, Table
 
@@ -40,45 +49,20 @@ class Reproduction:
     """One model's part of a table."""
 
     model: str
+    published_model: str
     found: SideBySide
     choices: tuple[Choice, ...]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """A model of the table, by the paper's name, and the one that is run for it."""
-
-    paper: str
-    model: str
-
-
-def subjects(table: Table, request: Request) -> list[Subject]:
-    """Return the paper's models; with `--model` that one of them, or the given one beside the first of them."""
-    known = list(dict.fromkeys(entry.model.name for entry in published_entries(table)))
-    if request.model is None:
-        return [Subject(name, name) for name in known]
-    return [Subject(request.model if request.model in known else known[0], request.model)]
-
-
-def published_entries(table: Table) -> list[Entry]:
-    """Return the paper's rows, in its order. Raises ConfigError where the published board has none of this table."""
-    found = Leaderboard(published_root()).entries(suite=table.published)
-    if not found:
-        raise ConfigError(f"{table.name}: the published board has no entry of {table.published}; install it whole.")
-    missing = {entry.objective.name for entry in found} ^ set(table.rows)
-    if missing:
-        raise ConfigError(f"{table.name}: its `rows` and those of {table.published} differ in {', '.join(missing)}.")
-    return found
-
-
-def outline_table(table: Table, request: Request) -> Outline:
+def outline_table(table: Table, request: Request, scale: str | None = None) -> Outline:
     """Return what making a table again comes to; the first candidate stands for the one that will be chosen."""
     found: Outline | None = None
-    for subject in subjects(table, request):
-        of_model = replace(request, model=subject.model)
-        wanted = _selection_request(table, of_model)
+    given, said = _scaled(table, request, scale)
+    for subject in subjects(table, given):
+        of_model = replace(given, model=subject.model)
+        wanted = selection_request(table, of_model)
         parts = [] if wanted is None else [_marked(make_outline(wanted), subject.model, ", to choose")]
-        parts.append(_marked(make_outline(_table_request(table, of_model, _firsts(table))), subject.model, ""))
+        parts.append(_marked(make_outline(table_request(table, of_model, firsts(table))), subject.model, ""))
         for part in parts:
             found = part if found is None else found.joined(part)
     assert found is not None
@@ -88,51 +72,75 @@ def outline_table(table: Table, request: Request) -> Outline:
         if len(candidates) > 1
     ]
     title = f"{table.name}: {table.description}"
-    return replace(found, title=title, assumptions=(*found.assumptions, *remarks), several=True)
+    return replace(found, title=title, assumptions=(*found.assumptions, *remarks, *said), several=True)
 
 
-def reproduce(table: Table, request: Request, reporter: Reporter | None = None) -> list[Reproduction]:
+def reproduce(
+    table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
+) -> list[Reproduction]:
     """Make a table again, model by model; finished stages are reused."""
-    return [_Maker(table, request, subject, reporter or Silent()).make() for subject in subjects(table, request)]
+    scaled, said = _scaled(table, request, scale)
+    done = []
+    for subject in subjects(table, scaled):
+        maker = _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter or Silent())
+        done.append(maker.make())
+    return done
 
 
+def _scaled(table: Table, request: Request, scale: str | None) -> tuple[Request, list[str]]:
+    chosen = scale_of(table, scale)
+    return (request, []) if chosen is None else at_scale(table, chosen, request)
+
+
+@dataclass(frozen=True)
 class _Maker:
-    def __init__(self, table: Table, request: Request, subject: Subject, reporter: Reporter) -> None:
-        self.table = table
-        self.subject = subject
-        self.request = replace(request, model=subject.model)
-        self.reporter = reporter
+    table: Table
+    asked: Request
+    """As it was given."""
+    request: Request
+    """With the model, and what a scale changes."""
+    subject: Subject
+    said: Sequence[str]
+    reporter: Reporter
 
     def make(self) -> Reproduction:
         # What would fail after the candidates' hours fails here.
-        make_plan(_table_request(self.table, self.request, _firsts(self.table)))
+        make_plan(table_request(self.table, self.request, firsts(self.table)))
         choices = self._choices()
         objectives = tuple(choice.objective for choice in choices)
-        entries = run_plan(make_plan(_table_request(self.table, self.request, objectives)), self.reporter)
+        entries = run_plan(make_plan(table_request(self.table, self.request, objectives)), self.reporter)
         measured = {choice.row: entry for choice, entry in zip(choices, entries, strict=True)}
         published = {e.objective.name: e for e in published_entries(self.table) if e.model.name == self.subject.paper}
         baseline = measured[self.table.baseline]
         others = [entry for entry in entries if entry.id != baseline.id]
         examples = ExamplesReader(self.request.runs)
-        first = next(iter(published.values()))
         found = SideBySide(
             title=f"{self.table.name} · {baseline.model.name}",
-            columns=tuple(metric for metric in first.metrics if any(metric in e.metrics for e in entries)),
+            columns=self._columns(published, entries),
             published=published,
             measured=measured,
             baseline=self.table.baseline,
             comparison=compare(baseline, others, examples, anyway=True),
-            remarks=(*self._said(choices), *self._differences(baseline), *examples.problems),
+            remarks=(*self._said(choices), *self._differences(baseline, published), *examples.problems),
         )
-        return Reproduction(model=self.subject.model, found=found, choices=tuple(choices))
+        return Reproduction(
+            model=self.subject.model, published_model=self.subject.paper, found=found, choices=tuple(choices)
+        )
+
+    def _columns(self, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
+        """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""
+        tasks = dict.fromkeys(metric.split("/", 1)[0] for entry in entries for metric in entry.metrics)
+        wanted = [f"{task}/{metric}" for task in tasks for metric in self.table.metrics]
+        known = next((list(entry.metrics) for entry in published.values()), wanted)
+        return tuple(metric for metric in known if any(metric in entry.metrics for entry in entries))
 
     def _choices(self) -> list[Choice]:
         """Return an objective for each row, after training and evaluating the candidates where there are several."""
         found: dict[str, tuple[float, float]] = {}
-        wanted = _selection_request(self.table, self.request)
+        wanted = selection_request(self.table, self.request)
         if wanted is not None:
             assert self.table.select is not None
-            self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on held-out examples")
+            self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on {self.table.select.judged_on}")
             rows = score_plan(make_plan(wanted), self.reporter)
             means = [_mean_score(self.table.select, runs) for runs in rows]
             found = dict(zip(wanted.objectives, means, strict=True))
@@ -151,80 +159,31 @@ class _Maker:
         lines = []
         for choice in choices:
             if choice.scores and select is not None:
-                shown = ", ".join(f"{text} {100 * score:.1f}" for text, score in choice.scores.items())
+                shown = ", ".join(f"{text} {100 * score:.3g}" for text, score in choice.scores.items())
                 lines.append(
                     f"{choice.row} is {choice.objective}, chosen by the mean {select.metric} (%) over "
-                    f"{', '.join(_selection_tasks(self.table, self.request))} on training examples that are held out "
-                    f"and are no shots: {shown}{' (the first of equal ones)' if _tied(choice) else ''}."
+                    f"{', '.join(selection_tasks(self.table, self.request))} on {select.judged_on}: {shown}"
+                    f"{' (the first of equal ones)' if _tied(choice) else ''}."
                 )
         return lines
 
-    def _differences(self, entry: Entry) -> list[str]:
+    def _differences(self, entry: Entry, published: Mapping[str, Entry]) -> list[str]:
         """Return what makes these numbers others than the paper's, as far as the request and an entry say it."""
-        lines = []
-        if self.subject.model != self.subject.paper:
+        lines = list(self.said)
+        if published and self.subject.model != self.subject.paper:
             lines.append(
                 f"The paper's numbers are of {self.subject.paper}, and these of {entry.model.name}: their difference "
                 "says nothing of an objective."
             )
-        if self.request.limit is not None:
-            lines.append(f"--limit {self.request.limit}: the first examples of each test split only.")
-        changed = _flat(self.request.settings)
+        if self.asked.limit is not None:
+            lines.append(f"--limit {self.asked.limit}: the first examples of each test split only.")
+        changed = _flat(self.asked.settings)
         if changed:
             lines.append(f"Set for this run: {', '.join(changed)}.")
         local = [name for name, origin in entry.provenance.data.items() if "(local: " in origin]
         if local:
             lines.append(f"Read from --data-dir, whose splits may be others: {', '.join(local)}.")
         return lines
-
-
-def _firsts(table: Table) -> tuple[str, ...]:
-    """Return the first candidate of each row."""
-    return tuple(candidates[0] for candidates in table.rows.values())
-
-
-def _selection_request(table: Table, request: Request) -> Request | None:
-    """Return the request whose scores choose among candidates; None where each row has one."""
-    candidates = tuple(text for texts in table.rows.values() if len(texts) > 1 for text in texts)
-    if not candidates or table.select is None:
-        return None
-    settings: dict[str, Any] = {**request.settings, "tasks": _selection_tasks(table, request)}
-    for section, values in table.select.settings.items():
-        given = request.section(section)
-        for key in values.keys() & given.keys():
-            if not given[key]:  # switched off, it would leave the choice to the test split
-                raise ConfigError(
-                    f"--set {section}.{key}={given[key]}: {table.name} chooses parameters by {section}.{key}, so that "
-                    f"the test split does not; expected another value, such as {values[key]}, or drop it."
-                )
-        settings[section] = {**values, **given}
-    return replace(request, objectives=candidates, settings=settings)
-
-
-def _table_request(table: Table, request: Request, objectives: tuple[str, ...]) -> Request:
-    """Return the request of the table's rows: what `--set` says of choosing, such as icl.held_out, is not of them."""
-    chooses = {} if table.select is None else table.select.settings
-    settings = {}
-    for section, given in request.settings.items():
-        kept = given
-        if section in chooses:
-            kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
-        if kept:
-            settings[section] = kept
-    return replace(request, objectives=objectives, settings=settings)
-
-
-def _selection_tasks(table: Table, request: Request) -> list[str]:
-    """Return the tasks that choose, of those that the request wants."""
-    assert table.select is not None
-    wanted = request.words("tasks")
-    found = [task for task in table.select.tasks if wanted is None or task in wanted]
-    if not found:
-        raise ConfigError(
-            f"--set tasks={','.join(wanted or ())}: none of them can choose the parameters of {table.name}; add one of "
-            f"{', '.join(table.select.tasks)}."
-        )
-    return found
 
 
 def _mean_score(select: Selection, runs: Sequence[Sequence[Evaluation]]) -> tuple[float, float]:

@@ -1,8 +1,8 @@
-"""A published table that can be made again: which of our rows stand for its rows, and how parameters are chosen."""
+"""A table or figure of a paper that can be made again: its rows and models, and how parameters are chosen."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emobench.errors import ConfigError
@@ -12,27 +12,65 @@ from emobench.errors import ConfigError
 class Selection:
     """How one of several candidates is chosen: by the best mean over tasks of a metric, evaluated with `settings`.
 
-    The settings take the evaluation off the test split. The first of equal candidates is chosen.
+    The settings take the evaluation off the test split, and `judged_on` names what it is of then. The first of equal
+    candidates is chosen.
     """
 
     metric: str
     tasks: tuple[str, ...]
+    judged_on: str
     settings: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Oracle:
+    """The texts of a corpus that stand for an oracle's: sampled from a model that was trained on other texts."""
+
+    corpus: str
+    """What the samples are called."""
+    taught: str
+    """The corpus that the model, as it is before the table's trainings, is first trained on by the suite's recipe."""
+    texts: dict[str, int]
+    """How many texts each split has."""
+    tokens: int
+    """Of each text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """The same grid by other means, such as for a machine without a GPU: another model, and settings of the runs."""
+
+    model: str
+    why: str
+    """What differs from the table as it is, in a sentence."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """As `--set` gives them, which wins over these."""
+    oracle: Oracle | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of a paper. Its models, rows and columns are those of the published board's suite `published`."""
+    """A table of a paper. With `published`, its models, rows and columns are those of that suite's published entries.
+
+    A figure that is only plotted has none: `models`, `rows` and `metrics` say then what is made.
+    """
 
     name: str
     description: str
-    published: str
     suite: str
     rows: dict[str, tuple[str, ...]]
     """The paper's row -> the objectives, as `--objective` takes them, that it was chosen among."""
     baseline: str
     """The row that others are compared with."""
+    published: str | None = None
+    renamed: dict[str, str] = field(default_factory=dict)
+    """The published board's name of a task -> the suite's."""
+    models: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    scatter: bool = False
+    """Whether it is plotted as points, by its two metrics, instead of one panel for each."""
     select: Selection | None = None
+    scales: dict[str, Scale] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for row, candidates in self.rows.items():
@@ -42,3 +80,9 @@ class Table:
                 raise ConfigError(f"`select` is missing: '{row}' has {len(candidates)} objectives to choose among.")
         if self.baseline not in self.rows:
             raise ConfigError(f"`baseline` is '{self.baseline}'; expected one of {', '.join(self.rows)}.")
+        if self.published is None and not (self.models and self.metrics):
+            raise ConfigError("`published` is missing; give the suite of published entries, or `models` and `metrics`.")
+        if self.published is not None and (self.models or self.metrics):
+            raise ConfigError("`models` and `metrics` are those of `published`; drop them, or `published`.")
+        if self.scatter and len(self.metrics) != 2:
+            raise ConfigError(f"`scatter` plots two metrics, and `metrics` has {len(self.metrics)}; give two.")
