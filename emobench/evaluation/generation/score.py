@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,45 +11,78 @@ import numpy as np
 
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
-from emobench.evaluation.generation.features import features_of
+from emobench.evaluation.generation.features import features_of, sentences_of
 from emobench.evaluation.generation.generate import SAMPLES
-from emobench.evaluation.generation.samples import Sample, read_samples
-from emobench.evaluation.kinds import Scored, Subject
+from emobench.evaluation.generation.runs import Runs, sampling_runs
+from emobench.evaluation.generation.samples import read_samples
+from emobench.evaluation.kinds import Beside, Scored, Subject
+from emobench.evaluation.metrics.coherence import coherence
+from emobench.evaluation.metrics.distinct import distinct
 from emobench.evaluation.metrics.entropy import entropy
-from emobench.evaluation.metrics.mauve import mauve_scores
+from emobench.evaluation.metrics.mauve import MAUVE_RUNS, mauve_scores
+from emobench.evaluation.metrics.oracle_perplexity import oracle_perplexity
 from emobench.evaluation.metrics.perplexity import perplexity
+from emobench.evaluation.metrics.repetition import repetition
 from emobench.evaluation.metrics.rouge import rouge
+from emobench.evaluation.metrics.self_bleu import self_bleu
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head
-from emobench.tasks.generation import GenerationProtocol, MauveRule
+from emobench.tasks.generation import GenerationProtocol
 from emobench.tasks.scores import Score
+
+TEST_TEXT = ("ppl_test", "entropy")
+"""The metrics that no prompt and no sample decides."""
+PROMPTS = "prompts.json"
 
 
 def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, folder: Path) -> Scored:
     """Compute every metric of the samples that `folder` holds."""
-    samples = read_samples(folder / SAMPLES)
+    runs = sampling_runs(read_samples(folder / SAMPLES), rules.joiner)
     found = Scored()
-    found.add(("ppl_test", "entropy"), partial(_test_text, subject, rules, texts))
-    found.add(("mauve", "mauve_star"), partial(mauve_of_samples, subject, rules.mauve, samples, rules.joiner))
-    found.add(("rouge1", "rouge2", "rougeL"), partial(rouge_of_samples, samples, rules.joiner))
+    found.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
+    found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, runs, found.files))
+    if rules.oracle.model is not None:
+        found.add(("ppl_oracle",), partial(_oracle_perplexity, subject, rules, rules.oracle.model, runs))
+    found.add(("rouge1", "rouge2", "rougeL"), partial(_rouge, subject, rules, runs))
+    found.add(("rep_2", "rep_3", "rep_4", "diversity"), partial(repetition, runs.continuations, runs.ids))
+    found.add(("distinct_1", "distinct_2", "distinct_3"), partial(distinct, runs.continuations))
+    found.add(("self_bleu",), lambda: {"self_bleu": self_bleu(runs.continuations)})
+    if rules.coherence.encoder is not None:
+        found.add(("coherence",), partial(_coherence, subject, rules.coherence.encoder, runs))
+    if _fewer_prompts(folder):
+        for name in found.scores.keys() - set(TEST_TEXT):
+            found.scores[name] = replace(found.scores[name], flags=(*found.scores[name].flags, "fewer_prompts"))
     return found
 
 
-def mauve_of_samples(subject: Subject, rule: MauveRule, samples: list[Sample], joiner: str) -> dict[str, Score]:
-    """Return MAUVE and MAUVE* of prefix + continuation against the human texts; the mean over the samples' indices."""
-    human = list({sample.prompt_id: sample.reference_text for sample in samples}.values())
-    human_ND = features_of(subject, rule, human, keep=True)
-    runs = [
-        mauve_scores(human_ND, features_of(subject, rule, [s.full_text(joiner) for s in group]), seeds=rule.seeds)
-        for group in _by_index(samples)
-    ]
-    return {"mauve": _mean([run.mauve for run in runs]), "mauve_star": _mean([run.mauve_star for run in runs])}
+def _mauve(subject: Subject, rules: GenerationProtocol, runs: Runs, files: dict[str, str]) -> dict[str, Score]:
+    human_ND = features_of(subject, rules.mauve, runs.references, keep=True)
+    generated_MD = features_of(subject, rules.mauve, [text for run in runs.texts for text in run])
+    runs_MD = np.split(generated_MD, len(runs.samples))
+    found = mauve_scores(human_ND, runs_MD, seeds=rules.mauve.seeds, ids=runs.ids)
+    files[MAUVE_RUNS] = found.to_json()
+    return found.scores
 
 
-def rouge_of_samples(samples: list[Sample], joiner: str) -> dict[str, Score]:
-    """Return ROUGE-1/2/L of prefix + continuation against the human texts."""
-    generated = [sample.full_text(joiner) for sample in samples]
-    return rouge(generated, [s.reference_text for s in samples], [s.prompt_id for s in samples])  # type: ignore[return-value]
+def _oracle_perplexity(subject: Subject, rules: GenerationProtocol, name: str, runs: Runs) -> dict[str, Score]:
+    oracle = subject.other(Beside(name, "lm"))
+    with subject.work("perplexity under the oracle", "texts") as progress:
+        score = oracle_perplexity(
+            runs.pairs, runs.ids, oracle.model, oracle.tokenizer, scope=rules.oracle.scope, progress=progress
+        )
+    return {"ppl_oracle": score}
+
+
+def _rouge(subject: Subject, rules: GenerationProtocol, runs: Runs) -> dict[str, Score]:
+    with subject.work("ROUGE", "prompts") as progress:
+        return rouge(runs.texts, runs.references, runs.ids, stemming=rules.stemming, progress=progress)
+
+
+def _coherence(subject: Subject, name: str, runs: Runs) -> dict[str, Score]:
+    encoder = subject.sentence_encoder(name)
+    prefixes_ND = sentences_of(subject, encoder, runs.prefixes, keep=True)
+    encode = partial(sentences_of, subject, encoder)
+    return {"coherence": coherence(prefixes_ND, runs.continuations, runs.ids, encode)}
 
 
 def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:
@@ -62,13 +96,8 @@ def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dic
     return {"ppl_test": perplexity(sums, ids), "entropy": entropy(sums, ids)}
 
 
-def _by_index(samples: list[Sample]) -> list[list[Sample]]:
-    """Return the samples of each index, one of each prompt: a sampling run, in the paper's words."""
-    groups: dict[int, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.sample, []).append(sample)
-    return list(groups.values())
-
-
-def _mean(scores: list[Score]) -> Score:
-    return replace(scores[0], value=float(np.mean([score.value for score in scores])))
+def _fewer_prompts(folder: Path) -> bool:
+    """Return whether fewer texts gave a prompt than were asked for."""
+    file = folder / PROMPTS
+    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return known.get("limit") is not None and known["used"] < known["limit"]

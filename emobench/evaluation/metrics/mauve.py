@@ -1,87 +1,125 @@
-"""MAUVE: how close the distribution of generated texts is to that of human texts, by mauve-text.
+"""MAUVE: how close the distribution of generated texts is to that of human texts (Pillutla et al., NeurIPS 2021).
 
 The score depends on the random start of its k-means (about as much as trained models differ), so several starts are
-averaged. It is biased upwards where texts are few, so under 1,000 it is flagged.
+averaged. It is biased upwards where texts are few, so under 1,000 it is flagged. Its examples are pseudo-values: see
+`mauve_jackknife`.
 
-Legend: N texts, M texts of the other side, D width of the features.
+Legend: N human texts, M generated texts of a sampling run, D width of the features.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from emobench.errors import MetricError
+from emobench.evaluation.metrics.mauve_buckets import Buckets, bucket_texts
+from emobench.evaluation.metrics.mauve_jackknife import SCALING, WEIGHTS_W, without_each
 from emobench.tasks.scores import Score
 
 SMALL_N = 1000  # texts a side
 FEWEST = 20  # texts a side: mauve-text puts 10 texts of a side into a bucket, and needs 2 buckets
+SMOOTHING = {"mauve": 0.0, "mauve_star": 0.5}
+"""What is added to each bucket's counts; MAUVE* is Krichevsky and Trofimov's choice (Pillutla et al., JMLR 2023)."""
+
+MAUVE_RUNS = "mauve.json"
+"""{"runs": [{"sampling_run": 0, "kmeans_seed": 25, "mauve": 0.9, "mauve_star": 0.9, "curve": [[x, y], ...]}, ...]}"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MauveRun:
+    """One clustering of the texts of one sampling run."""
+
+    sampling_run: int
+    kmeans_seed: int
+    mauve: float
+    mauve_star: float
+    curve: list[list[float]]
+    """The divergence curve of `mauve` from (1, 0) to (0, 1): exp(-5 KL(q || r)), exp(-5 KL(p || r)); p is human."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mauve:
-    """MAUVE over several k-means seeds; the scores hold the means, the lists the value of each seed."""
+    """MAUVE over sampling runs and k-means seeds: the scores of the means, and what they are made of."""
 
-    mauve: Score
-    mauve_star: Score  # with smoothed histograms (Pillutla et al., JMLR 2023)
-    seeds: list[int]
-    mauve_values: list[float]
-    mauve_star_values: list[float]
+    scores: dict[str, Score]
+    runs: list[MauveRun]
 
-    @property
-    def kmeans_std(self) -> float:
-        """Standard deviation of MAUVE over the k-means seeds (n - 1); 0 for one seed."""
-        return float(np.std(self.mauve_values, ddof=1)) if len(self.seeds) > 1 else 0.0
+    def to_json(self) -> str:
+        """Return the runs as one JSON document."""
+        return json.dumps({"runs": [asdict(run) for run in self.runs]}) + "\n"
 
 
 def mauve_scores(
     human_ND: np.ndarray,
-    generated_MD: np.ndarray,
+    runs_MD: Sequence[np.ndarray],
     *,
     seeds: Sequence[int] = (25, 26, 27, 28, 29),
-    scaling: int = 5,
+    ids: Sequence[str] | None = None,
 ) -> Mauve:
-    """Return MAUVE and MAUVE* of generated against human texts, as mauve-text computes them from features.
+    """Return MAUVE and MAUVE* of each sampling run's texts against the human ones, as mauve-text computes them.
 
-    Raises MetricError if a side has fewer than 20 texts, or if the features cannot be clustered.
+    `ids` name the prompts where text i of every run continues the prompt of human text i: with them, the scores have
+    examples. Raises MetricError if a side has fewer than 20 texts, or if the features cannot be clustered.
     """
-    _check(human_ND, generated_MD, seeds)
-    n = min(len(human_ND), len(generated_MD))
-    results = [_once(human_ND, generated_MD, seed, scaling) for seed in seeds]
-    plain, star = [r[0] for r in results], [r[1] for r in results]
-    flags = ("small_n",) if n < SMALL_N else ()
-    return Mauve(
-        mauve=_score(plain, n, flags),
-        mauve_star=_score(star, n, flags),
-        seeds=list(seeds),
-        mauve_values=plain,
-        mauve_star_values=star,
-    )
+    for generated_MD in runs_MD:
+        _check(human_ND, generated_MD, seeds)
+    found = [
+        (MauveRun(sampling_run=place, kmeans_seed=seed, **_values(buckets)), buckets)
+        for place, generated_MD in enumerate(runs_MD)
+        for seed, buckets in zip(seeds, bucket_texts(human_ND, generated_MD, seeds), strict=True)
+    ]
+    n = min(len(human_ND), *map(len, runs_MD))
+    runs, all_buckets = [run for run, _ in found], [buckets for _, buckets in found]
+    return Mauve(scores={name: _score(name, runs, all_buckets, n, len(seeds), ids) for name in SMOOTHING}, runs=runs)
 
 
-def _once(human_ND: np.ndarray, generated_MD: np.ndarray, seed: int, scaling: int) -> tuple[float, float]:
-    import mauve  # slow to import: it brings transformers, scikit-learn and faiss
+def _values(buckets: Buckets) -> dict:
+    """Return what a MauveRun holds of the values that mauve-text gives for two histograms."""
+    # By its module's full name: in `mauve` itself, that name is a function. Slow to import: it brings transformers.
+    from mauve.compute_mauve import get_divergence_curve_for_multinomials
 
-    with _quiet():
-        out = mauve.compute_mauve(
-            p_features=human_ND,
-            q_features=generated_MD,
-            seed=seed,
-            mauve_scaling_factor=scaling,
-            verbose=False,
-        )
-    # The area under the curve may exceed 1 by rounding.
-    return min(float(out.mauve), 1.0), min(float(out.mauve_star), 1.0)
+    found = {}
+    for name, smoothing in SMOOTHING.items():
+        p_K, q_K = ((side + smoothing) / (side + smoothing).sum() for side in buckets.counts())
+        curve = get_divergence_curve_for_multinomials(p_K, q_K, WEIGHTS_W, SCALING)
+        found[name] = _area(curve)
+        if name == "mauve":
+            found["curve"] = curve.tolist()
+    return found
 
 
-def _score(values: list[float], n: int, flags: tuple[str, ...]) -> Score:
+def _area(curve: np.ndarray) -> float:
+    """Return the mean of the areas under a curve towards both axes, as mauve-text does; at most 1 but for rounding."""
+    from sklearn.metrics import auc
+
+    x, y = curve.T
+    by_x, by_y = np.argsort(x), np.argsort(y)
+    return min(float(0.5 * (auc(x[by_x], y[by_x]) + auc(y[by_y], x[by_y]))), 1.0)
+
+
+def _score(
+    name: str, runs: list[MauveRun], buckets: list[Buckets], n: int, seeds: int, ids: Sequence[str] | None
+) -> Score:
+    values = [getattr(run, name) for run in runs]
+    value = float(np.mean(values))
+    examples = None
+    if ids is not None:
+        without_N = np.mean([without_each(each, SMOOTHING[name]) for each in buckets], axis=0)
+        pseudo_N = len(ids) * value - (len(ids) - 1) * without_N
+        examples = {key: (pseudo, 1.0) for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True)}
     return Score(
-        value=float(np.mean(values)), n=n, higher_is_better=True, unit="fraction", flags=flags, aggregate="corpus"
+        value=value,
+        n=n,
+        higher_is_better=True,
+        unit="fraction",
+        flags=("small_n",) if n < SMALL_N else (),
+        examples=examples,
+        aggregate="corpus" if examples is None else "jackknife",
+        repeats=tuple(tuple(values[at : at + seeds]) for at in range(0, len(values), seeds)),
     )
 
 
@@ -100,19 +138,3 @@ def _check(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int])
         raise MetricError(
             "All human texts have the same features, and so do all generated ones: there is nothing to cluster."
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Send file descriptor 2 to nowhere: faiss warns from C++ of few points a cluster, whatever `verbose` says."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(nowhere)
-        os.close(kept)

@@ -1,18 +1,25 @@
-"""ROUGE: overlap of words between a generated text and its reference, by rouge-score."""
+"""ROUGE: overlap of words between a generated text and its reference (Lin, 2004), as rouge-score computes it.
+
+Its tokenizer and its F1 are rouge-score's own; the overlaps are counted here, because its table of the longest common
+subsequence takes a step for each pair of words. The tests hold every F1 equal to rouge-score's, to the last bit.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from emobench.errors import MetricError
+from emobench.evaluation.metrics.by_prompt import mean_by_prompt
 from emobench.tasks.scores import Score
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
 
 
 def rouge(
-    generated: Sequence[str],
+    runs: Sequence[Sequence[str]],
     references: Sequence[str],
     ids: Sequence[str],
     *,
@@ -20,31 +27,68 @@ def rouge(
     stemming: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Score]:
-    """Return the mean F1 of each variant, as a fraction.
+    """Return the mean F1 of each variant, as a fraction; each run holds a text for each reference, which `ids` name."""
+    from rouge_score.tokenizers import DefaultTokenizer  # slow to import: it brings nltk
 
-    An id may come several times (the samples of one prompt): its example holds their mean, weighted by their number.
-    """
-    from rouge_score.rouge_scorer import RougeScorer  # slow to import: it brings nltk
-
-    if not generated:
+    if not any(runs):
         raise MetricError("There is no generated text to compute ROUGE of.")
-    scorer = RougeScorer(list(variants), use_stemmer=stemming)
-    totals: dict[str, dict[str, list[float]]] = {variant: {} for variant in variants}
-    for done, (text, reference, key) in enumerate(zip(generated, references, ids, strict=True), start=1):
-        found = scorer.score(reference, text)
-        for variant in variants:
-            totals[variant].setdefault(key, []).append(found[variant].fmeasure)
+    words = DefaultTokenizer(use_stemmer=stemming).tokenize
+    values: dict[Variant, list[list[float]]] = {variant: [[] for _ in runs] for variant in variants}
+    for place, (reference, *texts) in enumerate(zip(references, *runs, strict=True)):
+        reference_words = words(reference)
+        overlaps = {variant: OVERLAPS[variant](reference_words) for variant in variants}
+        for run, text in enumerate(texts):
+            text_words = words(text)
+            for variant in variants:
+                values[variant][run].append(_f1(*overlaps[variant](text_words)))
         if progress is not None:
-            progress(done, len(generated))
-    return {variant: _score(values) for variant, values in totals.items()}
+            progress(place + 1, len(references))
+    return {variant: mean_by_prompt(found, ids) for variant, found in values.items()}
 
 
-def _score(values: dict[str, list[float]]) -> Score:
-    count = sum(map(len, values.values()))
-    return Score(
-        value=sum(map(sum, values.values())) / count,
-        n=len(values),
-        higher_is_better=True,
-        unit="fraction",
-        examples={key: (sum(v) / len(v), float(len(v))) for key, v in values.items()},
-    )
+def _f1(common: int, of_reference: int, of_text: int) -> float:
+    from rouge_score.scoring import fmeasure
+
+    return fmeasure(common / max(of_text, 1), common / max(of_reference, 1))
+
+
+Overlap = Callable[[list[str]], tuple[int, int, int]]
+"""Words of a text -> units in common with the reference, units of the reference, units of the text."""
+
+
+def _ngrams(n: int, reference: list[str]) -> Overlap:
+    """Units are n-grams; each counts as often as it stands in both."""
+    expected = Counter(zip(*(reference[i:] for i in range(n)), strict=False))
+
+    def overlap(text: list[str]) -> tuple[int, int, int]:
+        found = Counter(zip(*(text[i:] for i in range(n)), strict=False))
+        return (expected & found).total(), expected.total(), found.total()
+
+    return overlap
+
+
+def _subsequence(reference: list[str]) -> Overlap:
+    """Units are words of the longest common subsequence.
+
+    One row of its table at a time, as the bits of an integer (Hyyrö, 2004): a bit turns 0 where the length grows.
+    """
+    places: dict[str, int] = {}
+    for place, word in enumerate(reference):
+        places[word] = places.get(word, 0) | 1 << place
+    ones = (1 << len(reference)) - 1
+
+    def overlap(text: list[str]) -> tuple[int, int, int]:
+        row = ones
+        for word in text:
+            matched = row & places.get(word, 0)
+            row = ((row + matched) | (row - matched)) & ones
+        return len(reference) - row.bit_count(), len(reference), len(text)
+
+    return overlap
+
+
+OVERLAPS: dict[Variant, Callable[[list[str]], Overlap]] = {
+    "rouge1": partial(_ngrams, 1),
+    "rouge2": partial(_ngrams, 2),
+    "rougeL": _subsequence,
+}

@@ -1,6 +1,8 @@
-"""MAUVE: mauve-text's own numbers, over several seeds; too little data is an error and never a number."""
+"""MAUVE: mauve-text's own numbers, over runs and seeds; too little data is an error and never a number."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
@@ -9,56 +11,73 @@ from emobench.errors import MetricError
 from emobench.evaluation.metrics.mauve import mauve_scores
 
 
-def clouds(n: int, shift: float, width: int = 16) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
+def clouds(n: int, shift: float, width: int = 16, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
     return rng.normal(size=(n, width)).astype("f4"), (rng.normal(size=(n, width)) + shift).astype("f4")
 
 
-def test_scores_are_the_means_of_what_mauve_text_gives(capfd: pytest.CaptureFixture[str]) -> None:
+# Sizes for each of scikit-learn's ways to a PCA: by the covariance (many rows), whole (few rows), and wide rows.
+@pytest.mark.parametrize(("n", "width"), [(120, 16), (40, 30), (60, 300)])
+def test_scores_are_the_means_of_what_mauve_text_gives(n: int, width: int, capfd: pytest.CaptureFixture[str]) -> None:
+    import mauve
+
+    human, first = clouds(n, 0.3, width)
+    runs, seeds = [first, clouds(n, 0.5, width, seed=1)[1]], [25, 7, 3]
+    found = mauve_scores(human, runs, seeds=seeds)
+    assert capfd.readouterr() == ("", "")  # faiss warns of few points for 12 clusters when called directly
+    direct = [[mauve.compute_mauve(p_features=human, q_features=run, seed=s) for s in seeds] for run in runs]
+    for name in ("mauve", "mauve_star"):
+        score = found.scores[name]
+        assert score.repeats == tuple(tuple(getattr(d, name) for d in row) for row in direct)
+        assert score.value == pytest.approx(np.mean(score.repeats), rel=1e-15)
+    assert len({value for row in found.scores["mauve"].repeats for value in row}) > 2
+    assert mauve_scores(human, runs, seeds=seeds) == found  # again, the same
+    written = json.loads(found.to_json())["runs"]
+    assert [(run["sampling_run"], run["kmeans_seed"]) for run in written] == [(r, s) for r in (0, 1) for s in seeds]
+    for run, each in zip(written, [d for row in direct for d in row], strict=True):
+        assert (run["mauve"], run["mauve_star"]) == (each.mauve, each.mauve_star)
+        assert run["curve"] == each.divergence_curve.tolist()
+        assert (run["curve"][0], run["curve"][-1]) == ([1, 0], [0, 1])
+
+
+def test_sides_of_unequal_length_are_mauve_texts_too() -> None:
     import mauve
 
     human, generated = clouds(120, 0.3)
-    found = mauve_scores(human, generated, seeds=[25, 7, 3])
-    assert capfd.readouterr() == ("", "")  # faiss warns of 240 points for 12 clusters when called directly
-    direct = [mauve.compute_mauve(p_features=human, q_features=generated, seed=s) for s in (25, 7, 3)]
-    assert found.mauve_values == [d.mauve for d in direct]
-    assert found.mauve_star_values == [d.mauve_star for d in direct]
-    assert found.mauve.value == pytest.approx(np.mean([d.mauve for d in direct]))
-    assert found.mauve_star.value == pytest.approx(np.mean([d.mauve_star for d in direct]))
-    assert found.kmeans_std == pytest.approx(np.std([d.mauve for d in direct], ddof=1))
-    assert found.kmeans_std > 0
-    assert found.seeds == [25, 7, 3]
-    assert mauve_scores(human, generated, seeds=[25, 7, 3]) == found  # again, the same
+    found = mauve_scores(human, [generated[:90]], seeds=[1])
+    assert found.scores["mauve"].repeats == ((mauve.compute_mauve(human, generated[:90], seed=1).mauve,),)
+    assert found.scores["mauve"].n == 90
 
 
 def test_nearer_clouds_score_higher_and_say_so() -> None:
-    near, far = mauve_scores(*clouds(200, 0.1), seeds=[0]), mauve_scores(*clouds(200, 2.0), seeds=[0])
-    assert near.mauve.value > 0.9
-    assert far.mauve.value < 0.1
-    score = near.mauve
-    assert (score.n, score.unit, score.higher_is_better, score.aggregate) == (200, "fraction", True, "corpus")
-    assert score.examples is None
-    assert near.kmeans_std == 0.0
+    near, far = (
+        mauve_scores(human, [generated], seeds=[0]).scores["mauve"]
+        for human, generated in (clouds(200, 0.1), clouds(200, 2.0))
+    )
+    assert near.value > 0.9
+    assert far.value < 0.1
+    assert (near.n, near.unit, near.higher_is_better, near.aggregate) == (200, "fraction", True, "corpus")
+    assert near.examples is None
 
 
 def test_small_n_is_the_smaller_side_under_a_thousand() -> None:
     human, generated = clouds(1000, 0.1, width=3)
-    assert mauve_scores(human, generated, seeds=[0]).mauve.flags == ()
-    fewer = mauve_scores(human, generated[:999], seeds=[0])
-    assert fewer.mauve.flags == fewer.mauve_star.flags == ("small_n",)
-    assert fewer.mauve.n == 999
+    assert mauve_scores(human, [generated], seeds=[0]).scores["mauve"].flags == ()
+    fewer = mauve_scores(human, [generated, generated[:999]], seeds=[0]).scores
+    assert fewer["mauve"].flags == fewer["mauve_star"].flags == ("small_n",)
+    assert fewer["mauve"].n == 999
 
 
 def test_what_cannot_be_clustered_is_a_metric_error() -> None:
     human, generated = clouds(20, 0.1)
-    assert 0 < mauve_scores(human, generated, seeds=[0]).mauve.value <= 1
+    assert 0 < mauve_scores(human, [generated], seeds=[0]).scores["mauve"].value <= 1
     with pytest.raises(MetricError, match="given 19 generated texts"):
-        mauve_scores(human, generated[:19])
+        mauve_scores(human, [generated, generated[:19]])
     with pytest.raises(MetricError, match="given 0 human texts"):
-        mauve_scores(human[:0], generated)
+        mauve_scores(human[:0], [generated])
     with pytest.raises(MetricError, match="generated texts are not finite"):
-        mauve_scores(human, np.full_like(generated, np.nan))
+        mauve_scores(human, [np.full_like(generated, np.nan)])
     with pytest.raises(MetricError, match="nothing to cluster"):
-        mauve_scores(np.ones_like(human), np.ones_like(human))
+        mauve_scores(np.ones_like(human), [np.ones_like(human)])
     with pytest.raises(MetricError, match="at least one k-means seed"):
-        mauve_scores(human, generated, seeds=[])
+        mauve_scores(human, [generated], seeds=[])

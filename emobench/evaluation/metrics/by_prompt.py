@@ -1,0 +1,50 @@
+"""A metric that is a mean over generated texts: its value, an example for each prompt, the value of each sampling run.
+
+Legend: R sampling runs, N prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from emobench.errors import MetricError
+from emobench.tasks.scores import Score
+
+
+def mean_by_prompt(
+    values_RN: ArrayLike,
+    ids: Sequence[str],
+    *,
+    weights_RN: ArrayLike | None = None,
+    unit: str = "fraction",
+    higher_is_better: bool | None = True,
+    flags: tuple[str, ...] = (),
+) -> Score:
+    """Return the weighted mean of the values (each counts once unless weights are given); what weighs 0 has no value.
+
+    The example of a prompt is the mean of its samples, with their weight. Raises MetricError if nothing has a weight.
+    """
+    values_RN = np.asarray(values_RN, dtype=np.float64)
+    weights_RN = np.ones_like(values_RN) if weights_RN is None else np.asarray(weights_RN, dtype=np.float64)
+    if not weights_RN.sum() > 0:
+        raise MetricError("No generated text can be measured: all of them are empty, or too short.")
+    sums_RN = np.where(weights_RN > 0, values_RN * weights_RN, 0.0)
+    sums_N, weights_N = sums_RN.sum(0), weights_RN.sum(0)
+    runs = zip(sums_RN.sum(1).tolist(), weights_RN.sum(1).tolist(), strict=True)
+    examples = {
+        key: (total / weight, weight)
+        for key, total, weight in zip(ids, sums_N.tolist(), weights_N.tolist(), strict=True)
+        if weight
+    }
+    return Score(
+        value=float(sums_N.sum() / weights_N.sum()),
+        n=len(examples),
+        higher_is_better=higher_is_better,
+        unit=unit,
+        flags=flags,
+        examples=examples,
+        repeats=tuple((total / weight,) for total, weight in runs if weight),
+    )
