@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from emobench.data.texts import Texts
+from emobench.evaluation.generation.decoding import Decoding
 from emobench.evaluation.generation.prompts import first_ids, select_prompts
 from emobench.evaluation.generation.samples import make_samples, write_samples
-from emobench.evaluation.generation.sampling import Sampling, sample_continuations
+from emobench.evaluation.generation.sampling import sample_continuations
 from emobench.evaluation.kinds import Subject
 from emobench.models.head import token_count
 from emobench.tasks.generation import GenerationProtocol
@@ -23,19 +24,10 @@ def generate_samples(subject: Subject, task: str, rules: GenerationProtocol, tex
             subject.model,
             [prompt.prefix_ids for prompt in prompts],
             prompt_keys=[prompt.id for prompt in prompts],
-            sampling=_sampling(rules),
+            decoding=Decoding(rule=rules.sampling, length=rules.continuation),
             vocabulary=token_count(subject.tokenizer),
             progress=progress,
         )
     samples = [s for p, c in zip(prompts, found, strict=True) for s in make_samples(p, c, subject.tokenizer)]
     write_samples(folder / SAMPLES, samples)
     (folder / "first_prompt_ids.json").write_text(f"{first_ids(prompts)}\n")
-
-
-def _sampling(rules: GenerationProtocol) -> Sampling:
-    return Sampling(
-        new_tokens=rules.continuation + rules.sampling.extra_tokens,
-        samples=rules.sampling.samples,
-        seed=rules.sampling.seed,
-        min_new_tokens=rules.continuation if rules.sampling.suppress_eos else 0,
-    )

@@ -10,8 +10,8 @@ from typing import Any
 
 from emobench.config import build
 from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.evaluation.generation.decoding import Continuation
 from emobench.evaluation.generation.prompts import Prompt
-from emobench.evaluation.generation.sampling import Continuation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from emobench.errors import DataError
+from emobench.evaluation.generation.decoding import Continuation
 from emobench.evaluation.generation.prompts import PromptRule, select_prompts
 from emobench.evaluation.generation.samples import make_samples, read_samples, write_samples
-from emobench.evaluation.generation.sampling import Continuation
 
 
 def metaspace_tokenizer() -> PreTrainedTokenizerFast:

@@ -21,7 +21,10 @@ from transformers import (
 )
 
 from emobench.errors import ConfigError, MetricError, ModelError
-from emobench.evaluation.generation.sampling import Sampling, descend, eos_ids, row_uniforms, sample_continuations
+from emobench.evaluation.generation.decoding import Decoding, eos_ids
+from emobench.evaluation.generation.sampling import sample_continuations
+from emobench.evaluation.generation.tree import descend, row_uniforms
+from emobench.tasks.generation import Sampling
 
 SHARED = Path(__file__).parents[5] / "shared"
 BASE = SHARED / "models" / "base-en-7m"
@@ -37,15 +40,15 @@ def wikitext() -> list[str]:
 def tiny(kind: str, vocab: int = 37) -> Any:
     """Two layers with large weights, so that the next-token distributions are far from uniform."""
     torch.manual_seed(0)
+    special: Any = {"vocab_size": vocab, "bos_token_id": 0, "eos_token_id": EOS, "initializer_range": 0.3}
     if kind == "gpt2":
-        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
-        config: Any = GPT2Config(vocab_size=vocab, bos_token_id=0, eos_token_id=EOS, **sizes)
-        return GPT2LMHeadModel(config).eval()
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(
-        vocab_size=vocab, bos_token_id=0, eos_token_id=EOS, max_position_embeddings=64, initializer_range=0.3, **sizes
-    )
-    return LlamaForCausalLM(config).eval()
+        return GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, **special)).eval()
+    sizes: Any = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(max_position_embeddings=64, **sizes, **special)).eval()
+
+
+def decoding(*, length: int, token_budget: int = 16384, **rule: Any) -> Decoding:
+    return Decoding(rule=Sampling(**rule), length=length, token_budget=token_budget)
 
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14], [15, 16], [17] * 9, [18, 19, 20, 21], [22, 5], [23, 6, 9]]
@@ -55,23 +58,23 @@ KEYS = [f"prompt-{i}" for i in range(len(PROMPTS))]
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_batch_size_subset_and_padding_change_nothing(kind: str) -> None:
     model = tiny(kind)
-    alone = Sampling(new_tokens=12, samples=3, token_budget=1)
-    whole = Sampling(new_tokens=12, samples=3, token_budget=100_000)
-    expected = sample_continuations(model, PROMPTS, prompt_keys=KEYS, sampling=alone)
-    assert sample_continuations(model, PROMPTS, prompt_keys=KEYS, sampling=whole) == expected
+    alone = decoding(length=12, samples=3, token_budget=1)
+    whole = decoding(length=12, samples=3, token_budget=100_000)
+    expected = sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=alone)
+    assert sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=whole) == expected
     some = [6, 2]
-    part = sample_continuations(model, [PROMPTS[i] for i in some], prompt_keys=[KEYS[i] for i in some], sampling=whole)
+    part = sample_continuations(model, [PROMPTS[i] for i in some], prompt_keys=[KEYS[i] for i in some], decoding=whole)
     assert part == [expected[i] for i in some]
     texts = {tuple(c.ids) for row in expected for c in row}
     assert len(texts) == 3 * len(PROMPTS)  # samples differ from one another
-    other_seed = Sampling(new_tokens=12, samples=3, seed=1)
-    assert sample_continuations(model, PROMPTS, prompt_keys=KEYS, sampling=other_seed) != expected
+    other_seed = decoding(length=12, samples=3, seed=1)
+    assert sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=other_seed) != expected
 
 
-def plain_loop(model: Any, prompt: list[int], key: str, sample: int, sampling: Sampling) -> list[int]:
+def plain_loop(model: Any, prompt: list[int], key: str, sample: int, sampling: Decoding) -> list[int]:
     """Draw without a cache, one token at a time, walking the tree by sums over slices of the vocabulary."""
     size = 64  # the tree over 37 tokens
-    uniform = row_uniforms(sampling.seed, key, sample, sampling.new_tokens, 6)
+    uniform = row_uniforms(sampling.rule.seed, key, sample, sampling.new_tokens, 6)
     ids = list(prompt)
     for step in range(sampling.new_tokens):
         with torch.no_grad():
@@ -93,8 +96,8 @@ def plain_loop(model: Any, prompt: list[int], key: str, sample: int, sampling: S
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_generate_with_cache_and_padding_equals_a_plain_loop(kind: str) -> None:
     model = tiny(kind)
-    sampling = Sampling(new_tokens=8, samples=2, seed=4)
-    found = sample_continuations(model, PROMPTS, prompt_keys=KEYS, sampling=sampling)
+    sampling = decoding(length=8, samples=2, seed=4)
+    found = sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=sampling)
     for prompt, key, rows in zip(PROMPTS, KEYS, found, strict=True):
         assert [row.ids for row in rows] == [plain_loop(model, prompt, key, s, sampling) for s in range(2)]
 
@@ -103,8 +106,8 @@ def test_generate_with_cache_and_padding_equals_a_plain_loop(kind: str) -> None:
 def test_first_tokens_follow_the_softmax(suppressed: bool) -> None:
     model = tiny("gpt2")
     draws = 4000
-    sampling = Sampling(new_tokens=1, samples=draws, min_new_tokens=None if suppressed else 0, token_budget=10**6)
-    rows = sample_continuations(model, [[5, 6]], prompt_keys=["k"], sampling=sampling)[0]
+    sampling = decoding(length=1, samples=draws, suppress_eos=suppressed, token_budget=10**6)
+    rows = sample_continuations(model, [[5, 6]], prompt_keys=["k"], decoding=sampling)[0]
     with torch.no_grad():
         logits = model(torch.tensor([[5, 6]])).logits[0, -1].double()
     assert logits.softmax(-1)[EOS] > 0.005  # else suppressing it could not be seen
@@ -134,8 +137,8 @@ def test_the_tree_draws_the_given_masses_and_never_a_zero() -> None:
 
 def test_the_models_own_generation_settings_do_not_act() -> None:
     model = tiny("gpt2")
-    sampling = Sampling(new_tokens=10, samples=4)
-    expected = sample_continuations(model, PROMPTS, prompt_keys=KEYS, sampling=sampling)
+    sampling = decoding(length=10, samples=4)
+    expected = sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=sampling)
     own = GenerationConfig(
         do_sample=True,
         top_k=2,
@@ -149,7 +152,7 @@ def test_the_models_own_generation_settings_do_not_act() -> None:
         num_return_sequences=2,
     )
     model.generation_config = own
-    assert sample_continuations(model, PROMPTS, prompt_keys=KEYS, sampling=sampling) == expected
+    assert sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=sampling) == expected
     assert model.generation_config is own
 
 
@@ -158,41 +161,42 @@ def test_a_text_ends_at_eos_only_where_it_may() -> None:
     keys = [f"k{i}" for i in range(40)]
     prompts = [PROMPTS[i % len(PROMPTS)] for i in range(40)]
 
-    def draw(minimum: int | None) -> list[Any]:
-        sampling = Sampling(new_tokens=12, min_new_tokens=minimum)
-        return [row[0] for row in sample_continuations(model, prompts, prompt_keys=keys, sampling=sampling)]
+    def drawn(**rule: Any) -> list[Any]:
+        found = sample_continuations(model, prompts, prompt_keys=keys, decoding=decoding(**rule))
+        return [row[0] for row in found]
 
-    for rows in (draw(None), draw(0), draw(4)):
+    never, free = drawn(length=12), drawn(length=12, suppress_eos=False)
+    last = drawn(length=4, extra_tokens=8)  # official code: EOS is allowed after the full length
+    for rows in (never, free, last):
         assert all(EOS not in row.ids for row in rows)
-    assert all(len(row.ids) == 12 and not row.ended for row in draw(None))
-    free = draw(0)
+    assert all(len(row.ids) == 12 and not row.ended for row in never)
     assert {len(row.ids) for row in free if not row.ended} == {12}
     assert min(len(row.ids) for row in free if row.ended) < 4
-    assert min(len(row.ids) for row in draw(4)) >= 4
-    assert any(row.ended for row in draw(4))
+    assert min(len(row.ids) for row in last) >= 4
+    assert any(row.ended and len(row.ids) < 12 for row in last)
 
 
 def test_what_cannot_be_sampled_is_refused() -> None:
     model = tiny("gpt2")
     with pytest.raises(ModelError, match=r"A prompt of 60 tokens and 5 new ones: 65 positions, .* has 64"):
-        sample_continuations(model, [[5] * 60], prompt_keys=["k"], sampling=Sampling(new_tokens=5))
+        sample_continuations(model, [[5] * 60], prompt_keys=["k"], decoding=decoding(length=5))
     with pytest.raises(ModelError, match="Prompt 1 has no token"):
-        sample_continuations(model, [[5], []], prompt_keys=["a", "b"], sampling=Sampling(new_tokens=5))
+        sample_continuations(model, [[5], []], prompt_keys=["a", "b"], decoding=decoding(length=5))
     with pytest.raises(ConfigError, match="2 prompts came with 1 keys"):
-        sample_continuations(model, [[5], [6]], prompt_keys=["a"], sampling=Sampling(new_tokens=5))
+        sample_continuations(model, [[5], [6]], prompt_keys=["a"], decoding=decoding(length=5))
     with pytest.raises(ConfigError, match="at least 1"):
-        Sampling(new_tokens=0)
+        decoding(length=0)
     torch.nn.init.constant_(model.transformer.ln_f.weight, float("nan"))
     with pytest.raises(MetricError, match="not finite"):
-        sample_continuations(model, [[5]], prompt_keys=["k"], sampling=Sampling(new_tokens=2))
+        sample_continuations(model, [[5]], prompt_keys=["k"], decoding=decoding(length=2))
 
 
 def test_progress_modes_and_eos_ids() -> None:
     model = tiny("gpt2").train()
     seen: list[tuple[int, int]] = []
-    sampling = Sampling(new_tokens=2)
+    sampling = decoding(length=2)
     sample_continuations(
-        model, PROMPTS, prompt_keys=KEYS, sampling=sampling, progress=lambda done, total: seen.append((done, total))
+        model, PROMPTS, prompt_keys=KEYS, decoding=sampling, progress=lambda done, total: seen.append((done, total))
     )
     assert seen == [(i, 8) for i in range(1, 9)]
     assert model.training
@@ -209,7 +213,7 @@ def test_a_real_model_gives_the_same_texts_in_batches_of_one_and_of_many() -> No
         ids[: 5 + i] for i, ids in enumerate(tokenizer(texts[1:90:8], verbose=False)["input_ids"]) if len(ids) > 30
     ]
     keys = [str(i) for i in range(len(prompts))]
-    one = sample_continuations(model, prompts, prompt_keys=keys, sampling=Sampling(new_tokens=20, token_budget=1))
-    many = sample_continuations(model, prompts, prompt_keys=keys, sampling=Sampling(new_tokens=20))
+    one = sample_continuations(model, prompts, prompt_keys=keys, decoding=decoding(length=20, token_budget=1))
+    many = sample_continuations(model, prompts, prompt_keys=keys, decoding=decoding(length=20))
     assert len(prompts) >= 5
     assert one == many

@@ -1,0 +1,112 @@
+"""Unbiased (ancestral) sampling inside transformers' `generate`, the same whatever the batch.
+
+The random numbers of a row depend on (seed, prompt id, sample index) only, and a token is found by walking down a
+binary tree over the vocabulary: at each node, one uniform number against the left half's share of the mass. The usual
+inverse of the cumulative distribution is as unbiased, but there float32 noise of the logits (another batch size, other
+padding) moves tens of thousands of boundaries: measured with 8,192 tokens, it changed 1 token in 3,000, the tree none
+in 128,000.
+
+Legend: R rows (prompt x sample), V vocabulary, S steps, L levels of the tree, K blocks of the vocabulary, J ids of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LogitsProcessor
+
+BLOCK_BITS = 7
+
+
+def levels_of(vocabulary: int) -> int:
+    """Return the levels of the tree: ceil(log2 V)."""
+    return (vocabulary - 1).bit_length()
+
+
+def row_uniforms(seed: int, prompt_key: str, sample: int, steps: int, levels: int) -> np.ndarray:
+    """Return uniform_SL in [0, 1), float64, from Philox keyed by the sha256 of (seed, prompt id, sample index)."""
+    digest = hashlib.sha256(f"{seed}\n{prompt_key}\n{sample}".encode()).digest()
+    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+    return generator.random((steps, levels))
+
+
+def draw(masses_RV: Tensor, uniform_RL: Tensor) -> tuple[Tensor, Tensor]:
+    """Return one id for each row, (R,), drawn from unnormalised float32 masses, and whether the masses are finite, ().
+
+    The upper levels need no more than the sums of blocks of 128 ids, the lower ones a single block: one pass over the
+    vocabulary. Sums and shares are float64 from there on; a block's own sum is float32, relative error 1e-7, a tenth
+    of what float32 logits have.
+    """
+    vocabulary = masses_RV.shape[1]
+    bits = min(BLOCK_BITS, levels_of(vocabulary))
+    upper = levels_of(vocabulary) - bits
+    sums_RK = _block_sums(masses_RV, 2**bits).double()
+    block_R1 = descend(sums_RK, uniform_RL[:, :upper])[:, None]
+    ids_RJ = (block_R1 << bits) + torch.arange(2**bits, device=masses_RV.device)
+    masses_RJ = masses_RV.gather(1, ids_RJ.clamp(max=vocabulary - 1)).double()
+    inside_R = descend(masses_RJ.masked_fill_(ids_RJ >= vocabulary, 0.0), uniform_RL[:, upper:])
+    return (block_R1[:, 0] << bits) + inside_R, sums_RK.isfinite().all()
+
+
+def _block_sums(masses_RV: Tensor, block: int) -> Tensor:
+    whole = masses_RV.shape[1] // block * block
+    sums_RK = masses_RV[:, :whole].unflatten(1, (-1, block)).sum(-1)
+    if whole == masses_RV.shape[1]:
+        return sums_RK
+    return torch.cat((sums_RK, masses_RV[:, whole:].sum(-1, keepdim=True)), 1)
+
+
+def descend(masses_RV: Tensor, uniform_RL: Tensor) -> Tensor:
+    """Return one id for each row, (R,), drawn from unnormalised masses with ceil(log2 V) uniform numbers a row."""
+    levels = levels_of(masses_RV.shape[1])
+    masses = [F.pad(masses_RV, (0, 2**levels - masses_RV.shape[1]))]
+    for _ in range(levels - 1):
+        masses.append(masses[-1][:, 0::2] + masses[-1][:, 1::2])
+    node_R1 = torch.zeros(len(masses_RV), 1, dtype=torch.long, device=masses_RV.device)
+    for level in range(levels):
+        mass = masses[levels - 1 - level]
+        left_R1, right_R1 = mass.gather(1, 2 * node_R1), mass.gather(1, 2 * node_R1 + 1)
+        # u < 1, so a right half without mass is never entered; nor is a left one, since 0 >= 0.
+        go_right = uniform_RL[:, level : level + 1] * (left_R1 + right_R1) >= left_R1
+        node_R1 = 2 * node_R1 + go_right.long()
+    return node_R1[:, 0]
+
+
+class Allowed(LogitsProcessor):
+    """Takes the mass of EOS at the first `suppressed_steps`, and always that of ids beyond the vocabulary."""
+
+    def __init__(self, prompt_length: int, eos: tuple[int, ...], suppressed_steps: int, vocabulary: int | None) -> None:
+        self.prompt_length = prompt_length
+        self.eos = list(eos)
+        self.suppressed_steps = suppressed_steps
+        self.vocabulary = vocabulary
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        # In place: `generate` gives a copy of the logits.
+        if self.vocabulary is not None:
+            scores[:, self.vocabulary :] = -torch.inf
+        if self.eos and input_ids.shape[1] - self.prompt_length < self.suppressed_steps:
+            scores[:, self.eos] = -torch.inf
+        return scores
+
+
+class TreeSampler(LogitsProcessor):
+    """Puts the token that was drawn above all others, so that `generate`'s greedy decoding picks it.
+
+    Other processors (top-k, temperature, ...) may stand before it. `finite` turns False where there is no distribution.
+    """
+
+    def __init__(self, uniform_RSL: Tensor, prompt_length: int) -> None:
+        self.uniform_RSL = uniform_RSL
+        self.prompt_length = prompt_length
+        self.finite = torch.ones((), dtype=torch.bool, device=uniform_RSL.device)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        step = input_ids.shape[1] - self.prompt_length
+        drawn_R, finite = draw(scores.softmax(-1), self.uniform_RSL[:, step])
+        self.finite &= finite
+        return scores.scatter_(1, drawn_R[:, None], torch.inf)
