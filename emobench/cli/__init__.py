@@ -13,12 +13,14 @@ from emobench.cli.compare import compare
 from emobench.cli.console import INTERRUPTED, fail, interrupted, stdout_for_json_alone
 from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
+from emobench.cli.figures import figures
 from emobench.cli.leaderboard import app as leaderboard
 from emobench.cli.listings import models, suites, tasks
 from emobench.cli.objectives import app as objectives
 from emobench.cli.prompts import prompts
 from emobench.cli.reproduce import reproduce
 from emobench.cli.run import evaluate, run, train
+from emobench.cli.sample_corpus import sample_corpus
 from emobench.cli.samples import samples
 from emobench.errors import EmobenchError
 
@@ -31,8 +33,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, train, evaluate, prompts, answers, samples, compare, reproduce, curves, doctor):
+for command in (run, train, evaluate, prompts, answers, samples, figures, compare, reproduce, curves, doctor):
     app.command()(command)
+app.command()(sample_corpus)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(objectives, name="objectives")
 app.add_typer(tasks, name="tasks")

@@ -1,0 +1,68 @@
+"""`emobench sample-corpus`: the training data of the oracle experiment, from any model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_lines, reporter
+
+
+def sample_corpus(
+    model: Annotated[str, typer.Argument(help="An alias, a local folder, or a hub id.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the files.", show_default=False)],
+    train: Annotated[int, typer.Option("--train", help="Texts of the training split.")] = 250_000,
+    validation: Annotated[int, typer.Option("--validation", help="Texts of the validation split.")] = 5_000,
+    test: Annotated[int, typer.Option("--test", help="Texts of the test split.")] = 5_000,
+    length: Annotated[
+        int | None, typer.Option("--length", help="Tokens of a text at most. Default: 1024, or what the model reads.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="The corpus whose place the files take.")] = "gpt2-oracle",
+    seed: Annotated[int, typer.Option("--seed", help="Of the random numbers.")] = 0,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Texts sampled at once. Default: 16, on a GPU 64.")
+    ] = None,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = "float32",
+    offline: options.Offline = False,
+    trust_remote_code: options.RemoteCode = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Sample a corpus from a model, each text from nothing until it ends: to be used with --data-dir.
+
+    For the suite gpt2-oracle with an oracle of your own. The same call goes on where it was stopped.
+    """
+    from emobench.pipeline.sample_corpus import CorpusRequest, sample_corpus
+
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    request = CorpusRequest(
+        model=model,
+        out=out,
+        texts={"train": train, "validation": validation, "test": test},
+        length=length,
+        name=name,
+        seed=seed,
+        batch=batch,
+        device=device,
+        dtype=dtype,
+        offline=offline,
+        trust_remote_code=trust_remote_code,
+    )
+    facts = sample_corpus(request, reporter(quiet))
+    if json:
+        print_json(facts)
+        return
+    for split, found in facts["splits"].items():
+        share = found["ended"] / found["texts"]
+        blank = f", {found['blank']} blank" if found["blank"] else ""
+        numbers = f"{found['texts']:,} texts, {found['tokens']:,} tokens, {share:.0%} ended{blank}"
+        print_lines(f"{request.file(split)}: {numbers}")
+    print_lines(f"{request.facts_file}: what they were sampled from")
+    if name == "gpt2-oracle":
+        print_lines(f"emobench run --suite gpt2-oracle --data-dir {out} --set oracle.model={model} --model MODEL")

@@ -1,0 +1,287 @@
+"""Corpora that a model samples, each text from nothing: the training data of the oracle experiment (EMO paper, 4.1.3).
+
+    DIR/<name>.<split>.jsonl      {"id": 0, "text": "...", "length": 57, "ended": true} a line, like OpenAI's
+                                  gpt-2-output-dataset; `--data-dir DIR` takes it in place of that corpus
+    DIR/<name>.json               what the texts were sampled from, and how many there are
+    DIR/<name>.<split>.part       a file that is being made; a later call goes on from it
+
+A text is what it is by the model, the seed, its split and its place: in float32 on a CPU neither the batch nor an
+interruption changes it. Nothing is rejected, cut or drawn again, not even the empty text: what is sampled is exactly
+the oracle's distribution, and what reads a corpus skips blank rows by itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BufferedRandom
+from pathlib import Path
+from typing import Any
+
+from emobench import __version__
+from emobench.config import to_plain
+from emobench.data.sources import SPLITS
+from emobench.errors import ConfigError, DataError, ModelError
+from emobench.models.catalog import ModelSource, find_model
+from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.reporter import Progress, Reporter
+from emobench.pipeline.stages import require_writable, storage_errors
+
+LONGEST = 1024
+"""Tokens of a text where the model reads that many: those of the gpt-2-output-dataset."""
+BATCH = {"cpu": 16, "cuda": 64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusRequest:
+    """One call of `emobench sample-corpus`."""
+
+    model: str
+    out: Path
+    texts: Mapping[str, int] = field(default_factory=lambda: {"train": 250_000, "validation": 5_000, "test": 5_000})
+    length: int | None = None
+    """Tokens of a text at most; None: 1,024, or what the model reads."""
+    name: str = "gpt2-oracle"
+    seed: int = 0
+    batch: int | None = None
+    """Texts that are sampled at once; decides no text in float32 on a CPU."""
+    device: str = "cpu"
+    dtype: str = "float32"
+    offline: bool = False
+    trust_remote_code: bool = False
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", self.name):
+            raise ConfigError(f"--name is {self.name!r}; expected letters, digits, - and _, such as gpt2-oracle.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"--seed is {self.seed}; expected a number from 0 to 2**32 - 1.")
+        numbers = {**self.texts, "length": self.length, "batch": self.batch}
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise ConfigError(f"--{name} is {number}; expected a number of at least 1.")
+
+    def file(self, split: str) -> Path:
+        """Return where the texts of a split are when all are there."""
+        return self.out / f"{self.name}.{split}.jsonl"
+
+    @property
+    def facts_file(self) -> Path:
+        return self.out / f"{self.name}.json"
+
+
+def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
+    """Sample what is not there yet, and return the facts that the folder holds.
+
+    Raises ModelError for a model without a start token, ConfigError for a folder that other settings made.
+    """
+    from emobench.models.load import check_device, check_model
+
+    check_device(request.device)
+    source = find_model(request.model, offline=request.offline)
+    with quiet_libraries():
+        known = check_model(source, offline=request.offline, trust_remote_code=request.trust_remote_code)
+    length = _length(request, known.context)
+    require_writable(request.out, "--out")
+    with storage_errors(request.out, "--out"), _alone(request):
+        facts = _settings(request, source, length)
+        _claim(request, facts)
+        if not all(request.file(split).is_file() for split in SPLITS):
+            with quiet_libraries():
+                _sample(request, source, length, reporter)
+        facts["splits"] = {split: _count(request.file(split)) for split in SPLITS}
+        _write(request.facts_file, facts)
+    return facts
+
+
+def start_token(model: Any, tokenizer: Any, name: str) -> int:
+    """Return the token that texts begin after: BOS, or else EOS, which stood between the texts of the training."""
+    for owner in (tokenizer, model.generation_config, model.config):
+        if getattr(owner, "bos_token_id", None) is not None:
+            return int(owner.bos_token_id)
+    if tokenizer.eos_token_id is not None:
+        return int(tokenizer.eos_token_id)
+    raise ModelError(
+        f"{name} has neither a BOS nor an EOS token, so that no text can begin without a prompt; give the tokenizer "
+        "a bos_token, or take a model that has one."
+    )
+
+
+def _length(request: CorpusRequest, context: int | None) -> int:
+    most = None if context is None else context - 1  # the start token takes a place
+    if request.length is None:
+        return LONGEST if most is None else min(LONGEST, most)
+    if most is not None and request.length > most:
+        raise ConfigError(
+            f"--length is {request.length}, but {request.model} reads at most {context} tokens, with the start token; "
+            f"give --length {most}."
+        )
+    return request.length
+
+
+def _settings(request: CorpusRequest, source: ModelSource, length: int) -> dict[str, Any]:
+    """Return all that decides the texts."""
+    from emobench.models.folder import identity
+
+    plain = {
+        "emobench": __version__,
+        "corpus": request.name,
+        "model": {"name": source.name, **identity(source)},
+        "seed": request.seed,
+        "length": length,
+        "dtype": request.dtype,
+        "device": request.device.partition(":")[0],
+        "texts": {split: request.texts[split] for split in SPLITS},
+    }
+    return to_plain(plain)
+
+
+def _claim(request: CorpusRequest, facts: dict[str, Any]) -> None:
+    """Note the settings in the folder, or raise ConfigError where it holds texts of others."""
+    other = "Give another --out or --name, or the settings that it was made with"
+    if request.facts_file.is_file():
+        found = json.loads(request.facts_file.read_text(encoding="utf-8"))
+        differing = [key for key, value in facts.items() if found.get(key) != value]
+        if differing:
+            given = ", ".join(f"{key} {_shown(found.get(key))} there, {_shown(facts[key])} here" for key in differing)
+            raise ConfigError(f"{request.facts_file} was made with other settings: {given}. {other}.")
+        return
+    for split in SPLITS:
+        if request.file(split).exists():
+            raise ConfigError(f"{request.file(split)} is there, and not by this command. {other}.")
+    _write(request.facts_file, facts)
+
+
+def _sample(request: CorpusRequest, source: ModelSource, length: int, reporter: Reporter) -> None:
+    from emobench.models.load import load_model
+
+    loaded = load_model(
+        source,
+        dtype=request.dtype,
+        device=request.device,
+        offline=request.offline,
+        trust_remote_code=request.trust_remote_code,
+    )
+    for split in SPLITS:
+        if not request.file(split).is_file():
+            with reporter.work(f"sample {request.name}.{split}", "texts") as progress:
+                _sample_split(request, loaded, split, length, progress)
+
+
+def _sample_split(request: CorpusRequest, loaded: Any, split: str, length: int, progress: Progress) -> None:
+    final, count = request.file(split), request.texts[split]
+    part = final.with_suffix(".part")
+    with part.open("a+b") as file:
+        there = _whole_lines(file)
+        progress(there, count)
+        for index, row in _rows(request, loaded, split, length, there):
+            file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            if (index + 1) % _batch(request) == 0 or index + 1 == count:
+                file.flush()
+                progress(index + 1, count)
+    part.replace(final)
+
+
+def _rows(
+    request: CorpusRequest, loaded: Any, split: str, length: int, there: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a split in order, from the first that is not there."""
+    import torch
+
+    from emobench.evaluation.generation.decoding import Decoding
+    from emobench.evaluation.generation.sampling import iter_continuations
+    from emobench.models.head import token_count
+    from emobench.tasks.generation import Sampling
+
+    start = start_token(loaded.model, loaded.tokenizer, request.model)
+    count = request.texts[split]
+    batches = iter_continuations(
+        loaded.model,
+        [[start]] * count,
+        prompt_keys=[f"{split} {index}" for index in range(count)],
+        decoding=Decoding(
+            rule=Sampling(seed=request.seed, suppress_eos=False),
+            length=length,
+            token_budget=_batch(request) * (1 + length),
+        ),
+        vocabulary=token_count(loaded.tokenizer),
+        done=range(there),
+    )
+    try:
+        for batch in batches:
+            for index, (continuation,) in batch:
+                if index >= there:
+                    text = loaded.tokenizer.decode(
+                        continuation.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                    )
+                    length_ = len(continuation.ids)
+                    yield index, {"id": index, "text": text, "length": length_, "ended": continuation.ended}
+    except torch.OutOfMemoryError:
+        raise ModelError(
+            f"The device has no room for {_batch(request)} texts of {length} tokens at once; give a smaller --batch. "
+            "What is sampled is kept."
+        ) from None
+
+
+def _batch(request: CorpusRequest) -> int:
+    return request.batch or BATCH[request.device.partition(":")[0]]
+
+
+def _whole_lines(file: BufferedRandom) -> int:
+    """Return how many lines are there, after cutting one that an interruption left half written."""
+    file.seek(0)
+    whole, size = 0, 0
+    for line in file:
+        if line.endswith(b"\n"):
+            whole, size = whole + 1, size + len(line)
+    file.truncate(size)
+    return whole
+
+
+def _count(file: Path) -> dict[str, Any]:
+    """Return what is known of a whole file."""
+    digest = hashlib.sha256()
+    found = {"texts": 0, "tokens": 0, "ended": 0, "blank": 0}
+    with file.open("rb") as lines:
+        for line in lines:
+            digest.update(line)
+            try:
+                row = json.loads(line)
+                found["tokens"] += row["length"]
+                found["ended"] += row["ended"]
+                found["blank"] += not row["text"].strip()
+            except (ValueError, KeyError, TypeError):
+                raise DataError(f"{file} was altered since it was sampled; delete it and run this again.") from None
+            found["texts"] += 1
+    return {**found, "sha256": digest.hexdigest()}
+
+
+def _write(file: Path, facts: dict[str, Any]) -> None:
+    part = file.with_suffix(".json.part")
+    part.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(file)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@contextmanager
+def _alone(request: CorpusRequest) -> Iterator[None]:
+    """Hold the folder's lock; ConfigError where another process samples into it."""
+    with request.facts_file.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Another process is sampling {request.name} into {request.out}; wait for it, or give another --out."
+            ) from None
+        try:
+            yield
+        finally:
+            Path(lock.name).unlink(missing_ok=True)
