@@ -93,8 +93,10 @@ def train(
 
 
 def evaluate(
+    objective: options.Objectives = None,
     model: options.Model = None,
     suite: options.Suite = options.DEFAULT_SUITE,
+    seed: options.Seeds = None,
     set_: options.Set = None,
     limit: options.Limit = None,
     data_dir: options.DataDirs = None,
@@ -103,36 +105,51 @@ def evaluate(
     offline: options.Offline = False,
     device: options.Device = "cpu",
     dtype: options.Dtype = "float32",
+    from_scratch: options.FromScratch = False,
     trust_remote_code: options.RemoteCode = False,
+    rescore: Annotated[
+        bool, typer.Option("--rescore", help="Compute the metrics of finished generations anew, and generate nothing.")
+    ] = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Evaluate a model as it is.
+    """Evaluate a model as it is, or what `emobench train` trained with each --objective; nothing is trained.
 
-    It is recorded as `pretrained`, and stands in the tables of what was trained from it.
+    A model as it is is recorded as `pretrained`, and stands in the tables of what was trained from it. With --rescore,
+    the texts that were generated are scored again, after other code or with other settings such as
+    --set mauve.seeds=[5,6,7]: give the options of the run.
     """
-    _run({**locals(), "objective": [PRETRAINED]})
+    if seed and not objective:
+        raise ConfigError("--seed is the seed of a training, and a model as it is has none; add --objective NAME.")
+    _run({**locals(), "objective": objective or [PRETRAINED]}, evaluates=True)
 
 
-def _run(given: dict[str, Any]) -> None:
+def _run(given: dict[str, Any], *, evaluates: bool = False) -> None:
     """Do what `run` and `evaluate` share: plan, then show the plan, or do it and show the entries."""
     request = request_of(given)
     if given["dry_run"]:
+        _refuse_rescore(given)
         _show(request, given["json"])
         return
     from emobench.pipeline.plan import make_plan
-    from emobench.pipeline.run import run_plan
+    from emobench.pipeline.run import evaluate_plan, run_plan
 
     plan = make_plan(request)
     began = datetime.now(UTC)
-    entries = run_plan(plan, reporter(given["quiet"]))
+    told = reporter(given["quiet"])
+    entries = evaluate_plan(plan, told, rescore=given["rescore"]) if evaluates else run_plan(plan, told)
     if given["json"]:
         print_json({"entries": entries, "leaderboard": str(given["leaderboard"])})
         return
     _print_board(plan, given["runs"], entries)
     if not given["quiet"]:
         typer.echo(_where(given["leaderboard"], given["runs"], entries, began), err=True)
+
+
+def _refuse_rescore(given: dict[str, Any]) -> None:
+    if given.get("rescore"):
+        raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
 
 
 def request_of(given: dict[str, Any]) -> Request:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from emobench.leaderboard.entry import Entry
 from emobench.pipeline.evaluate import Evaluation, Evaluator
+from emobench.pipeline.finished import require_generated, require_trained
 from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
 from emobench.pipeline.record import record_row
 from emobench.pipeline.reporter import Reporter, Silent
 from emobench.pipeline.stages import Stages, require_writable
 from emobench.pipeline.tracking import finished_trainings, say_where, track_metrics
 from emobench.pipeline.train import Trainer
+
+SCORED = ("score", "examples")
+"""Kinds of stage that hold scores."""
 
 
 def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:
@@ -23,6 +27,19 @@ def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:
     entries = [worker.row(index) for index in range(len(plan.rows))]
     say_where(plan, worker.reused, worker.stages, worker.reporter, metrics=True)
     return entries
+
+
+def evaluate_plan(plan: Plan, reporter: Reporter | None = None, *, rescore: bool = False) -> list[Entry]:
+    """Do what `run_plan` does, and train nothing; with `rescore`, generate nothing either, and score all anew.
+
+    Raises ConfigError for a training, and with `rescore` for a generation, that is not there.
+    """
+    require_trained(plan)
+    if rescore:
+        require_generated(plan)
+    worker = _Worker(plan, reporter or Silent(), anew=SCORED if rescore else ())
+    worker.check()
+    return [worker.row(index) for index in range(len(plan.rows))]
 
 
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
@@ -42,10 +59,10 @@ def train_plan(plan: Plan, reporter: Reporter | None = None) -> list[tuple[Plann
 
 
 class _Worker:
-    def __init__(self, plan: Plan, reporter: Reporter) -> None:
+    def __init__(self, plan: Plan, reporter: Reporter, anew: Collection[str] = ()) -> None:
         self.plan = plan
         self.reporter = reporter
-        self.stages = Stages(plan.request.runs)
+        self.stages = Stages(plan.request.runs, anew)
         self.reused = finished_trainings(plan, self.stages)
         self.trainer = Trainer(self.stages, reporter)
         self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)

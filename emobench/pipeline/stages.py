@@ -2,6 +2,7 @@
 
     RUNS/<kind>/<key>/          a finished stage; `stage.json` says what the key was made of
     RUNS/<kind>/<key>.part/     one that is being made, or was interrupted; a training goes on from it
+    RUNS/<kind>/<key>.old/      for an instant: one that was made anew steps aside
 
 A stage is made in the `.part` folder and renamed when complete, under a lock, so that two processes never make the
 same one and a killed run leaves nothing that looks finished.
@@ -16,7 +17,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,29 +52,34 @@ class Stage:
 
 
 class Stages:
-    """The folder of all stages of all runs."""
+    """The folder of all stages of all runs. Those of the kinds in `anew` are made once more, finished or not."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, anew: Collection[str] = ()) -> None:
         self.root = root
+        self._anew = frozenset(anew)
+        self._made: set[str] = set()
 
     def folder(self, stage: Stage) -> Path:
         """Return where a stage is when it is finished."""
         return self.root / stage.kind / stage.key
 
     def is_finished(self, stage: Stage) -> bool:
-        """Return whether a stage is complete on disk."""
-        return (self.folder(stage) / FACTS).is_file()
+        """Return whether a stage is complete on disk, and need not be made anew."""
+        awaited = stage.kind in self._anew and stage.key not in self._made
+        return not awaited and (self.folder(stage) / FACTS).is_file()
 
     def make(self, stage: Stage, work: Callable[[Path], None], *, continues: bool = False) -> Path:
         """Return the folder of a stage, after making it with `work(folder)` unless it is finished.
 
         With `continues`, `work` gets the folder of an interrupted attempt as it was left; otherwise an empty one.
+        One that is made anew takes the old one's place when it is complete: until then the old one is there.
         """
         final = self.folder(stage)
         if self.is_finished(stage):
             return final
         part = final.with_name(f"{final.name}.part")
         with storage_errors(self.root), _lock(final.with_name(f"{final.name}.lock")):
+            _put_back(final)
             if self.is_finished(stage):  # another process made it while this one waited
                 return final
             if part.exists() and not continues:
@@ -82,9 +88,31 @@ class Stages:
             work(part)
             (part / FACTS).write_text(json.dumps(json.loads(canonical_json(stage.facts)), indent=1) + "\n")
             _sync(part)
-            part.replace(final)
-            _sync_one(final.parent)
+            _put(part, final)
+            self._made.add(stage.key)
         return final
+
+
+def _put(part: Path, final: Path) -> None:
+    """Give a finished stage its name. One that has it steps aside: a folder cannot be renamed onto another one."""
+    old = _aside(final)
+    if final.exists():
+        final.replace(old)
+    part.replace(final)
+    _sync_one(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _put_back(final: Path) -> None:
+    """Undo what a process left that was killed while it put a stage in the place of another one."""
+    old = _aside(final)
+    if old.exists() and not final.exists():
+        old.replace(final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _aside(final: Path) -> Path:
+    return final.with_name(f"{final.name}.old")
 
 
 def require_writable(folder: Path, option: str) -> None:

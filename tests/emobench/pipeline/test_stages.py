@@ -204,3 +204,44 @@ def test_an_error_that_is_no_disks_keeps_its_traceback(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="a library's own text"):
         Stages(tmp_path).make(STAGE, work)
+
+
+def test_a_stage_that_is_made_anew_takes_the_old_ones_place_when_it_is_complete(tmp_path: Path) -> None:
+    final = Stages(tmp_path).make(STAGE, lambda folder: (folder / "x").write_text("old"))
+    other = Stage("features", {})
+    kept = Stages(tmp_path).make(other, lambda folder: (folder / "x").write_text("kept"))
+    again, calls = Stages(tmp_path, anew=("train",)), []
+
+    def fail(folder: Path) -> None:
+        assert (final / "x").read_text() == "old"
+        raise MetricError("no.")
+
+    assert not again.is_finished(STAGE)
+    assert again.is_finished(other)
+    with pytest.raises(MetricError):
+        again.make(STAGE, fail)
+    assert (final / "x").read_text() == "old"
+    assert Stages(tmp_path).is_finished(STAGE)
+
+    def work(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "x").write_text("new")
+
+    assert again.make(STAGE, work) == again.make(STAGE, work) == final
+    assert (final / "x").read_text() == "new"
+    assert again.is_finished(STAGE)
+    assert again.make(other, work) == kept
+    assert len(calls) == 1
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_dir()) == sorted(
+        ["train", STAGE.key, "features", other.key]
+    )
+
+
+def test_killed_while_one_stage_takes_anothers_place_the_old_one_comes_back(tmp_path: Path) -> None:
+    """The state between two renames, which no signal can be timed to hit."""
+    final = Stages(tmp_path).make(STAGE, lambda folder: (folder / "x").write_text("old"))
+    final.rename(final.with_name(f"{STAGE.key}.old"))
+    (final.with_name(f"{STAGE.key}.part")).mkdir()
+    assert Stages(tmp_path).make(STAGE, lambda folder: pytest.fail("it is there")) == final
+    assert (final / "x").read_text() == "old"
+    assert not final.with_name(f"{STAGE.key}.old").exists()

@@ -1,0 +1,82 @@
+"""What an evaluation needs that trains or generates nothing: each missing part is named, before any work."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from emobench.errors import ConfigError, DataError
+from emobench.evaluation.kinds import evaluator
+from emobench.leaderboard.entry import File
+from emobench.leaderboard.examples import digest
+from emobench.leaderboard.store import Leaderboard
+from emobench.pipeline.plan import Plan, PlannedTask
+from emobench.pipeline.stages import Stages
+from emobench.pipeline.tiny_models import pretraining
+
+
+def require_trained(plan: Plan) -> None:
+    """Raise ConfigError for a training that is not finished, with the command that does it."""
+    stages = Stages(plan.request.runs)
+    for planned in plan.trainings():
+        if not stages.is_finished(planned.stage):
+            what = f"{planned.objective.objective}, seed {planned.seed}, on {planned.recipe.corpus}"
+            raise ConfigError(
+                f"{stages.folder(planned.stage)} is not there: the training of {what}, and `emobench evaluate` trains "
+                f"nothing. Train and evaluate it with: {_command(plan, 'run')}"
+            )
+
+
+def require_generated(plan: Plan) -> None:
+    """Raise ConfigError for a generation that is not finished, DataError for one whose samples are not what they were.
+
+    They are compared with the digests of the entries on the board; samples that none names are taken as they are.
+    """
+    stages = Stages(plan.request.runs)
+    if plan.model.made and not stages.is_finished(pretraining(plan.model.tiny, plan.request).stage):
+        raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {_again(plan)}")
+    recorded = _recorded(plan)
+    for row in plan.rows:
+        for run in row.runs:
+            for planned in (task for _, tasks in run.parts for task in tasks):
+                seed = "" if row.objective is None else f", seed {run.seed}"
+                _require(plan, stages, planned, f"{planned.task.name} of {row.label}{seed}", recorded)
+
+
+def _require(plan: Plan, stages: Stages, planned: PlannedTask, what: str, recorded: dict[str, File]) -> None:
+    folder = stages.folder(planned.generation)
+    if not stages.is_finished(planned.generation):
+        raise ConfigError(
+            f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and score it "
+            f"with: {_again(plan)}"
+        )
+    known = {path: file for path, file in recorded.items() if Path(path).parent == folder.relative_to(stages.root)}
+    found = {path.relative_to(stages.root).as_posix() for path in folder.glob("samples.json*")}
+    gone = sorted(known.keys() - found)
+    if gone or (not found and evaluator(planned.task.kind).generation_rules(planned.task)):
+        raise _lost(plan, folder, f"lacks {Path(gone[0]).name if gone else 'its samples'}, the texts of {what}")
+    for path, file in known.items():
+        if digest(stages.root / path) != file.sha256:
+            raise _lost(plan, folder, f"holds other texts of {what} than those that were recorded")
+
+
+def _recorded(plan: Plan) -> dict[str, File]:
+    """Return the samples that entries of the suite name, by their path."""
+    entries = Leaderboard(plan.request.leaderboard).entries(suite=plan.suite.name)
+    return {file.path: file for entry in entries for run in entry.runs for file in run.samples}
+
+
+def _lost(plan: Plan, folder: Path, why: str) -> DataError:
+    remove = f"rm -r {shlex.quote(str(folder))}"
+    return DataError(f"{folder} {why}. Restore it, or generate anew with: {remove} && {_again(plan)}")
+
+
+def _again(plan: Plan) -> str:
+    """Return the command that generates what is missing."""
+    return _command(plan, "evaluate" if all(row.objective is None for row in plan.rows) else "run")
+
+
+def _command(plan: Plan, verb: str) -> str:
+    """Return the request's command as another one, which may train and generate."""
+    words = [word for word in shlex.split(plan.request.command) if word != "--rescore"]
+    return shlex.join([*words[:1], verb, *words[2:]]) if words else f"emobench {verb}"

@@ -1,0 +1,147 @@
+"""`emobench evaluate --rescore`: metrics of finished generations are computed anew, and nothing is generated."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = (
+    *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
+    *("--set", "generation.max_length=32", "--set", "generation.prefix=4", "--set", "generation.continuation=8"),
+)
+SEEDS = ("--set", "mauve.seeds=[0]")
+TRAINED = ("--objective", "mle", "--seed", 3, "--set", "recipe.max_length=32")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder of runs and a board, and the command line with its options there."""
+
+    command: Callable[..., Any]
+    folder: Path
+    given: tuple[Any, ...]
+
+    def __call__(self, verb: str, *arguments: object) -> Any:
+        places = ("--runs", self.folder / "runs", "--leaderboard", self.folder / "board")
+        return self.command(verb, *self.given, *places, *SMALL, *arguments, "--json")
+
+    def entry(self, verb: str, *arguments: object) -> Any:
+        done = self(verb, *arguments)
+        assert done.code == 0, done.err
+        return done.json["entries"][0]
+
+    def changed(self, kind: str) -> dict[str, int]:
+        """Return the files of a kind of stage, with their times of change."""
+        root = self.folder / "runs" / kind
+        return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(
+    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Place, Any]:
+    """A training, its generation and its scores."""
+    place = Place(command, tmp_path_factory.mktemp("whole"), ("--model", small_model, "--data-dir", small_data))
+    return place, place.entry("run", *SEEDS, *TRAINED)
+
+
+@pytest.fixture
+def place(whole: tuple[Place, Any], tmp_path: Path) -> Place:
+    """A copy of what the run left."""
+    shutil.copytree(whole[0].folder, tmp_path / "copy")
+    return Place(whole[0].command, tmp_path / "copy", whole[0].given)
+
+
+def test_the_same_code_gives_the_same_entry_from_scores_that_are_made_anew(whole: Any, place: Place) -> None:
+    before = {kind: place.changed(kind) for kind in ("train", "generate", "features", "score", "examples")}
+    assert place.entry("evaluate", "--rescore", *SEEDS, *TRAINED) == whole[1]
+    assert len(list((place.folder / "board").rglob("[0-9a-f]*.json"))) == 1
+    after = {kind: place.changed(kind) for kind in before}
+    for kind in ("train", "generate", "features"):
+        assert after[kind] == before[kind]
+    for kind in ("score", "examples"):
+        assert after[kind].keys() == before[kind].keys()
+        assert all(after[kind][path] > time for path, time in before[kind].items())
+
+
+def test_scores_that_were_others_are_superseded(whole: Any, place: Place) -> None:
+    (file,) = (place.folder / "runs/score").glob("*/scores.json")
+    scores = json.loads(file.read_text())
+    # As if older code had not been able to compute it.
+    del scores["scores"]["lm-quick/rouge1"]
+    file.write_text(json.dumps({**scores, "missing": {"lm-quick/rouge1": "It failed."}}))
+    shutil.rmtree(place.folder / "board")
+    old = place.entry("run", *SEEDS, *TRAINED)
+    assert old["missing"] == {"lm-quick/rouge1": "It failed."}
+    new = place.entry("evaluate", "--rescore", *SEEDS, *TRAINED)
+    assert new["supersedes"] == old["id"]
+    assert new["metrics"] == whole[1]["metrics"]
+
+
+def test_other_settings_of_a_metric_are_another_protocol_of_the_same_texts(whole: Any, place: Place) -> None:
+    before = place.changed("generate")
+    found = place.entry("evaluate", "--rescore", *TRAINED, "--set", "mauve.seeds=[1,2]")
+    assert found["protocols"] != whole[1]["protocols"]
+    assert found["runs"][0]["samples"] == whole[1]["runs"][0]["samples"]
+    assert found["metrics"]["lm-quick/rouge1"] == whole[1]["metrics"]["lm-quick/rouge1"]
+    assert place.changed("generate") == before
+    assert len(place.changed("score")) == 2 * len(whole[0].changed("score"))
+
+
+def test_what_is_missing_is_named_with_what_to_type(place: Place) -> None:
+    never = place("evaluate", "--rescore", *SEEDS, "--objective", "emo", "--set", "recipe.max_length=32")
+    assert never.code == 2
+    assert "/train/" in never.err
+    assert (
+        "is not there: the training of emo, seed 0, on wikitext2, and `emobench evaluate` trains nothing" in never.err
+    )
+    assert "Train and evaluate it with: emobench run --model" in never.err
+    assert "--rescore" not in never.err
+
+    other = place("evaluate", "--rescore", *SEEDS, *TRAINED, "--set", "generation.sampling.seed=1")
+    assert other.code == 2
+    assert "the generation of lm-quick of mle, seed 3, and --rescore generates nothing." in other.err
+    assert "Generate and score it with: emobench run" in other.err
+
+    untrained = place("evaluate", "--rescore", *SEEDS)
+    assert untrained.code == 2
+    assert "the generation of lm-quick of pretrained, and --rescore generates nothing." in untrained.err
+    assert "with: emobench evaluate" in untrained.err
+
+
+def test_samples_that_are_gone_or_altered_are_an_error(place: Place) -> None:
+    (samples,) = (place.folder / "runs/generate").glob("*/samples.jsonl")
+    kept = samples.read_text()
+    samples.write_text(kept.replace("ba", "be"))
+    altered = place("evaluate", "--rescore", *SEEDS, *TRAINED)
+    assert altered.code == 2
+    assert "holds other texts of lm-quick of mle, seed 3 than those that were recorded. Restore it, or" in altered.err
+    samples.unlink()
+    gone = place("evaluate", "--rescore", *SEEDS, *TRAINED)
+    assert gone.code == 2
+    assert f"{samples.parent} lacks samples.jsonl, the texts of lm-quick of mle, seed 3." in gone.err
+    assert f"rm -r {samples.parent} && emobench run" in gone.err
+    shutil.rmtree(place.folder / "board")
+    unknown = place("evaluate", "--rescore", *SEEDS, *TRAINED)
+    assert unknown.code == 2
+    assert "lacks its samples" in unknown.err
+
+
+def test_options_that_contradict_one_another_are_refused(place: Place) -> None:
+    assert "--seed is the seed of a training" in place("evaluate", *SEEDS, "--seed", 0).err
+    assert "give one of them" in place("evaluate", "--rescore", "--dry-run", *SEEDS).err
+
+
+def test_evaluate_scores_what_was_trained_before(command: Callable[..., Any], place: Place, whole: Any) -> None:
+    shutil.rmtree(place.folder / "board")
+    for kind in ("generate", "score", "examples"):
+        shutil.rmtree(place.folder / "runs" / kind)
+    found = place.entry("evaluate", *SEEDS, *TRAINED)
+    assert found["metrics"] == whole[1]["metrics"]
+    assert [run["key"] for run in found["runs"]] == [run["key"] for run in whole[1]["runs"]]
