@@ -1,4 +1,4 @@
-"""The leaderboard entry, schema 2: one row, a run group over its seeds, with all that is needed to trace and repeat it.
+"""The leaderboard entry, schema 3: one row, a run group over its seeds, with all that is needed to trace and repeat it.
 
 `entry.schema.json` beside this file says the same for other tools. Fractions are stored in [0, 1]; percent is shown.
 A score that could not be computed is in `missing` with a reason; it is never 0.0 and never NaN.
@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.migrations import migrate
 from emobench.tasks.scores import SECONDARY
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
 DEEPEST = 16
 """Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
@@ -35,12 +35,36 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Component:
+    """What one source adds to the noise of a metric (`components.py`), in its unit; of perplexities of their logarithm.
+
+    `sd` is the standard deviation that one value would have if this source alone were drawn anew: of one seed, one
+    sampling run, one k-means seed, on as many texts. `sd_of_mean` is that of the entry's mean, where the draws are
+    averaged: seeds by their number, texts not at all, as every value is of the same ones. `draws` counts the seeds, the
+    sampling runs of each, the k-means seeds of each run, or the texts.
+    """
+
+    sd: float
+    sd_of_mean: float
+    draws: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("sd", self.sd), ("sd_of_mean", self.sd_of_mean)):
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"`{name}` is {value}; expected a number of 0 or more.")
+        if self.draws < 1:
+            raise ConfigError(f"`draws` is {self.draws}; expected 1 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class MetricSummary:
     """One metric over the seeds of one entry.
 
     `mean` and `std` (n - 1; None below two values) are over `values`, which are in the order of the entry's seeds.
     `n` counts the examples behind one value. `ci95` is a 95 % interval for the mean and `ci95_of` the randomness
-    that it covers; without one, both are None and `ci95_missing` says why.
+    that it covers; without one, both are None and `ci95_missing` says why. `components` holds what "training seed",
+    "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart: none where nothing was
+    repeated.
     """
 
     mean: float
@@ -53,6 +77,7 @@ class MetricSummary:
     unit: str
     flags: tuple[str, ...] = ()
     ci95_missing: str | None = None
+    components: Mapping[str, Component] = field(default_factory=dict)
 
     @property
     def of_tasks(self) -> bool:
@@ -213,7 +238,7 @@ class Provenance:
 class Entry:
     """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
 
-    schema: Literal[2]
+    schema: Literal[3]
     kind: Literal["measured", "published", "imported"]
     id: str
     supersedes: str | None
@@ -319,6 +344,8 @@ def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
     given = [plain["cost"].get("train_seconds"), plain["cost"].get("evaluate_seconds")]
     for metric in plain["metrics"].values():
         given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
+        for component in metric.get("components", {}).values():
+            given += (component["sd"], component["sd_of_mean"])
     if str in map(type, given):
         raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
 

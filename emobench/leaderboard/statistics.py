@@ -7,6 +7,11 @@ seed that nobody has run. `uncertainty.py` has the model.
 values m_s + (w_si / mean_i w_si) (y_si - m_s), which have the seed's score m_s as their plain mean (Cochran,
 *Sampling Techniques*, 1977, par. 6.4). Equal weights leave y as it is. "exp_mean" is treated on the log scale, and its
 interval exponentiated (the delta method, without its symmetric approximation).
+
+**Jackknife pseudo-values.** They vary as the score does (Tukey; Efron & Stein, *Annals of Statistics* 9(3), 1981: on
+average no less), but their mean is the score with its bias in 1 / n taken away, for which MAUVE of few texts is no
+place. So examples say how a score varies and the score itself where it is: whatever their mean, they are moved to have
+the score as their mean. For the other aggregates that moves nothing, so that no reader has to know which it was.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import numpy as np
 
 from emobench.errors import MetricError
 from emobench.leaderboard import uncertainty
+from emobench.leaderboard.components import components
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.uncertainty import ALPHA, Array, Randomness, Uncertainty
 from emobench.tasks.scores import Score
@@ -52,7 +58,8 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
     for score in scores:
         _check_score(score, first)
     values = [float(score.value) for score in scores]
-    found, why = _uncertainty(scores)
+    linearised_SI = _linearised_scores(scores)
+    found, why = _uncertainty(scores, linearised_SI)
     interval = None if found is None else _interval(scores, found)
     return MetricSummary(
         mean=math.fsum(values) / len(values),
@@ -65,6 +72,7 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
         higher_is_better=first.higher_is_better,
         unit=first.unit,
         flags=tuple(dict.fromkeys(flag for score in scores for flag in score.flags)),
+        components=components(scores, linearised_SI),
     )
 
 
@@ -87,7 +95,15 @@ class Series:
     @functools.cached_property
     def linearised(self) -> Mapping[int | None, Array]:
         """Seed -> (I,) linearised values in the order of the sorted ids, made once for all comparisons."""
-        return {seed: linearise(examples, sorted(examples)) for seed, examples in (self.examples or {}).items()}
+        return {
+            seed: linearise(examples, sorted(examples), self.centre(seed))
+            for seed, examples in (self.examples or {}).items()
+        }
+
+    def centre(self, seed: int | None) -> float:
+        """Return a seed's score on the scale of its examples."""
+        value = self.values[seed]
+        return math.log(value) if self.log_scale else value
 
     @classmethod
     def of(cls, summary: MetricSummary, seeds: Sequence[int], examples: Sequence[Examples] | None) -> Series:
@@ -197,30 +213,41 @@ def _check_score(score: Score, first: Score) -> None:
         raise MetricError(f"A score is {score.value}; a fraction lies in [0, 1] (percent is only shown).")
     if score.n < 1:
         raise MetricError("A score is of no examples; one that could not be computed is missing, with a reason.")
-    if score.examples and score.aggregate != "corpus":
+    if score.examples and score.aggregate in ("mean", "exp_mean"):
         mean = _weighted_mean(score.examples)
         mean = math.exp(mean) if score.aggregate == "exp_mean" else mean
         if not math.isclose(mean, score.value, rel_tol=1e-3, abs_tol=1e-6):
             raise MetricError(f"A score is {score.value}, but the {score.aggregate} of its examples is {mean}.")
 
 
-def _uncertainty(scores: Sequence[Score]) -> tuple[Uncertainty | None, str | None]:
-    log = scores[0].aggregate == "exp_mean"
+def _linearised_scores(scores: Sequence[Score]) -> Array | None:
+    """Return (S, I) linearised values, or None where the scores are not of the same two or more examples."""
     examples = [score.examples for score in scores if score.examples and score.aggregate != "corpus"]
     same_items = len(examples) == len(scores) and all(e.keys() == examples[0].keys() for e in examples)
-    if same_items and len(examples[0]) > 1:
-        values_SI = np.stack([linearise(e, list(examples[0])) for e in examples])
-        found = uncertainty.crossed(values_SI) if len(scores) > 1 else uncertainty.over_items(values_SI[0])
+    if not same_items or len(examples[0]) < 2:
+        return None
+    centres = _scaled(scores)
+    return np.stack([linearise(e, list(examples[0]), at) for e, at in zip(examples, centres, strict=True)])
+
+
+def _uncertainty(scores: Sequence[Score], linearised_SI: Array | None) -> tuple[Uncertainty | None, str | None]:
+    if linearised_SI is not None:
+        found = uncertainty.crossed(linearised_SI) if len(scores) > 1 else uncertainty.over_items(linearised_SI[0])
         return found, None if found else "all values are equal, so that no spread can be estimated"
     if len(scores) < 2:
         return None, "one seed, and no per-example results"
-    found = uncertainty.over_seeds(np.array([math.log(s.value) if log else s.value for s in scores]))
+    found = uncertainty.over_seeds(np.array(_scaled(scores)))
     return found, None if found else "the seeds' values are equal, so that no spread can be estimated"
+
+
+def _scaled(scores: Sequence[Score]) -> list[float]:
+    """Return the scores, or their logarithms where examples are."""
+    return [math.log(score.value) if score.aggregate == "exp_mean" else score.value for score in scores]
 
 
 def _interval(scores: Sequence[Score], found: Uncertainty) -> tuple[float, float]:
     log = scores[0].aggregate == "exp_mean"
-    centre = float(np.mean([math.log(s.value) if log else s.value for s in scores]))
+    centre = float(np.mean(_scaled(scores)))
     low, high = found.interval(centre)
     if log:
         # Two wild seeds may put the upper bound beyond the range of floats: the largest number stands for it.
@@ -233,11 +260,13 @@ def _weighted_mean(examples: Examples) -> float:
     return _mean(value_I, weight_I)
 
 
-def linearise(examples: Examples, ids: Iterable[str]) -> Array:
-    """Return (I,) values with the examples' weighted mean as plain mean, and the ratio estimator's variance."""
+def linearise(examples: Examples, ids: Iterable[str], centre: float) -> Array:
+    """Return (I,) values with a score as plain mean, and the ratio estimator's variance of its examples.
+
+    `centre` is the score on the examples' scale: their weighted mean, but of pseudo-values.
+    """
     value_I, weight_I = _arrays(examples, ids)
-    mean = _mean(value_I, weight_I)
-    return mean + weight_I / weight_I.mean() * (value_I - mean)
+    return centre + weight_I / weight_I.mean() * (value_I - _mean(value_I, weight_I))
 
 
 def _arrays(examples: Examples, ids: Iterable[str]) -> tuple[Array, Array]:

@@ -104,8 +104,7 @@ def crossed(*values_SI_of: Array) -> Uncertainty | None:
     seed_mean_S = np.mean([values_SI.mean(1) for values_SI in values_SI_of], axis=0)
     parts: list[Part] = [(float(seed_mean_S.var(ddof=1)) / len(seed_mean_S), len(seed_mean_S) - 1)]
     for values_SI in values_SI_of:
-        ms_items, ms_residual = _mean_squares(values_SI)
-        variance = max(ms_items - ms_residual, 0.0) / values_SI.size
+        variance = max(items_variance(values_SI), 0.0)
         parts.append((variance / len(values_SI_of) ** 2, values_SI.shape[1] - 1))
     return _uncertain(tuple(parts), "seeds and items", *values_SI_of)
 
@@ -136,6 +135,17 @@ def over_items(values_I: Array) -> Uncertainty | None:
 
 def over_seeds(values_S: Array) -> Uncertainty | None:
     return _uncertain(((float(values_S.var(ddof=1)) / len(values_S), len(values_S) - 1),), "seeds", values_S)
+
+
+def items_variance(values_SI: Array) -> float:
+    """Return the variance of a mean over I items that is due to the items; of S > 1 seeds, to what they have in common.
+
+    Of one seed the residual is in it. May be below 0, where the items differ less than by chance.
+    """
+    if len(values_SI) == 1:
+        return float(values_SI.var(ddof=1)) / values_SI.size
+    ms_items, ms_residual = _mean_squares(values_SI)
+    return (ms_items - ms_residual) / values_SI.size
 
 
 def _mean_squares(values_SI: Array) -> tuple[float, float]:

@@ -8,9 +8,12 @@ One test for each kind of metric, all two-sided and paired by item:
   (Fisher), with B = 9,999 swaps and p = (1 + how many are as extreme) / (1 + B);
 - a perplexity: the bootstrap over texts of the difference of token-weighted means of nats, whose interval is that of
   percentiles, and whose p is twice the share of resamples beyond 0. Below 40 texts it rejects too often (9 % at 20), so
-  that there the permutation test is used.
+  that there the permutation test is used;
+- a score of a whole corpus with jackknife pseudo-values (MAUVE): the permutation test of these, moved to have the score
+  as their mean (`statistics.py`). It is no exact one, as for scores of texts: a swap adds and takes away an item's
+  pseudo-values, where a score of swapped texts would be another one's.
 
-Scores of a whole corpus (MAUVE, self-BLEU) have no items, so that one seed says nothing of them.
+Scores of a corpus without any (self-BLEU) have no items, so that one seed says nothing of them.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
     ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
     if len(ids) < 2 or (a.log_scale and any(left[i][1] != right[i][1] for i in ids)):
         return None
-    delta_I = linearise(left, ids) - linearise(right, ids)
+    delta_I = linearise(left, ids, _centre(a, seed)) - linearise(right, ids, _centre(b, seed))
     effect, found = float(delta_I.mean()), over_items(delta_I)
     interval = found.interval(effect) if found else None
     if _is_right_or_wrong(left) and _is_right_or_wrong(right):
@@ -125,6 +128,10 @@ def _bootstrap(left: Examples, right: Examples, ids: list[str]) -> tuple[float, 
 def _is_right_or_wrong(examples: Examples) -> bool:
     pairs = list(examples.values())
     return all(value in (0, 1) and weight == pairs[0][1] for value, weight in pairs)
+
+
+def _centre(row: Series, seed: int | None) -> float:
+    return row.centre(seed if seed in row.values else None)
 
 
 def _examples(row: Series, seed: int | None) -> Examples | None:

@@ -172,7 +172,7 @@ def spoil(root: Path) -> dict[str, bytes]:
         "edited.json": text.replace('"measured"', '"imported"').encode(),
         "copy.json": text.encode(),
         "foreign.json": b'{"hello": 1}',
-        "newer.json": text.replace('"schema": 2', '"schema": 9').encode(),
+        "newer.json": text.replace('"schema": 3', '"schema": 9').encode(),
         "latin.json": b"\xff\xfe\x00",
     }
     for name, content in strange.items():

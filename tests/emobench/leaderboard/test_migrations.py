@@ -18,6 +18,7 @@ from emobench.leaderboard.store import Leaderboard
 
 SCHEMA_1 = Path(__file__).parent / "schema_1"
 """A board with one entry that was recorded under schema 1, when a run named its per-example results only."""
+PUBLISHED = Path(__file__).parents[3] / "leaderboards" / "published"
 
 
 @pytest.fixture
@@ -44,12 +45,20 @@ def test_an_entry_of_schema_1_is_read_and_keeps_the_id_of_what_is_written(path: 
     assert entry.id == path.stem == hashlib.sha256(text.encode()).hexdigest()[:12]
 
     runs = [{**run, "curves": [], "samples": []} for run in written["runs"]]
-    assert to_plain(entry) == {**written, "schema": 2, "runs": runs}
+    metrics = {key: {**metric, "components": {}} for key, metric in written["metrics"].items()}
+    assert to_plain(entry) == {**written, "schema": 3, "runs": runs, "metrics": metrics}
     assert entry.metrics["oracle-language/ppl_oracle"].values == (
         19.183229998525807,
         16.46201883714326,
         17.1422844403637,
     )
+
+
+def test_the_published_entries_of_schema_2_keep_their_ids_and_have_no_components() -> None:
+    entries = Leaderboard(PUBLISHED).entries()
+    assert {entry.id for entry in entries} == {path.stem for path in PUBLISHED.glob("*/*.json")}
+    assert {json.loads(path.read_text())["schema"] for path in PUBLISHED.glob("*/*.json")} == {2}
+    assert not any(metric.components for entry in entries for metric in entry.metrics.values())
 
 
 def test_reading_leaves_the_file_and_the_given_data_alone(path: Path, written: dict[str, Any]) -> None:
@@ -92,15 +101,15 @@ def test_appending_a_migrated_entry_elsewhere_says_that_its_file_is_to_be_copied
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        (3, "file: `schema` is 3; this emobench reads 2 at most. Install a newer one"),
-        (0, "file: `schema` is 0; expected 1 to 2"),
-        (-1, "file: `schema` is -1; expected 1 to 2"),
+        (4, "file: `schema` is 4; this emobench reads 3 at most. Install a newer one"),
+        (0, "file: `schema` is 0; expected 1 to 3"),
+        (-1, "file: `schema` is -1; expected 1 to 3"),
         (10**30, "Install a newer one"),
-        (True, r"file: holds no entry \(`schema` is True; expected 2\)"),
-        (1.0, r"`schema` is 1.0; expected 2"),
-        ("1", r"`schema` is '1'; expected 2"),
-        (None, r"`schema` is None; expected 2"),
-        ([1] * 99, r"`schema` is \[1, [1, ]{20,60}; expected 2\)"),
+        (True, r"file: holds no entry \(`schema` is True; expected 3\)"),
+        (1.0, r"`schema` is 1.0; expected 3"),
+        ("1", r"`schema` is '1'; expected 3"),
+        (None, r"`schema` is None; expected 3"),
+        ([1] * 99, r"`schema` is \[1, [1, ]{20,60}; expected 3\)"),
     ],
 )
 def test_any_other_schema_gets_a_sentence(written: dict[str, Any], schema: Any, told: str) -> None:

@@ -89,7 +89,7 @@ def changed(plain: dict[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any, dict[
                 continue
             if place != ("id",):  # no hash stands in the way of other checks
                 made["id"] = entry_id(made)
-            if made.get("schema") != 1:  # an older one, which is migrated
+            if made.get("schema") not in (1, 2):  # an older one, which is migrated
                 yield place, value, made
 
 

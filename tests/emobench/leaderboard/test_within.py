@@ -24,7 +24,8 @@ def series(values_I: np.ndarray, weight_I: np.ndarray | None = None, *, log_scal
     weights = np.ones(len(values_I)) if weight_I is None else weight_I
     examples = {str(i): (float(v), float(w)) for i, (v, w) in enumerate(zip(values_I, weights, strict=True))}
     mean = float(np.average(values_I, weights=weights))
-    return Series(values={0: mean}, examples={0: examples}, higher_is_better=True, log_scale=log_scale)
+    value = float(np.exp(mean)) if log_scale else mean
+    return Series(values={0: value}, examples={0: examples}, higher_is_better=True, log_scale=log_scale)
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (5, 5), (3, 11), (40, 22), (300, 260)])
@@ -121,7 +122,7 @@ def test_the_same_data_give_the_same_p() -> None:
 def test_a_row_without_seeds_stands_beside_any_seed() -> None:
     rng = np.random.default_rng(4)
     a, plain = series(rng.normal(0, 1, 50)), series(rng.normal(0, 1, 50))
-    without = Series(**{**vars(plain), "values": {None: 0.0}, "examples": {None: plain.examples[0]}})  # type: ignore[index]
+    without = Series(**{**vars(plain), "values": {None: plain.values[0]}, "examples": {None: plain.examples[0]}})  # type: ignore[index]
     assert within_seed(a, without, 0) == within_seed(a, plain, 0)
 
 
