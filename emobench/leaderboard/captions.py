@@ -161,31 +161,34 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
 
 def _family(shown: Standings) -> str:
     """Say what p values are adjusted for: all that was tested of an objective, shown or not."""
+    from emobench.leaderboard.contrasts import undeciding
+
     counts = sorted({row.tests for row in shown.differences.values() if row.tests})
-    secondary = any(contrast.secondary for row in shown.differences.values() for contrast in row.shown.values())
+    apart = undeciding(contrast for row in shown.differences.values() for contrast in row.shown.values())
     if counts == [1]:
-        return "Holm over the one main metric and secondary ones" if secondary else "one metric"
+        return f"Holm over the one main metric and {apart} ones" if apart else "one metric"
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     names = [metric.split("/", 1)[1] for metric in shown.rows[0].metrics]
     means = " and means" if len(set(names)) < len(names) else ""
-    return f"Holm over all {many} metrics{means} of an objective{', and secondary ones' if secondary else ''}"
+    return f"Holm over all {many} metrics{means} of an objective{f', and {apart} ones' if apart else ''}"
 
 
 def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
-    """Say what could not be tested and why: differences from the baseline, or metrics of which none is the best."""
+    """Say what got no verdict and why: differences from the baseline, or metrics of which none is the best."""
     from emobench.leaderboard.statistics import MIN_SEEDS
 
     seeds = _seeds(current)
-    found: dict[str, dict[str, None]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
     if isinstance(shown.baseline, Entry):
         found_in = [pair for row in shown.differences.values() for pair in row.shown.items()]
-        pairs = [(metric, contrast.why) for metric, contrast in found_in if contrast.verdict == "undetermined"]
+        pairs = [(metric, c.why, c.p is not None) for metric, c in found_in if c.verdict == "undetermined"]
     else:  # where a row has too few seeds, `_stars` has said so
-        pairs = list(shown.untested.items()) if seeds and seeds[0] >= MIN_SEEDS else []
-    for metric, why in pairs:
+        enough = seeds and seeds[0] >= MIN_SEEDS
+        pairs = [(metric, why, False) for metric, why in shown.untested.items()] if enough else []
+    for metric, why, tested in pairs:
         if why and _enough_seeds(current):
-            found.setdefault(why, {})[metric] = None
-    return [f"Not tested: {_named(list(metrics), shown.metrics)} ({why})." for why, metrics in found.items()]
+            found.setdefault(("No verdict" if tested else "Not tested", why), {})[metric] = None
+    return [f"{said}: {_named(list(metrics), shown.metrics)} ({why})." for (said, why), metrics in found.items()]
 
 
 def _named(metrics: Sequence[str], shown: Sequence[str]) -> str:

@@ -143,7 +143,10 @@ class _Maker:
         if metric not in entry.metrics:
             return [f"{metric}: {entry.missing.get(metric, 'not measured')}"]
         summary = entry.metrics[metric]
-        texts = {"small_n": f"small n ({summary.n}): shown, not ranked"}
+        texts = {
+            "small_n": f"small n ({summary.n}): shown, not ranked",
+            "fewer_prompts": f"fewer prompts ({summary.n}) than the limit asked for: no more texts are long enough",
+        }
         found = [texts.get(flag, flag.replace("_", " ")) for flag in summary.flags if flag != SECONDARY]
         if self.view.intervals and summary.ci95 is None and self.shown.baseline is None:
             found.append(f"no interval: {summary.ci95_missing or 'none was recorded'}")

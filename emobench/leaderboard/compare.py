@@ -22,7 +22,7 @@ class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
-    and are comparable with no baseline. `family` counts, for an id, the tests of metrics that are not secondary, which
+    and are comparable with no baseline. `family` counts, for an id, the tests of metrics that decide something, which
     their p values are adjusted for.
     """
 
@@ -70,7 +70,7 @@ def compare(
         # What differs in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
         made = contrasts(candidate, baseline, rows, series, judged=not why, within=within)
-        family[candidate.id] = sum(contrast.p is not None and not contrast.secondary for contrast in made)
+        family[candidate.id] = sum(contrast.p is not None and contrast.decides for contrast in made)
         found += [contrast for contrast in made if _is_shown(contrast, rows[contrast.metric], metrics)]
     return Comparison(
         baseline=baseline,

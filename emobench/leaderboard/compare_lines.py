@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 
 from emobench.leaderboard import figures
 from emobench.leaderboard.compare import Comparison
-from emobench.leaderboard.contrasts import Contrast
+from emobench.leaderboard.compare_noise import EXPLAINED, noise_tables
+from emobench.leaderboard.contrasts import Contrast, undeciding
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.uncertainty import ALPHA
@@ -59,6 +60,7 @@ def sheets(comparisons: Sequence[Comparison]) -> tuple[list[Sheet], list[str]]:
     pairs = [(comparison, candidate) for comparison in comparisons for candidate in comparison.candidates]
     found = [_sheet(comparison, candidate, notes) for comparison, candidate in pairs if comparison.of(candidate)]
     legend = [text for comparison, candidate in pairs for text in _legend(comparison, candidate)]
+    legend += EXPLAINED if noise_tables(comparisons) else ()
     return found, [clean(text) for text in dict.fromkeys([*notes.texts(), *legend])]
 
 
@@ -151,11 +153,11 @@ def _decimals(contrast: Contrast) -> int:
 
 def _adjusted(family: int, tested: Sequence[Contrast]) -> str:
     """Say what p values are adjusted for, after a comma; nothing where there is one."""
-    secondary = any(contrast.secondary for contrast in tested)
+    apart = undeciding(tested)
     if family > 1:
-        too = " (that of a secondary one for these, too)" if secondary else ""
+        too = f" (that of a {apart} one for these, too)" if apart else ""
         return f", adjusted for all {family} metrics of the pair (Holm), shown or not{too}"
-    return ", that of a secondary metric adjusted for all metrics of the pair (Holm)" if secondary else ""
+    return f", that of a {apart} metric adjusted for all metrics of the pair (Holm)" if apart else ""
 
 
 def _p(p: float | None) -> str:

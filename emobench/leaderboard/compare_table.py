@@ -16,6 +16,7 @@ from rich.text import Text
 from emobench.config import to_plain
 from emobench.leaderboard.compare import Comparison, title
 from emobench.leaderboard.compare_lines import Sheet, sheets
+from emobench.leaderboard.compare_noise import HEADER, NoiseTable, noise_tables, plain_components
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import csv_cell, markdown_text
 
@@ -42,6 +43,8 @@ class ComparisonView:
             yield from (Text(sheet.heading, style="bold"), Text(), wide if fits else _table(sheet, narrow=True), Text())
             yield from (Text(line, style="dim") for line in sheet.within)
             yield from [Text()] * bool(sheet.within)
+        for table in noise_tables(self.comparisons):
+            yield from (Text(table.heading, style="bold"), Text(), _noise(table), Text())
         yield from (Text(line, style="dim") for line in legend)
 
 
@@ -59,6 +62,10 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
                 cells[3], cells[-1] = f"**{cells[3]}**", f"**{cells[-1]}**"
             lines.append(f"| {' | '.join(cells)} |")
         lines += ["", *(f"- {markdown_text(line)}" for line in sheet.within), ""]
+    for table in noise_tables(comparisons):
+        lines += [f"**{markdown_text(table.heading)}**", "", f"| {' | '.join(HEADER)} |"]
+        lines += ["|---|" + "---:|" * (len(HEADER) - 1)]
+        lines += [*(f"| {' | '.join(map(markdown_text, row))} |" for row in table.rows), ""]
     return "\n".join([*lines, *(f"{markdown_text(line)}  " for line in legend)])
 
 
@@ -97,7 +104,10 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Return {"baseline", "candidates", "contrasts", "apart", "missing"}; entries by their id, title and kind."""
+    """Return {"baseline", "candidates", "contrasts", "apart", "missing", "components"}.
+
+    Entries have their id, title and kind. Components are those of the metrics shown, by metric and entry.
+    """
 
     def named(entry: Entry) -> dict[str, str]:
         return {"id": entry.id, "title": title(entry), "kind": entry.kind}
@@ -108,7 +118,21 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "contrasts": to_plain(comparison.contrasts),
         "apart": to_plain(comparison.apart),
         "missing": to_plain(comparison.missing),
+        "components": plain_components(comparison),
     }
+
+
+def _noise(found: NoiseTable) -> Table:
+    table = _plain_table()
+    for place, head in enumerate(HEADER):
+        table.add_column(Text(head), justify="right" if place else "left", overflow="fold", vertical="top")
+    for row in found.rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _plain_table() -> Table:
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
 
 
 def _table(sheet: Sheet, *, narrow: bool) -> Table:
@@ -116,7 +140,7 @@ def _table(sheet: Sheet, *, narrow: bool) -> Table:
     header, rows = sheet.grid()
     if narrow:
         header, *rows = _narrow([header, *rows])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
+    table = _plain_table()
     for place, head in enumerate(header):
         outer = place in (0, len(header) - 1)
         table.add_column(Text(head), justify="left" if outer else "right", overflow="fold", vertical="top")

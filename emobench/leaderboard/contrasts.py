@@ -7,7 +7,7 @@ common seed can say something of the trained models (`within.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, TypeAlias
@@ -23,6 +23,8 @@ Verdict: TypeAlias = Literal["better", "worse", "differs", "tied", "undetermined
 SeriesOf: TypeAlias = Callable[[Entry, str], Series | None]
 """An entry and a metric -> its Series, or None without one."""
 
+SMALL_N = "small n: too few examples for a verdict"
+
 HELD = 64
 """Entries whose per-example results a `SeriesReader` holds at once."""
 
@@ -32,12 +34,15 @@ class Contrast:
     """A candidate minus the baseline on one metric; `metric` is "<task>/<metric>", or "mean/<metric>" over `tasks`.
 
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
-    (perplexities, by their geometric means). `p_holm` is adjusted for the contrasts of the same candidate (that of a
-    `secondary` metric for all, that of others for those that are not secondary), and decides the verdict: better,
-    worse, or "differs" where the metric has no direction, at 5 %; else tied, which is no proof of equality: `ci95`
-    holds what is possible. `detectable` estimates, from the noise seen, the smallest true effect that this many seeds
-    and items would show 4 times in 5 in a single test. Equal values are tied without a test. An
-    undetermined contrast says `why`; entries that are not comparable have no verdict at all.
+    (perplexities, by their geometric means). `p_holm` is adjusted for the contrasts of the same candidate that decide
+    something, and that of one that decides nothing for all. It gives the verdict: better, worse, or "differs" where the
+    metric has no direction, at 5 %; else tied, which is no proof of equality: `ci95` holds what is possible.
+    `detectable` estimates, from the noise seen, the smallest true effect that this many seeds and items would show 4
+    times in 5 in a single test. Equal values are tied without a test. An undetermined contrast says `why`; entries that
+    are not comparable have no verdict at all.
+
+    `secondary` metrics and those of `small_n` examples decide nothing. The latter are tested, as both sides have the
+    same texts and so about the same bias, and stay undetermined, as it is not known how much of the bias is left.
     """
 
     candidate: str
@@ -60,6 +65,11 @@ class Contrast:
     items: int | None = None
     within: tuple[WithinSeed, ...] = ()
     secondary: bool = False
+    small_n: bool = False
+
+    @property
+    def decides(self) -> bool:
+        return not (self.secondary or self.small_n)
 
     @property
     def beyond_noise(self) -> bool:
@@ -108,6 +118,13 @@ def contrasts(
     return _adjusted(made)
 
 
+def undeciding(found: Iterable[Contrast]) -> str:
+    """Return what those contrasts are that decide nothing, such as "secondary or small-n"; empty without any."""
+    given = list(found)
+    kinds = {"secondary": any(c.secondary for c in given), "small-n": any(c.small_n for c in given)}
+    return " or ".join(kind for kind, there in kinds.items() if there)
+
+
 def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
     sides = [[entry.metrics[metric] for metric in columns] for entry in (candidate, baseline)]
     first = sides[0][0]
@@ -126,6 +143,7 @@ def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str])
         log_scale=log,
         verdict=None,
         secondary=any(summary.secondary for side in sides for summary in side),
+        small_n=any(UNRANKED_FLAG in summary.flags for side in sides for summary in side),
     )
 
 
@@ -133,8 +151,6 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
     """Return a contrast with its test; `ours` and `theirs` are the candidate's and the baseline's, for each task."""
     if not len(ours) == len(theirs) == len(plain.tasks):
         return replace(plain, verdict="undetermined", why="the values of single seeds are not known")
-    if any(UNRANKED_FLAG in row.flags for row in (*ours, *theirs)):
-        return replace(plain, verdict="undetermined", why="too few examples")
     found = compare_rows(ours, theirs)
     if isinstance(found, str):
         return replace(plain, verdict="undetermined", why=found)
@@ -150,6 +166,7 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
         detectable=found.detectable,
         seeds=found.seeds,
         items=found.items,
+        why=SMALL_N if plain.small_n else None,
     )
 
 
@@ -166,7 +183,7 @@ def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSee
 def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Return one candidate's contrasts with their p adjusted, and the verdicts that follow."""
     # Nobody pays for metrics that decide nothing; who asks for these pays for all.
-    adjusted = {**_holm(contrasts), **_holm([contrast for contrast in contrasts if not contrast.secondary])}
+    adjusted = {**_holm(contrasts), **_holm([contrast for contrast in contrasts if contrast.decides])}
     return [
         replace(c, p_holm=adjusted[c.metric], verdict=_verdict(c, adjusted[c.metric])) if c.metric in adjusted else c
         for c in contrasts
@@ -179,6 +196,8 @@ def _holm(contrasts: Sequence[Contrast]) -> dict[str, float]:
 
 
 def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
+    if contrast.small_n:
+        return "undetermined"
     if p_holm > ALPHA:
         return "tied"
     if contrast.higher_is_better is None:

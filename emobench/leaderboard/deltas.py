@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Differences:
     """What is shown of a row's differences: metric -> contrast, with p adjusted for all `tests` of the row.
 
-    `tests` counts the metrics and the means over tasks that were tested, whatever is shown, without secondary ones.
+    `tests` counts the metrics and the means over tasks that were tested, whatever is shown, without those that decide
+    nothing.
     """
 
     shown: Mapping[str, Contrast]

@@ -112,11 +112,13 @@ def _reason(group: Sequence[Entry], metric: str) -> str:
 
 def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> tuple[str | None, str | None]:
     """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
-    from emobench.leaderboard.statistics import best, compare_rows
+    from emobench.leaderboard.statistics import UNRANKED_FLAG, best, compare_rows
 
     rows = [series[entry.id] for entry in current if entry.id in series]
     if len(rows) < max(len(current), 2):  # a row that lacks the metric cannot be beaten on it
         return None, None
+    if any(UNRANKED_FLAG in row.flags for row in rows):
+        return None, "too few examples"
     top = best({entry.id: row for entry, row in zip(current, rows, strict=True)})
     if top:
         return top, None

@@ -15,10 +15,12 @@ from rich.console import Console
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from emobench.config import to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.compare import Comparison, compare, comparisons
 from emobench.leaderboard.compare_chart import png, specification
 from emobench.leaderboard.compare_lines import sheets
+from emobench.leaderboard.compare_noise import noise_tables
 from emobench.leaderboard.compare_table import ComparisonView, latex, markdown, to_csv, to_json
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
@@ -142,16 +144,47 @@ def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_ent
     }
 
 
-def test_small_n_is_shown_and_not_judged(make_entry: Callable[..., Entry]) -> None:
-    rng = np.random.default_rng(3)
-    entries = []
+def of_small_n(make_entry: Callable[..., Entry], seeds: tuple[int, ...]) -> list[Entry]:
+    """Two entries whose sst2 is flagged, and whose trec is not."""
+    rng, entries = np.random.default_rng(3), []
     for name, share in (("mle", 0.1), ("emo", 0.9)):
-        entry = make_entry(name, {"sst2": answers(rng, share)})
-        metrics = {key: {**vars(m), "flags": ["small_n"]} for key, m in entry.metrics.items()}
-        entries.append(make_entry(name, {"sst2": answers(rng, share)}, metrics=metrics))
-    (found,) = compare(entries[0], [entries[1]]).contrasts
-    assert (found.verdict, found.p) == ("undetermined", None)
-    assert found.why == "too few examples"
+        tasks = {task: answers(rng, share, len(seeds)) for task in ("sst2", "trec")}
+        entry = make_entry(name, tasks, seeds=seeds)
+        flagged = {**to_plain(entry.metrics["sst2/accuracy"]), "flags": ["small_n"]}
+        metrics = {**to_plain(entry.metrics), "sst2/accuracy": flagged}
+        entries.append(make_entry(name, tasks, seeds=seeds, metrics=metrics))
+    return entries
+
+
+def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs: Path) -> None:
+    mle, emo = of_small_n(make_entry, (0, 1, 2))
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    sst2, trec, mean = comparison.contrasts
+    assert [(c.verdict, c.small_n) for c in (sst2, trec, mean)] == [
+        ("undetermined", True),
+        ("better", False),
+        ("undetermined", True),
+    ]
+    assert sst2.why == "small n: too few examples for a verdict"
+    assert sst2.ci95 is not None
+    assert not sst2.beyond_noise
+    # It is adjusted for all three, and costs the metric that decides nothing.
+    every = np.asarray(multipletests([c.p for c in comparison.contrasts], method="holm")[1])
+    assert sst2.p_holm == pytest.approx(every[0])
+    assert trec.p_holm == trec.p
+    assert comparison.family == {emo.id: 1}
+    (sheet,), legend = sheets([comparison])
+    assert sheet.lines[0].verdict == "undetermined [1]"
+    assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == ("<.001", True)
+    assert "[1] small n: too few examples for a verdict." in legend
+    assert "that of a small-n metric adjusted for all metrics of the pair (Holm)" in " ".join(legend)
+
+
+def test_small_n_of_few_seeds_is_tested_within_each(make_entry: Callable[..., Entry], runs: Path) -> None:
+    mle, emo = of_small_n(make_entry, (0,))
+    found = compare(mle, [emo], ExamplesReader(runs)).contrasts[0]
+    assert (found.verdict, found.p, len(found.within)) == ("undetermined", None, 1)
+    assert "3 are needed" in (found.why or "")
 
 
 def test_a_missing_task_leaves_no_mean(make_entry: Callable[..., Entry], runs: Path) -> None:
@@ -291,3 +324,51 @@ def _printed(comparison: Comparison, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), markup=False, highlight=False)
     console.print(ComparisonView([comparison]))
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def with_components(entry: Entry, make_entry: Callable[..., Entry], times: float, seeds: int) -> Entry:
+    """Return an entry like one, of which sst2 says where its noise comes from."""
+    sds = {"training seed": 0.006, "sampling": 0.004, "k-means": 0.003, "texts": 0.011}
+    draws = {"training seed": seeds, "sampling": 5, "k-means": 5, "texts": 200}
+    parts = {name: {"sd": times * sd, "sd_of_mean": times * sd / 2, "draws": draws[name]} for name, sd in sds.items()}
+    metrics = to_plain(entry.metrics)
+    metrics["sst2/accuracy"]["components"] = parts
+    metrics["cr/accuracy"]["components"] = {"k-means": {"sd": 0.0, "sd_of_mean": 0.0, "draws": 5}}
+    rng = np.random.default_rng(0)
+    return make_entry(entry.objective.name, {task: answers(rng, 0.7) for task in TASKS}, metrics=metrics)
+
+
+def test_where_the_noise_comes_from(
+    pair: tuple[Entry, Entry], make_entry: Callable[..., Entry], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mle, emo = (with_components(e, make_entry, t, n) for e, t, n in zip(pair, (1.0, 7**0.5), (3, 4), strict=True))
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    (table,) = noise_tables([comparison])
+    assert table.heading == "Where the noise comes from · tiny · nlu v1"
+    # The root of the mean of 1 and 7 is 2; left: 2 sqrt(.6^2 + .4^2 + .3^2 + 1.1^2) / 2.
+    assert table.rows == (
+        ("sst2/accuracy (points)", "1.2", "0.8", "0.6", "2.2", "3-4 x 5 x 5", "1.3"),
+        ("cr/accuracy (points)", "–", "–", "0", "–", "5", "0"),
+    )
+    Console(width=80).print(ComparisonView([comparison]))
+    printed = capsys.readouterr().out
+    assert "3-4 x 5 x 5" in printed
+    assert "left: the standard error of a row's mean" in " ".join(printed.split())
+    assert "| sst2/accuracy (points) | 1.2 | 0.8 | 0.6 | 2.2 | 3-4 x 5 x 5 | 1.3 |" in markdown([comparison])
+    plain = to_json(comparison)["components"]
+    assert set(plain) == {"sst2/accuracy", "cr/accuracy"}
+    assert plain["sst2/accuracy"][mle.id]["texts"] == {"sd": 0.011, "sd_of_mean": 0.0055, "draws": 200}
+    without = compare(*pair[:1], [pair[1]], ExamplesReader(runs))
+    assert noise_tables([without]) == []
+    assert "Where the noise" not in markdown([without])
+    assert to_json(without)["components"] == {}
+
+
+def test_the_noise_of_perplexities_is_in_percent(make_row: Callable[..., Entry]) -> None:
+    rows = []
+    for name in ("mle", "emo"):
+        plain = to_plain(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}).metrics["lm/ppl"])
+        plain["components"] = {"sampling": {"sd": math.log(1.05), "sd_of_mean": math.log(1.02), "draws": 5}}
+        rows.append(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}, metrics={"lm/ppl": plain}))
+    (table,) = noise_tables([compare(rows[0], rows[1:])])
+    assert table.rows == (("lm/ppl (%)", "–", "5", "–", "–", "5", "2"),)

@@ -74,7 +74,11 @@ function remarks() {
   return { marked: found.filter((flag) => !everywhere(flag)), shared: found.filter(everywhere) };
 }
 
-const remark = (flag) => (flag === "small_n" ? "few examples: shown, not ranked" : flag.replaceAll("_", " "));
+const REMARKS = {
+  small_n: "few examples: shown, not ranked",
+  fewer_prompts: "fewer prompts than the limit asked for",
+};
+const remark = (flag) => REMARKS[flag] ?? flag.replaceAll("_", " ");
 
 function metricCell({ group, place, entry }, metric, number) {
   const value = entry.values[number];

@@ -1,0 +1,82 @@
+"""Where the noise of compared metrics comes from: a line for each metric whose samples were repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from emobench.config import to_plain
+from emobench.leaderboard.compare import Comparison
+from emobench.leaderboard.components import KMEANS, SAMPLING, TEXTS, TRAINING
+from emobench.leaderboard.entry import MetricSummary
+from emobench.leaderboard.labels import clean
+
+ABSENT = "–"
+HEADER = ("metric", "training", "sampling", "k-means", "texts", "averaged over", "left")
+EXPLAINED = (
+    "Where the noise comes from: the standard deviation that one value would have if only its training seed, its "
+    "sampling run, the seed of its k-means or its texts were drawn anew; of the rows compared, the root of their mean "
+    "variance. A – was not repeated, or cannot be told from the others.",
+    "averaged over: training seeds x sampling runs x k-means seeds. left: the standard error of a row's mean, in which "
+    "these are averaged and the texts are not; a difference of rows has less, as they share the texts. Of few seeds "
+    "and runs these are rough estimates.",
+)
+
+
+@dataclass(frozen=True)
+class NoiseTable:
+    heading: str
+    rows: tuple[tuple[str, ...], ...]
+
+
+def noise_tables(comparisons: Sequence[Comparison]) -> list[NoiseTable]:
+    """Return a table for each comparison that has metrics with components."""
+    found = []
+    for comparison in comparisons:
+        rows = tuple(_row(metric, of) for metric, of in _known(comparison).items())
+        where = f"{comparison.baseline.model.name} · {comparison.baseline.suite}"
+        if rows:
+            found.append(NoiseTable(clean(f"Where the noise comes from · {where}"), rows))
+    return found
+
+
+def plain_components(comparison: Comparison) -> dict[str, Any]:
+    """Return metric -> id of an entry -> its components, plain, of the metrics that are shown."""
+    return {
+        metric: {identity: to_plain(summary.components) for identity, summary in of.items()}
+        for metric, of in _known(comparison).items()
+    }
+
+
+def _known(comparison: Comparison) -> dict[str, dict[str, MetricSummary]]:
+    entries = {entry.id: entry for entry in (comparison.baseline, *comparison.candidates)}
+    found: dict[str, dict[str, MetricSummary]] = {}
+    for metric in dict.fromkeys(contrast.metric for contrast in comparison.contrasts):
+        of = {key: e.metrics[metric] for key, e in entries.items() if metric in e.metrics}
+        known = {key: summary for key, summary in of.items() if summary.components}
+        found |= {metric: known} if known else {}
+    return found
+
+
+def _row(metric: str, of: dict[str, MetricSummary]) -> tuple[str, ...]:
+    summaries = list(of.values())
+    unit = {"fraction": "points", "perplexity": "%"}.get(summaries[0].unit, summaries[0].unit)
+    sources = (TRAINING, SAMPLING, KMEANS, TEXTS)
+    deviations = [[s.components[name].sd for s in summaries if name in s.components] for name in sources]
+    left = [math.hypot(*(part.sd_of_mean for part in s.components.values())) for s in summaries]
+    draws = [{s.components[name].draws for s in summaries if name in s.components} for name in sources[:3]]
+    over = " x ".join("-".join(map(str, sorted({min(of), max(of)}))) for of in draws if of)
+    return (clean(f"{metric} ({unit})"), *(_shown(some, unit) for some in deviations), over, _shown(left, unit))
+
+
+def _shown(deviations: Sequence[float], unit: str) -> str:
+    """Return the root of the mean square with 2 digits, as points of fractions or percent of perplexities."""
+    if not deviations:
+        return ABSENT
+    pooled = math.sqrt(fmean(deviation**2 for deviation in deviations))
+    # The deviation of a perplexity's logarithm; a wild one is no number that anyone reads.
+    value = 100 * math.expm1(min(pooled, 50.0)) if unit == "%" else 100 * pooled if unit == "points" else pooled
+    return f"{value:.2g}" if value < 100 else f"{value:.0f}"
