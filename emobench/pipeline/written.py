@@ -28,6 +28,11 @@ class Written:
     """By the model, before the full length."""
 
 
+def writes_texts(entry: Entry) -> bool:
+    """Return whether an entry has files of samples, which may be of texts."""
+    return any(run.samples for run in entry.runs)
+
+
 def texts_of(entry: Entry, run: Run, runs: Path) -> dict[str, list[Written]]:
     """Return what a run wrote, by task. Raises ConfigError where it wrote no text, DataError where files are gone."""
     found = {}

@@ -1,0 +1,54 @@
+"""`emobench figures`: pictures of what models wrote, as PNG and SVG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_lines
+
+
+def figures(
+    entry: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ENTRY [ENTRY ...]",
+            help="An objective (emo), an id or its first digits, or a query (model=gpt2,objective=emo). Several are "
+            "drawn together.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Where the pictures go. Default: beside the entry, in .figures.", show_default=False
+        ),
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    json: options.Json = False,
+) -> None:
+    """Draw entries: divergence curves of MAUVE, histograms, and forward against reverse cross-entropy.
+
+    What an entry has is drawn, with a panel for each task: divergence-curves, lengths (of human and generated
+    continuations), entropies and cross-entropies (Figure 2 of the EMO paper), each as PNG and as SVG. Where an
+    objective has several entries, the newest one is meant.
+    """
+    from emobench.pipeline.figures import beside, draw
+    from emobench.pipeline.recorded import newest_of, older_line
+
+    named = newest_of(entry, leaderboard)
+    entries = [one.entry for one in named]
+    drawn = draw(entries, runs, out or beside(entries, leaderboard))
+    if json:
+        print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
+        return
+    for one in named:
+        if one.older:
+            print_lines(f"{one.entry.objective.label}: {older_line(one.older)}")
+    print_lines(*map(str, drawn.files))
+    for note in drawn.notes:
+        typer.echo(f"not drawn: {note}", err=True)
