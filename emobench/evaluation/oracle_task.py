@@ -12,17 +12,18 @@ from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_w
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, MetricError
+from emobench.evaluation.generation.decoding import Continuation, Decoding
 from emobench.evaluation.generation.features import features_of
-from emobench.evaluation.generation.sampling import Continuation, Sampling, sample_continuations
+from emobench.evaluation.generation.sampling import sample_continuations
 from emobench.evaluation.generation.task import check_featurizer
 from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
-from emobench.evaluation.metrics.mauve import mauve_scores
+from emobench.evaluation.metrics.mauve import MAUVE_RUNS, mauve_scores
 from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.rouge import rouge
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
 from emobench.models.head import probe_head, token_count
-from emobench.tasks.generation import OracleProtocol
+from emobench.tasks.generation import OracleProtocol, Sampling
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
@@ -61,10 +62,10 @@ def generation_rules(task: Task) -> dict[str, Any]:
 
 def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
     rules, start = task.protocol_as(OracleProtocol), subject.tokenizer.eos_token_id
-    free = Sampling(new_tokens=rules.length, seed=rules.seed, min_new_tokens=0)
+    free = Decoding(rule=Sampling(seed=rules.seed, suppress_eos=False), length=rules.length)
     count = _count(rules, rules.texts)
     alone = _sample(subject, f"sample {task.name}", [[start]] * count, "text", free)
-    forced = Sampling(new_tokens=rules.continuation, seed=rules.seed)
+    forced = Decoding(rule=Sampling(seed=rules.seed), length=rules.continuation)
     prefixes = [[start, *ids[: rules.prefix]] for ids in _long_enough(subject, rules, texts)]
     continued = _sample(subject, f"continue {task.name}", prefixes, "prefix", forced) if prefixes else []
     plain = {"texts": [[c.ids, c.ended] for c in alone], "continuations": [c.ids for c in continued]}
@@ -88,7 +89,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
         "entropy",
     )
     found.add(distances, partial(_distances, subject, language, test))
-    found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"]))
+    found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"], found.files))
     found.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
     return found
 
@@ -109,15 +110,21 @@ def _test_perplexity(subject: Subject, texts: Texts, rules: OracleProtocol) -> d
     return {"ppl_test": perplexity(sums, [str(i) for i in range(len(rows))])}
 
 
-def _mauve(subject: Subject, rules: OracleProtocol, test: list[list[int]], samples: list[Any]) -> dict[str, Score]:
+def _mauve(
+    subject: Subject, rules: OracleProtocol, test: list[list[int]], samples: list[Any], files: dict[str, str]
+) -> dict[str, Score]:
     human = [text for text in _texts(subject, [ids[: rules.length] for ids in test]) if text]
     generated = [text for text in _texts(subject, [ids for ids, _ in samples]) if text]
+    # Neither side continues a prompt: pairs in the order of both, where there are as many, leave out one text of each.
+    ids = [str(i) for i in range(len(human))] if len(human) == len(generated) else None
     found = mauve_scores(
         features_of(subject, rules.mauve, human, keep=True),
-        features_of(subject, rules.mauve, generated),
+        [features_of(subject, rules.mauve, generated)],
         seeds=rules.mauve.seeds,
+        ids=ids,
     )
-    return {"mauve": found.mauve, "mauve_star": found.mauve_star}
+    files[MAUVE_RUNS] = found.to_json()
+    return found.scores
 
 
 def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations: list[list[int]]) -> dict[str, Score]:
@@ -127,18 +134,18 @@ def _rouge(subject: Subject, rules: OracleProtocol, texts: Texts, continuations:
     end = rules.prefix + rules.continuation
     references = _texts(subject, [ids[:end] for ids in human])
     generated = _texts(subject, [[*ids[: rules.prefix], *new] for ids, new in zip(human, continuations, strict=True)])
-    return rouge(generated, references, [str(i) for i in range(len(human))], variants=("rouge1", "rougeL"))  # type: ignore[return-value]
+    return rouge([generated], references, [str(i) for i in range(len(human))], variants=("rouge1", "rougeL"))
 
 
 def _sample(
-    subject: Subject, title: str, prompts: list[list[int]], kind: str, sampling: Sampling
+    subject: Subject, title: str, prompts: list[list[int]], kind: str, decoding: Decoding
 ) -> list[Continuation]:
     with subject.work(title, "texts") as progress:
         found = sample_continuations(
             subject.model,
             prompts,
             prompt_keys=[f"{kind} {i}" for i in range(len(prompts))],
-            sampling=sampling,
+            decoding=decoding,
             vocabulary=token_count(subject.tokenizer),
             progress=progress,
         )
