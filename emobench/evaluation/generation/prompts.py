@@ -10,7 +10,8 @@ The paper counts tokens of the evaluated model, the official code counts words; 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from emobench.errors import DataError, ModelError
 from emobench.tasks.generation import PromptRule
 
 TEXTS_A_TIME = 256
+REASONS = ("too_short", "too_few_characters", "excluded")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,25 +33,58 @@ class Prompt:
     reference_text: str  # prefix and the human continuation
 
 
-def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit: int | None = None) -> list[Prompt]:
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The prompts that a split's texts gave, and what became of the other texts: each is counted once."""
+
+    prompts: list[Prompt]
+    texts: int
+    """Of the split."""
+    limit: int | None
+    """Prompts asked for at most; fewer of them are said in the entry."""
+    dropped: Mapping[str, int]
+    """too_short, too_few_characters, excluded (by a string), not_looked_at (the limit, or the rule's first texts)."""
+
+    def to_json(self) -> str:
+        """Return {"texts": ..., "used": ..., "limit": ..., and the counts of `dropped`}."""
+        counts = {"texts": self.texts, "used": len(self.prompts), "limit": self.limit, **self.dropped}
+        return json.dumps(counts, indent=2) + "\n"
+
+    def __str__(self) -> str:
+        dropped = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.dropped.items() if count]
+        return f"{len(self.prompts)} of {self.texts} texts" + (f" ({', '.join(dropped)})" if dropped else "")
+
+
+def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit: int | None = None) -> Selection:
     """Return a prompt for each text that the rule admits, in order, the first `limit` of them.
 
     Raises DataError if no text is long enough, ModelError if the tokenizer cannot keep the rule's BOS.
     """
     bos = _bos_ids(tokenizer, rule)
     prompts: list[Prompt] = []
-    longest = 0
-    for index, text, ids in _encoded(texts, tokenizer, rule):
+    dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
+    longest = looked_at = 0
+    for index, text, ids in _encoded(texts[: rule.first_texts], tokenizer, rule):
+        if limit is not None and len(prompts) >= limit:
+            break
+        looked_at += 1
         length = len(ids) if rule.unit == "tokens" else len(text.split(" "))
         longest = max(longest, length)
-        if length < rule.shortest or len(text) < rule.min_characters or any(part in text for part in rule.without):
-            continue
-        prompts.append(_prompt(text, index, ids, bos, tokenizer, rule))
-        if limit is not None and len(prompts) >= limit:
-            return prompts
+        if reason := _reason(text, length, rule):
+            dropped[reason] += 1
+        else:
+            prompts.append(_prompt(text, index, ids, bos, tokenizer, rule))
     if not prompts:
-        raise DataError(_no_prompt(len(texts), longest, rule))
-    return prompts
+        raise DataError(_no_prompt(looked_at, longest, rule))
+    return Selection(
+        prompts=prompts, texts=len(texts), limit=limit, dropped=dropped | {"not_looked_at": len(texts) - looked_at}
+    )
+
+
+def _reason(text: str, length: int, rule: PromptRule) -> str | None:
+    """Return why a text gives no prompt."""
+    found = (length < rule.shortest, len(text) < rule.min_characters, any(part in text for part in rule.without))
+    return next((reason for reason, holds in zip(REASONS, found, strict=True) if holds), None)
 
 
 def first_ids(prompts: Sequence[Prompt]) -> list[int]:
@@ -95,14 +130,21 @@ def _prompt(text: str, index: int, ids: list[int], bos: tuple[int, ...], tokeniz
 
 
 def _bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
-    if rule.bos == "none":
+    bos = tokenizer.bos_token_id
+    if rule.bos == "none" or (rule.bos == "tokenizer" and not _adds_bos(tokenizer)):
         return ()
-    if tokenizer.bos_token_id is None:
+    if bos is None:
         raise ModelError(
             f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; "
             "use bos: none, or give the tokenizer a bos_token."
         )
-    return (tokenizer.bos_token_id,)
+    return (bos,)
+
+
+def _adds_bos(tokenizer: Any) -> bool:
+    """Return whether a tokenizer begins a text with its BOS when nothing is said: GPT-2's not, OPT's and LLaMA's do."""
+    plain, whole = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (False, True))
+    return len(whole) > len(plain) and whole[0] == tokenizer.bos_token_id
 
 
 def _check_bos(prefix_ids: Sequence[int], bos: tuple[int, ...], tokenizer: Any, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,6 +53,11 @@ def write_samples(path: Path, samples: Iterable[Sample], *, append: bool = False
     with path.open("a" if append else "w", encoding="utf-8") as file:
         for sample in samples:
             file.write(json.dumps(asdict(sample), ensure_ascii=False) + "\n")
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut what follows the last end of line: a line that a killed process did not finish."""
+    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def read_samples(path: Path) -> list[Sample]:

@@ -26,7 +26,7 @@ def metaspace_tokenizer() -> PreTrainedTokenizerFast:
 def test_samples_survive_the_disk_and_keep_the_space_between(tmp_path: Path) -> None:
     tokenizer = metaspace_tokenizer()
     rule = PromptRule(unit="tokens", prefix=2, continuation=2, bos="one")
-    prompt = select_prompts(["one two three"], tokenizer, rule)[0]
+    prompt = select_prompts(["one two three"], tokenizer, rule).prompts[0]
     assert prompt.prefix_ids == (1, 2, 3)
     samples = make_samples(prompt, [Continuation([4, 5, 6], False), Continuation([], True)], tokenizer)
     assert samples[0].continuation_text == ' three é\n"'
