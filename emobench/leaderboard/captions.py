@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emobench.config import content_hash
-from emobench.leaderboard.comparison import differences
+from emobench.leaderboard.comparison import differences, digests
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean, parameters
 from emobench.leaderboard.standings import Standings
@@ -77,8 +77,7 @@ def _data(entry: Entry) -> str:
     if not entry.provenance.data:
         return ""
     local = any("(local" in digest for digest in entry.provenance.data.values())
-    fingerprints = {name: digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
-    return f"data {content_hash(fingerprints)[:6]}" + (" (local)" if local else "")
+    return f"data {content_hash(digests(entry))[:6]}" + (" (local)" if local else "")
 
 
 def _seeds(group: Sequence[Entry]) -> list[int]:

@@ -18,10 +18,19 @@ def conditions(entry: Entry) -> dict[str, Any]:
     facts: dict[str, Any] = {"suite": str(entry.suite)}
     facts["model"] = model.revision or model.source
     facts |= {f"protocol of {task}": protocol for task, protocol in entry.protocols.items()}
-    # Where the same texts came from ("sha256:... (local: ...)") makes no difference.
-    facts |= {f"data of {name}": digest.partition(" ")[0] for name, digest in entry.provenance.data.items()}
+    facts |= {f"data of {name}": digest for name, digest in digests(entry).items()}
     recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
     return facts | _flat(to_plain(recipe), "recipe.")
+
+
+def digests(entry: Entry) -> dict[str, str]:
+    """Return the digest of each of an entry's data sets and models beside the evaluated one.
+
+    Where the same texts came from ("sha256:... (local: ...)") makes no difference. How many prompts they gave ("prompts
+    of ...") follows from texts, protocol and tokenizer, and is not known of generations that were removed.
+    """
+    data = entry.provenance.data
+    return {name: digest.partition(" ")[0] for name, digest in data.items() if not name.startswith("prompts of ")}
 
 
 def comparison_key(entry: Entry) -> str:

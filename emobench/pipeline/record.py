@@ -96,7 +96,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
             "commit": _commit(),
             "packages": _packages(),
             "hardware": hardware(plan.request.device),
-            "data": _data(row),
+            "data": _data(row, stages),
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
         },
     }
@@ -180,7 +180,7 @@ def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: 
     }
 
 
-def _data(row: PlannedRow) -> dict[str, str]:
+def _data(row: PlannedRow, stages: Stages) -> dict[str, str]:
     data: dict[str, str] = {}
     for training, tasks in row.runs[0].parts:
         for texts in (*(training.texts.values() if training else ()), *(planned.data for planned in tasks)):
@@ -189,7 +189,23 @@ def _data(row: PlannedRow) -> dict[str, str]:
             for name, facts in planned.models.items():
                 # Another encoder is another yardstick; a hub model's commit is among its facts.
                 data[f"{name} of {planned.task.name}"] = f"sha256:{content_hash(facts)} ({canonical_json(facts)})"
+            if said := _prompts(stages.folder(planned.generation) / "prompts.json"):
+                data[f"prompts of {planned.task.name}"] = said
     return data
+
+
+def _prompts(path: Path) -> str | None:
+    """Return how many texts gave prompts and why others did not, such as "971 of 2,891 texts; 1,900 too short".
+
+    None for what no task of generation wrote, and for a generation that was removed by hand.
+    """
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text())
+    used, texts = found.pop("used"), found.pop("texts")
+    found.pop("limit", None)  # a rule, which is in the protocol
+    others = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in found.items() if count]
+    return f"{used:,} of {texts:,} texts" + (f"; {', '.join(others)}" if others else "")
 
 
 def hardware(device: str) -> str:

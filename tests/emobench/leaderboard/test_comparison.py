@@ -39,6 +39,13 @@ def test_the_objective_and_the_seeds_do_not_keep_entries_apart(make: MakeEntry) 
     assert differences(a, b) == []
 
 
+def test_how_many_texts_gave_prompts_keeps_no_entries_apart(make: MakeEntry, fields: dict[str, Any]) -> None:
+    said = {"sst2": "sha256:aa", "wikitext103": "sha256:cc", "prompts of sst2": "971 of 2,891 texts"}
+    a, b = make(), make(provenance={**fields["provenance"], "data": said})
+    assert comparison_key(a) == comparison_key(b)
+    assert differences(a, b) == []
+
+
 def test_every_condition_keeps_entries_apart_and_is_named(make: MakeEntry, fields: dict[str, Any]) -> None:
     base = make()
     cases = {

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.entry import new_entry
+from emobench.leaderboard.comparison import differences
+from emobench.leaderboard.entry import new_entry, read_entry
 from emobench.leaderboard.store import Leaderboard
 
 EVALUATED = (
@@ -90,12 +91,23 @@ def test_an_entry_of_schema_1_is_recognised_as_the_same_row(job: Callable[..., A
 
 
 def test_generations_that_were_removed_are_left_out(job: Callable[..., Any], tmp_path: Path) -> None:
-    folder, _ = job("run", *TRAINED)
+    folder, entry = job("run", *TRAINED)
     shutil.copytree(folder / "runs", tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs" / "generate")
     _, again = job("run", *TRAINED, folder=tmp_path)
     assert [run["samples"] for run in again["runs"]] == [[], []]
     assert all(len(run["curves"]) == 1 for run in again["runs"])
+    assert "prompts of lm-quick" not in again["provenance"]["data"]
+    assert differences(read_entry(entry, "one"), read_entry(again, "other")) == []
+
+
+def test_an_entry_says_how_many_texts_gave_prompts(job: Callable[..., Any]) -> None:
+    folder, entry = job("run", *TRAINED)
+    (file,) = entry["runs"][0]["samples"]
+    counts = json.loads((folder / "runs" / file["path"]).with_name("prompts.json").read_text())
+    said = entry["provenance"]["data"]["prompts of lm-quick"]
+    assert said.startswith(f"20 of {counts['texts']:,} texts; ")
+    assert f"{counts['not_looked_at']:,} not looked at" in said
 
 
 def test_a_command_that_is_no_unicode_text_is_recorded_all_the_same(job: Callable[..., Any], tmp_path: Path) -> None:
