@@ -60,6 +60,8 @@ def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download
     return _hub(name, "Salesforce/wikitext", splits, note="Raw lines: headings and empty lines are rows, too.")
 
 
+# Bytes of these are guesses: rows times 2.8 kB for WebText and 2.5 kB for GPT-2's texts, which end at 1,024 tokens;
+# 4.2 kB for a story of WritingPrompts with its prompt, whose download holds all stories, not the first ones alone.
 _GPT2_OUTPUT = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1"
 
 CORPORA: dict[str, CorpusSource] = {
@@ -73,9 +75,25 @@ CORPORA: dict[str, CorpusSource] = {
             repo="openai/gpt-2-output-dataset",
             splits=MappingProxyType(
                 {
-                    "train": SplitSource(files=f"{_GPT2_OUTPUT}/webtext.train.jsonl", stop=20_000, rows=20_000),
-                    "validation": SplitSource(files=f"{_GPT2_OUTPUT}/webtext.valid.jsonl", rows=5_000),
-                    "test": SplitSource(files=f"{_GPT2_OUTPUT}/webtext.test.jsonl", rows=5_000),
+                    "train": SplitSource(
+                        files=f"{_GPT2_OUTPUT}/webtext.train.jsonl",
+                        stop=20_000,
+                        rows=20_000,
+                        text_bytes=56_000_000,
+                        download_bytes=700_000_000,
+                    ),
+                    "validation": SplitSource(
+                        files=f"{_GPT2_OUTPUT}/webtext.valid.jsonl",
+                        rows=5_000,
+                        text_bytes=14_000_000,
+                        download_bytes=14_000_000,
+                    ),
+                    "test": SplitSource(
+                        files=f"{_GPT2_OUTPUT}/webtext.test.jsonl",
+                        rows=5_000,
+                        text_bytes=14_000_000,
+                        download_bytes=14_000_000,
+                    ),
                 }
             ),
             note="The first 20,000 of 250,000 training texts (Table 4). URLs have no commit.",
@@ -86,9 +104,24 @@ CORPORA: dict[str, CorpusSource] = {
             repo="openai/gpt-2-output-dataset",
             splits=MappingProxyType(
                 {
-                    "train": SplitSource(files=f"{_GPT2_OUTPUT}/large-762M.train.jsonl", rows=250_000),
-                    "validation": SplitSource(files=f"{_GPT2_OUTPUT}/large-762M.valid.jsonl", rows=5_000),
-                    "test": SplitSource(files=f"{_GPT2_OUTPUT}/large-762M.test.jsonl", rows=5_000),
+                    "train": SplitSource(
+                        files=f"{_GPT2_OUTPUT}/large-762M.train.jsonl",
+                        rows=250_000,
+                        text_bytes=625_000_000,
+                        download_bytes=625_000_000,
+                    ),
+                    "validation": SplitSource(
+                        files=f"{_GPT2_OUTPUT}/large-762M.valid.jsonl",
+                        rows=5_000,
+                        text_bytes=12_500_000,
+                        download_bytes=12_500_000,
+                    ),
+                    "test": SplitSource(
+                        files=f"{_GPT2_OUTPUT}/large-762M.test.jsonl",
+                        rows=5_000,
+                        text_bytes=12_500_000,
+                        download_bytes=12_500_000,
+                    ),
                 }
             ),
             note="GPT-2-large's own texts, sampled at temperature 1. Another oracle's: `emobench sample-corpus`.",
@@ -97,9 +130,15 @@ CORPORA: dict[str, CorpusSource] = {
             "ptb",
             "ptb-text-only/ptb_text_only",
             {
-                "train": SplitSource(files="penn_treebank/train/*.parquet", rows=42_068, text_bytes=5_000_000),
-                "validation": SplitSource(files="penn_treebank/validation/*.parquet", rows=3_370),
-                "test": SplitSource(files="penn_treebank/test/*.parquet", rows=3_761),
+                "train": SplitSource(
+                    files="penn_treebank/train/*.parquet", rows=42_068, text_bytes=5_000_000, download_bytes=3_000_000
+                ),
+                "validation": SplitSource(
+                    files="penn_treebank/validation/*.parquet", rows=3_370, text_bytes=400_000, download_bytes=250_000
+                ),
+                "test": SplitSource(
+                    files="penn_treebank/test/*.parquet", rows=3_761, text_bytes=450_000, download_bytes=280_000
+                ),
             },
             revision="refs/convert/parquet",
             fields=("sentence",),
@@ -109,9 +148,23 @@ CORPORA: dict[str, CorpusSource] = {
             "writingprompts",
             "euclaise/writingprompts",
             {
-                "train": SplitSource(files="data/train-*.parquet", stop=10_000, rows=10_000),
-                "validation": SplitSource(files="data/validation-*.parquet", stop=925, rows=925),
-                "test": SplitSource(files="data/test-*.parquet", stop=1_047, rows=1_047),
+                "train": SplitSource(
+                    files="data/train-*.parquet",
+                    stop=10_000,
+                    rows=10_000,
+                    text_bytes=42_000_000,
+                    download_bytes=600_000_000,
+                ),
+                "validation": SplitSource(
+                    files="data/validation-*.parquet",
+                    stop=925,
+                    rows=925,
+                    text_bytes=3_900_000,
+                    download_bytes=35_000_000,
+                ),
+                "test": SplitSource(
+                    files="data/test-*.parquet", stop=1_047, rows=1_047, text_bytes=4_400_000, download_bytes=33_000_000
+                ),
             },
             fields=("prompt", "story"),
             note="Prompt and story joined by a space; the first rows, for Table 4's sizes (its choice is unstated).",
@@ -127,8 +180,17 @@ CORPORA: dict[str, CorpusSource] = {
                     text_bytes=26_400_000,
                     download_bytes=18_600_000,
                 ),
-                "validation": SplitSource(files="data/train-*.parquet", start=112_000, stop=118_000, rows=6_000),
-                "test": SplitSource(files="data/test-*.parquet", rows=7_600),
+                "validation": SplitSource(
+                    files="data/train-*.parquet",
+                    start=112_000,
+                    stop=118_000,
+                    rows=6_000,
+                    text_bytes=1_400_000,
+                    download_bytes=18_600_000,
+                ),
+                "test": SplitSource(
+                    files="data/test-*.parquet", rows=7_600, text_bytes=1_800_000, download_bytes=1_200_000
+                ),
             },
             note="No validation split exists: rows 112,000 to 118,000 of train, for the sizes of Table 4 (ours).",
         ),

@@ -6,6 +6,7 @@ What is here is read as a plan reads it, and its errors are raised; what is not 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError, ModelError
 from emobench.evaluation.kinds import Beside, evaluator
-from emobench.models.catalog import CATALOG, HUB_ID
+from emobench.models.catalog import CATALOG, HUB_ID, find_model
 from emobench.models.encoder import ALIASES, find_encoder
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.estimate import ModelSize
@@ -59,18 +60,34 @@ class AtHand:
 
         return self._found(find, f"model {name}", *_on_hub(name))
 
-    def beside(self, beside: Beside) -> None:
-        """Note a model that a task uses."""
+    def beside(self, beside: Beside) -> ModelSize | None:
+        """Note a model that a task uses, by another name than "pretrained", and return its size."""
         if beside.use == "sentences":
-            self.encoder(beside.name)
-        else:
-            self.other_model(beside.name)
+            return self.encoder(beside.name)
+        if beside.use == "features":
+            return self.featurizer(beside.name)
+        return self.other_model(beside.name)
 
-    def other_model(self, name: str) -> None:
-        """Note a model beside the base model: a teacher, a cost's head, a featurizer."""
+    def other_model(self, name: str) -> ModelSize | None:
+        """Note a causal LM beside the base model: a teacher, a cost's head, an oracle, a surrogate."""
         if name == PRETRAINED or (name in CATALOG and CATALOG[name].kind == "made"):
-            return
-        self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
+            return None
+        found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
+        return size_of(found, name)
+
+    def featurizer(self, name: str) -> ModelSize | None:
+        """Note an encoder or a causal LM that gives hidden states."""
+
+        def find() -> Path:
+            source = find_model(name, offline=True)
+            check_featurizer(source, offline=True)
+            return model_folder(source, offline=True, weights=True)
+
+        from emobench.models.folder import model_folder
+        from emobench.models.load import check_featurizer
+
+        folder = self._found(find, f"model {name}", *_on_hub(name))
+        return size_of(None, name) if folder is None else ModelSize(parameters=_weights(folder))
 
     def texts(self, corpus: str, split: str) -> Texts | None:
         """Return a split of a corpus, None where it is not here."""
@@ -114,7 +131,8 @@ class AtHand:
         repo = ALIASES.get(name) or _on_hub(name)[0]
         bytes_there = None if size is None else 4 * size.parameters
         self._found(lambda: find_encoder(name, offline=True), f"sentence encoder {name}", repo, bytes_there)
-        return size
+        folder = Path(name).expanduser()
+        return ModelSize(parameters=_weights(folder)) if size is None and folder.is_dir() else size
 
     def task_data(self, task: Task) -> None:
         """Note the data of a task that lm-evaluation-harness runs."""
@@ -162,6 +180,24 @@ def corpus_bytes(corpus: str, split: str) -> int | None:
     source = CORPORA.get(corpus)
     part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
     return part.text_bytes if part else None
+
+
+def corpus_rows(corpus: str, split: str) -> int | None:
+    """Return the number of a corpus's texts that is known without them."""
+    source = CORPORA.get(corpus)
+    part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
+    return part.rows if part else None
+
+
+def _weights(folder: Path) -> int:
+    """Return how many weights a folder's safetensors hold, by their headers."""
+    from safetensors import safe_open
+
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="np") as tensors:
+            count += sum(math.prod(tensors.get_slice(key).get_shape()) for key in tensors.keys())  # noqa: SIM118
+    return count
 
 
 def _shape(model: BaseModel) -> tuple[int, int]:

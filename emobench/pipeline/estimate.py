@@ -47,6 +47,8 @@ class Machine:
     scoring: float
     memory: float | None = None
     """Bytes, None where nobody is warned."""
+    step: float = 0.025
+    """Seconds that a step of sampling takes at least: many small kernels, one after the other. An assumption."""
 
 
 _H100 = {"float32": 67e12, "bfloat16": 989e12, "float16": 989e12}
@@ -57,7 +59,10 @@ H100 = Machine(name="one H100-class GPU (data sheet)", rate=_H100.__getitem__, t
 def this_machine(device: str) -> Machine:
     """Return the machine that runs this process, whose rates are timed when they are asked for."""
     name = "this GPU" if device.startswith("cuda") else "this CPU"
-    return Machine(name=f"{name}, at a look", rate=functools.partial(_timed, device), training=0.5, scoring=0.5)
+    step = Machine.step if device.startswith("cuda") else 0.01
+    return Machine(
+        name=f"{name}, at a look", rate=functools.partial(_timed, device), training=0.5, scoring=0.5, step=step
+    )
 
 
 @functools.cache
@@ -105,9 +110,15 @@ def training_memory(size: ModelSize, recipe: Recipe, dtype: str, *, costs: bool)
     return held + trained + activations + costs * size.vocabulary * size.width * compute + _head(size, tokens)
 
 
-def scoring_memory(size: ModelSize, dtype: str) -> float:
-    """Return bytes: the weights and a batch."""
-    return size.parameters * BYTES[dtype] + _head(size, SCORED)
+def scoring_memory(size: ModelSize, dtype: str, *, sampled: int = 0) -> float:
+    """Return bytes: the weights, a batch, and the keys and values of `sampled` tokens."""
+    held = 2 * sampled * size.layers * size.width * BYTES[dtype]
+    return size.parameters * BYTES[dtype] + _head(size, SCORED) + held
+
+
+def weights_memory(size: ModelSize, dtype: str) -> float:
+    """Return bytes of a model that is held beside another one."""
+    return size.parameters * BYTES[dtype]
 
 
 def _head(size: ModelSize, tokens: int) -> int:

@@ -93,7 +93,7 @@ def _summed(lines: Sequence[StageLine], *, what: str, amount: str) -> StageLine:
     left = sum(times) if times else None
     memory = max((line.memory_bytes or 0 for line in lines), default=0) or None
     said = [duration(left)] if left is not None else []
-    said += [gigabytes(memory)] if memory and lines[0].stage == "train" and done < len(lines) else []
+    said += [gigabytes(memory)] if memory and done < len(lines) else []
     return replace(
         lines[0],
         what=what,

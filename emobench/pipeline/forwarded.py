@@ -1,21 +1,23 @@
-"""How many tokens an evaluation forwards: counted on some of the data where it is here, else from mean lengths."""
+"""How many tokens an evaluation forwards, through which model: counted on some of the data where it is here, else from
+mean lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource
-from emobench.data.texts import Texts
 from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.pipeline.base_model import BaseModel
-from emobench.tasks.generation import GenerationProtocol, OracleProtocol
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol
 
 SAMPLE = 32
 """Prompts that are tokenized to estimate the others'; their shots are spread over the pool, not retrieved."""
 TOKENS_PER_WORD = 1.3
+BATCH = 16384
+"""Tokens of a batch of samples, prefixes included."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,18 @@ class Forwarded:
     """The examples that are answered and the tokens that go through the model; None where nobody knows."""
 
     examples: int | None
+    tokens: int | None
+    steps: int = 0
+    """Of sampling: one after the other, each a token of a whole batch."""
+    beside: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that go through each model beside the evaluated one, by its part."""
+
+
+@dataclass(frozen=True)
+class SplitSize:
+    """The rows and tokens of a split, as far as they are known."""
+
+    rows: int | None
     tokens: int | None
 
 
@@ -52,22 +66,55 @@ def icl_forwarded(
     return Forwarded(examples, None if examples is None else round(examples * per_example))
 
 
-def generation_forwarded(rules: GenerationProtocol, test: Texts | None, test_tokens: int | None) -> Forwarded:
-    """Return the tokens that are sampled, read by the featurizer and read for PPL_test, at most."""
-    prompts = min((n for n in (rules.limit, None if test is None else len(test)) if n is not None), default=None)
-    length = (rules.prefix + rules.continuation) * (TOKENS_PER_WORD if rules.unit == "words" else 1)
-    blocks = None if rules.test_blocks is None else rules.test_blocks * rules.max_length
-    read = min((n for n in (blocks, test_tokens) if n is not None), default=None)
+def generation_forwarded(rules: GenerationProtocol, split: SplitSize) -> Forwarded:
+    """Return the tokens of prefixes (once a prompt), of samples and of PPL_test's text, at most.
+
+    What is sampled is read once more by the featurizer, by the oracle and by the sentence encoder, where there are any.
+    The human texts, which are read once for all runs, count for each.
+    """
+    words = TOKENS_PER_WORD if rules.unit == "words" else 1
+    # No more texts are long enough than the split has tokens for.
+    enough = None if split.tokens is None else max(round(split.tokens / (rules.shortest * words)), 1)
+    prompts = _least(rules.limit, split.rows, enough)
+    read = _least(None if rules.test_blocks is None else rules.test_blocks * rules.max_length, split.tokens)
     if prompts is None or read is None:
         return Forwarded(prompts, None)
-    # Each text once when it is sampled and once when it is compared, and the human texts once.
-    return Forwarded(prompts, round(prompts * length * (2 * rules.sampling.samples + 1) + read))
+    prefix, new, samples = (
+        rules.prefix * words,
+        rules.continuation + rules.sampling.extra_tokens,
+        rules.sampling.samples,
+    )
+    text = prefix + new
+    batches = max(-(-prompts * samples * text // BATCH), 1)
+    beside = {"featurizer": prompts * (samples + 1) * min(text, rules.mauve.max_length)}
+    if rules.oracle.model is not None:
+        beside["oracle"] = prompts * samples * text
+    if rules.coherence.encoder is not None:
+        beside["coherence"] = prompts * (prefix + samples * new)
+    return Forwarded(
+        prompts,
+        round(prompts * (prefix + samples * new) + read),
+        steps=round(batches * new),
+        beside={part: round(tokens) for part, tokens in beside.items()},
+    )
+
+
+def surrogate_forwarded(rules: SurrogateProtocol, split: SplitSize) -> Forwarded:
+    """Return the tokens of the texts that are read by both models, at most."""
+    texts = _least(rules.limit, split.rows)
+    tokens = _least(split.tokens, None if texts is None else texts * rules.max_tokens)
+    return Forwarded(texts, tokens, beside={} if tokens is None else {"surrogate": tokens})
 
 
 def oracle_forwarded(rules: OracleProtocol) -> Forwarded:
     """Return the tokens of samples and continuations, and of their comparison with as many texts of the language."""
     texts = min(rules.texts, rules.limit or rules.texts)
     return Forwarded(texts, round(texts * (4 * rules.length + 2 * (rules.prefix + rules.continuation))))
+
+
+def _least(*numbers: int | None) -> int | None:
+    """Return the least of what is known."""
+    return min((number for number in numbers if number is not None), default=None)
 
 
 def _examples(rules: IclProtocol, source: LabelledSource, data: LabelledData | None) -> int | None:

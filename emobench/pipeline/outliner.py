@@ -12,11 +12,19 @@ from dataclasses import replace
 from functools import cached_property
 
 from emobench.config import PRETRAINED
-from emobench.evaluation.kinds import evaluator
+from emobench.evaluation.kinds import Beside, evaluator
 from emobench.pipeline import estimate
-from emobench.pipeline.at_hand import AtHand, corpus_bytes, shown_name, size_of
+from emobench.pipeline.at_hand import AtHand, corpus_bytes, corpus_rows, shown_name, size_of
 from emobench.pipeline.estimate import H100, ModelSize, duration, gigabytes, this_machine
-from emobench.pipeline.forwarded import Forwarded, generation_forwarded, icl_forwarded, oracle_forwarded
+from emobench.pipeline.forwarded import (
+    BATCH,
+    Forwarded,
+    SplitSize,
+    generation_forwarded,
+    icl_forwarded,
+    oracle_forwarded,
+    surrogate_forwarded,
+)
 from emobench.pipeline.machine import check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine, evaluation_words, run_words, training_words
@@ -25,7 +33,7 @@ from emobench.pipeline.reporter import Silent
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
 from emobench.registry import LoadedObjective, load_retriever
-from emobench.tasks.generation import GenerationProtocol, OracleProtocol
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 from emobench.training.recipe import Recipe, total_steps
@@ -47,6 +55,7 @@ class _Outliner:
         self.suite = suite_of(request)
         self.objectives = objectives_of(request, self.suite)
         self.at = AtHand(request)
+        self.beside: dict[Beside, ModelSize | None] = {}
         self.name = model_of(request, self.suite)
         self.model = self.at.base_model(self.name)
         there = _is_here(request.device)
@@ -94,11 +103,11 @@ class _Outliner:
             self.at.labelled(task.dataset)
             if _encodes(rules):
                 self.at.encoder(rules.encoder)
-        elif isinstance(rules, (GenerationProtocol, OracleProtocol)):
-            if isinstance(rules, GenerationProtocol):
+        elif isinstance(rules, (GenerationProtocol, OracleProtocol, SurrogateProtocol)):
+            if not isinstance(rules, OracleProtocol):
                 self.at.texts(task.corpus, rules.split)
             for beside in evaluator(task.kind).models(task).values():
-                self.at.beside(beside)
+                self.beside[beside] = self.size if beside.name == PRETRAINED else self.at.beside(beside)
         else:
             self.at.task_data(task)
 
@@ -250,22 +259,41 @@ class _Outliner:
     def _evaluation(self, label: str, seed: int, task: Task, state: str) -> StageLine:
         found = self._forwarded[task.name]
         of = f"{task.name} {task.protocol_id}"
-        seconds = self._scoring_seconds(self.size, found.tokens, self.request.dtype)
-        memory = None if self.size is None else round(estimate.scoring_memory(self.size, self.request.dtype))
+        seconds, memory = self._evaluation_seconds(task, found), self._evaluation_memory(task, found)
+        tokens = None if found.tokens is None else found.tokens + sum(found.beside.values())
+        said = [duration(seconds)] if seconds is not None else []
+        said += [gigabytes(memory)] if memory is not None else []
         return StageLine(
             stage="evaluate",
             what=run_words("", label, f"seed {seed}", of),
             objective=label,
             seed=seed,
             group=of,
-            amount=evaluation_words(found.examples, found.tokens),
-            estimate="" if seconds is None or state == DONE else duration(seconds),
+            amount=evaluation_words(found.examples, tokens),
+            estimate="" if state == DONE else ", ".join(said),
             state=state,
-            tokens=found.tokens,
+            tokens=tokens,
             examples=found.examples,
             seconds=seconds,
             memory_bytes=memory,
         )
+
+    def _evaluation_seconds(self, task: Task, found: Forwarded) -> float | None:
+        """Return the time of all models that read, and of the steps of sampling."""
+        named = evaluator(task.kind).models(task) if found.beside else {}
+        times = [self._scoring_seconds(self.size, found.tokens, self.request.dtype)]
+        times += [self._scoring_seconds(self.beside[named[part]], n, "float32") for part, n in found.beside.items()]
+        known = [seconds for seconds in times if seconds is not None]
+        return sum(known) + found.steps * self.machine.step if len(known) == len(times) else None
+
+    def _evaluation_memory(self, task: Task, found: Forwarded) -> int | None:
+        """Return bytes: the evaluated model with a batch, and the weights of those beside it, which stay."""
+        if self.size is None:
+            return None
+        memory = estimate.scoring_memory(self.size, self.request.dtype, sampled=BATCH if found.steps else 0)
+        held = {evaluator(task.kind).models(task)[part] for part in found.beside}
+        sizes = {beside.name: self.beside[beside] for beside in held}
+        return round(memory + sum(estimate.weights_memory(size, "float32") for size in sizes.values() if size))
 
     @cached_property
     def _forwarded(self) -> dict[str, Forwarded]:
@@ -279,12 +307,19 @@ class _Outliner:
             context = None if self.size is None else self.size.context
             return icl_forwarded(rules, task.dataset, data, self.model, self._bytes_per_token, context)
         if isinstance(rules, GenerationProtocol):
-            size, texts = corpus_bytes(task.corpus, rules.split), self.at.texts(task.corpus, rules.split)
-            size = size if texts is None else sum(len(text.encode()) for text in texts.texts)
-            return generation_forwarded(rules, texts, None if size is None else int(size / self._bytes_per_token))
+            return generation_forwarded(rules, self._split(task.corpus, rules.split))
+        if isinstance(rules, SurrogateProtocol):
+            return surrogate_forwarded(rules, self._split(task.corpus, rules.split))
         if isinstance(rules, OracleProtocol):
             return oracle_forwarded(rules)
         return Forwarded(None, None)
+
+    def _split(self, corpus: str, split: str) -> SplitSize:
+        """Return the size of a split: of its texts where they are here, else as it is documented or guessed."""
+        size, rows, texts = corpus_bytes(corpus, split), corpus_rows(corpus, split), self.at.texts(corpus, split)
+        if texts is not None:
+            size, rows = sum(len(text.encode()) for text in texts.texts), len(texts)
+        return SplitSize(rows, None if size is None else int(size / self._bytes_per_token))
 
     def _scoring_seconds(self, size: ModelSize | None, tokens: int | None, precision: str) -> float | None:
         if size is None or tokens is None:
@@ -326,6 +361,11 @@ class _Outliner:
             "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
             "out, and what is guessed, may double or halve a time."
         )
+        if any(found.steps for found in self._forwarded.values()):
+            yield (
+                f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
+                "MAUVE's clusters and ROUGE, which the processor computes, come besides."
+            )
         if machine is H100 and dtype == "float32":
             faster = machine.rate("bfloat16") / machine.rate(dtype)
             more = " --set recipe.precision=bfloat16" if trained else ""

@@ -42,7 +42,7 @@ def test_an_unknown_table_is_named(command: Callable[..., Any]) -> None:
     done = command("reproduce", "table-33", "--dry-run")
     assert done.code == 2
     assert (
-        "There is no table 'table-33'; did you mean 'table-3'? Known: table-3, table-6, table-7, table-8." in done.err
+        "There is no table 'table-33'; did you mean 'table-3'? Known: figure-2, table-1, table-2, table-3," in done.err
     )
 
 

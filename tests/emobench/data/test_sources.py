@@ -40,7 +40,7 @@ def downloaded(cache: Path, repo: str, ref: str, files: dict[str, pa.Table]) -> 
 
 def test_every_hub_corpus_of_the_catalog_has_three_splits_and_none_is_claimed_as_tried() -> None:
     assert set(CORPORA) == {
-        "wikitext2", "wikitext103", "webtext", "ptb", "writingprompts", "ag_news",
+        "wikitext2", "wikitext103", "webtext", "ptb", "writingprompts", "ag_news", "gpt2-oracle",
         "oracle-source", "oracle-target", "oracle-episodes",
     }  # fmt: skip
     for corpus in CORPORA.values():

