@@ -33,6 +33,7 @@ async function drawEntry(id) {
     full.source.command && h("p", { class: "about" }, "Made by ", h("code", {}, full.source.command)),
     h("div", { class: "actions" }, compareControl(entry)),
     section("Metrics", "Means over the seeds, with the values of each.", [], metricsTable(full, group)),
+    noiseSection(full, group),
     h(
       "div",
       {},
@@ -82,7 +83,7 @@ function metricsTable(full, group) {
         number_(plain(value.mean * scale(metric), decimals)),
         number_(value.std === null ? ABSENT : plain(value.std * scale(metric), decimals)),
         number_(value.ci95 ? interval(...value.ci95, metric, decimals) : ABSENT),
-        h("td", {}, [of, ...value.flags.map((flag) => flag.replaceAll("_", " "))].join("; ")),
+        h("td", {}, [of, ...value.flags.map(remark)].join("; ")),
         number_(value.n === null ? ABSENT : whole(value.n)),
         number_(value.values.map((item) => plain(item * scale(metric), decimals)).join("  ")),
       ];
@@ -100,6 +101,37 @@ function metricsTable(full, group) {
     rows,
     "Metrics",
   );
+}
+
+const SOURCES = ["training seed", "sampling", "k-means", "texts"];
+
+/** Where the noise of repeated metrics comes from, by source. */
+function noiseSection(full, group) {
+  const rows = board.suites[group.suite].metrics
+    .map((metric) => [metric, Object.entries(full.metrics[metric.key]?.components ?? {})])
+    .filter(([, parts]) => parts.length)
+    .map(([metric, parts]) => {
+      const part = Object.fromEntries(parts);
+      const over = SOURCES.slice(0, 3).filter((name) => part[name]);
+      const left = Math.hypot(...parts.map(([, { sd_of_mean }]) => sd_of_mean));
+      const cells = [
+        ...SOURCES.map((name) => (part[name] ? deviation(part[name].sd, metric) : ABSENT)),
+        over.map((name) => part[name].draws).join(" × "),
+        deviation(left, metric),
+      ];
+      return [metricTitle(metric), ...cells.map((text) => h("td", { class: "number" }, text))];
+    });
+  if (!rows.length) return "";
+  const text =
+    "The standard deviation that one value would have if only this source were drawn anew (of perplexities in percent), and what is left in the mean over seeds, sampling runs and k-means seeds: its standard error. The texts are the same for all.";
+  const heads = ["Metric", "Training seed", "Sampling", "k-means", "Texts", "Averaged over", "Left in the mean"];
+  return section("Where the noise comes from", text, [], table(heads, rows, "Where the noise comes from"));
+}
+
+/** A standard deviation with 2 digits; of perplexities, whose logarithms have it, in percent. */
+function deviation(value, metric) {
+  const shown = metric.unit === "perplexity" ? 100 * Math.expm1(value) : value * scale(metric);
+  return `${Number(shown.toPrecision(2))}${metric.unit === "perplexity" ? " %" : ""}`;
 }
 
 /** The tests of an entry against each other one of its group. */

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from playwright.sync_api import Page, expect
 from scipy.stats import binom
 
 from emobench.leaderboard.compare import compare
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Component, Entry
 
 Opened = Callable[..., Page]
 HOSTILE = {
@@ -42,6 +44,30 @@ def test_an_entry_shows_everything_in_it(opened: Opened, toy: Path, drawn: Calla
     assert view.locator(".chart svg g.mark-line path").count() == 4  # three seeds and their mean
     page.get_by_role("link", name="← All entries").click()
     expect(page.locator("table.grid")).to_be_visible()
+
+
+def test_an_entry_says_where_its_noise_comes_from(
+    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    made = row("mle", {"toy/accuracy": [0.6, 0.61, 0.62], "toy/ppl": [30.0, 30.5, 30.2]})
+    draws = {"training seed": 3, "sampling": 5, "k-means": 2, "texts": 971}
+    parts = {name: Component(sd=0.012, sd_of_mean=0.005, draws=of) for name, of in draws.items()}
+    once = {"sampling": Component(sd=math.log(1.05), sd_of_mean=math.log(1.02), draws=5)}
+    flags = ("small_n", "fewer_prompts", "made_of_moons")
+    metrics = {
+        "toy/accuracy": replace(made.metrics["toy/accuracy"], components=parts, flags=flags),
+        "toy/ppl": replace(made.metrics["toy/ppl"], components=once),
+    }
+    entry = replace(made, metrics=metrics)
+    page = opened(page_of(tmp_path, [entry], tmp_path), f"#/entry/{entry.id}")
+    noise = page.get_by_role("region", name="Where the noise comes from", exact=True).first
+    assert [line.split("\t") for line in noise.locator("tbody tr").all_inner_texts()] == [
+        ["accuracy (%) ↑", "1.2", "1.2", "1.2", "1.2", "3 × 5 × 2", "1"],
+        ["ppl ↓", "–", "5 %", "–", "–", "5", "2 %"],
+    ]
+    metrics = page.get_by_role("region", name="Metrics", exact=True).first
+    said = "few examples: shown, not ranked; fewer prompts than the limit asked for; made of moons"
+    expect(metrics).to_contain_text(said)
 
 
 def test_two_entries_are_compared_and_the_link_shows_the_same(opened: Opened, toy: Path) -> None:
