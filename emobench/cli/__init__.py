@@ -33,9 +33,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, train, evaluate, prompts, answers, samples, figures, compare, reproduce, curves, doctor):
+SHOWING = (prompts, answers, samples, figures, compare, curves)
+"""Commands that show what the others made, or would."""
+for command in (run, train, evaluate, *SHOWING, reproduce, sample_corpus, doctor):
     app.command()(command)
-app.command()(sample_corpus)
 app.add_typer(leaderboard, name="leaderboard")
 app.add_typer(objectives, name="objectives")
 app.add_typer(tasks, name="tasks")
