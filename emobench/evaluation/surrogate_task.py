@@ -69,7 +69,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rows, counts = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
     surrogate = subject.other(models(task)["surrogate"]).model
     found = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
-    with subject.work(f"distances to {rules.model}", "texts") as progress:
+    with subject.work("distances to the surrogate", "texts") as progress:
         found.scores = surrogate_distances(
             surrogate, subject.model, subject.tokenizer, list(rows.values()), list(rows), progress=progress
         )
