@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from emobench.pipeline.estimate import Machine, amount, duration, gigabytes
 
 DONE, TO_DO = "finished", "to do"
-ORDER = ("download", "embed", "train", "evaluate")
-VERBS = {"train": "training", "embed": "embedding", "evaluate": "evaluation"}
+ORDER = ("download", "embed", "train", "sample", "evaluate")
+VERBS = {"train": "training", "embed": "embedding", "sample": "sampling", "evaluate": "evaluation"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,13 +19,13 @@ class StageLine:
     """
 
     stage: str
-    """download, embed, train or evaluate."""
+    """download, embed, train, sample (a corpus) or evaluate."""
     what: str
     amount: str
     estimate: str = ""
     state: str = TO_DO
     tokens: int | None = None
-    """train: target tokens; evaluate and embed: tokens that are forwarded."""
+    """train: target tokens; sample: those of the texts; evaluate and embed: tokens that are forwarded."""
     steps: int | None = None
     seconds: float | None = None
     memory_bytes: int | None = None

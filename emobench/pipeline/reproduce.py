@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +30,9 @@ from emobench.pipeline.tables import (
     subjects,
     table_request,
 )
+from emobench.pipeline.taught_oracle import has_own_texts, of_texts, oracle_outline, with_oracle, without_oracle
 from emobench.tasks.scores import Score
-from emobench.tasks.table import Selection, Table
+from emobench.tasks.table import Oracle, Scale, Selection, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +57,18 @@ class Reproduction:
 
 def outline_table(table: Table, request: Request, scale: str | None = None) -> Outline:
     """Return what making a table again comes to; the first candidate stands for the one that will be chosen."""
-    found: Outline | None = None
-    given, said = _scaled(table, request, scale)
+    chosen = scale_of(table, scale)
+    oracle = _oracle_of(chosen, request)
+    given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
+    found = None if oracle is None else oracle_outline(table, oracle, given)
     for subject in subjects(table, given):
         of_model = replace(given, model=subject.model)
         wanted = selection_request(table, of_model)
         parts = [] if wanted is None else [_marked(make_outline(wanted), subject.model, ", to choose")]
         parts.append(_marked(make_outline(table_request(table, of_model, firsts(table))), subject.model, ""))
         for part in parts:
-            found = part if found is None else found.joined(part)
+            own = part if oracle is None else of_texts(oracle, part)
+            found = own if found is None else found.joined(own)
     assert found is not None
     remarks = [
         f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here."
@@ -79,17 +83,26 @@ def reproduce(
     table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
 ) -> list[Reproduction]:
     """Make a table again, model by model; finished stages are reused."""
-    scaled, said = _scaled(table, request, scale)
+    reporter, chosen = reporter or Silent(), scale_of(table, scale)
+    oracle = _oracle_of(chosen, request)
+    scaled, said = _scaled(table, chosen, request, None if oracle is None else with_oracle(table, oracle, reporter))
     done = []
     for subject in subjects(table, scaled):
-        maker = _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter or Silent())
+        maker = _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter)
         done.append(maker.make())
     return done
 
 
-def _scaled(table: Table, request: Request, scale: str | None) -> tuple[Request, list[str]]:
-    chosen = scale_of(table, scale)
-    return (request, []) if chosen is None else at_scale(table, chosen, request)
+def _scaled(
+    table: Table, scale: Scale | None, request: Request, prepare: Callable[[Request], Request] | None
+) -> tuple[Request, list[str]]:
+    return (request, []) if scale is None else at_scale(table, scale, request, prepare)
+
+
+def _oracle_of(scale: Scale | None, request: Request) -> Oracle | None:
+    """Return the oracle that a scale makes, None where it makes none or the data folders hold an oracle's texts."""
+    oracle = None if scale is None else scale.oracle
+    return None if oracle is None or has_own_texts(oracle, request) else oracle
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,16 +65,19 @@ def scale_of(table: Table, name: str | None) -> Scale | None:
     return table.scales[name]
 
 
-def at_scale(table: Table, scale: Scale, request: Request) -> tuple[Request, list[str]]:
+def at_scale(
+    table: Table, scale: Scale, request: Request, prepare: Callable[[Request], Request] | None = None
+) -> tuple[Request, list[str]]:
     """Return a request with a scale's model and settings, for tasks whose texts are at hand, and what to say of it.
 
-    What the request has by itself stays: its model, its settings, and the tasks that it names.
-    Raises DataError where no task is left.
+    What the request has by itself stays: its model, its settings, and the tasks that it names. `prepare` adds what the
+    scale makes by itself. Raises DataError where no task is left.
     """
-    model, settings = request.model or scale.model, _merged(scale.settings, request.settings)
-    found = replace(request, model=model, settings=settings)
+    model = request.model or scale.model
+    found = replace(request, model=model, settings=_merged(scale.settings, request.settings))
+    found = found if prepare is None else prepare(found)
     said = [f"At this scale: {scale.why}."]
-    if request.words("tasks") is not None:
+    if found.words("tasks") is not None:
         return found, said
     kept, left_out = [], {}
     base = find_base_model(model, found)
@@ -90,7 +93,7 @@ def at_scale(table: Table, scale: Scale, request: Request) -> tuple[Request, lis
             "add --data-dir DIR, a folder with files such as wikitext2.train.jsonl, .validation.jsonl and .test.jsonl."
         )
     said += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
-    return replace(found, settings={**settings, "tasks": kept}) if left_out else found, said
+    return replace(found, settings={**found.settings, "tasks": kept}) if left_out else found, said
 
 
 def firsts(table: Table) -> tuple[str, ...]:
