@@ -6,6 +6,7 @@ Legend: V rows of the head (its vocabulary), D hidden width.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from emobench.models.quiet import quiet_libraries
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905); more means another model's tokenizer.
 MOST_PADDING = 1024
+POOLER = "pooler"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,43 +118,102 @@ def load_model(
 def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
     """Check an encoder or causal LM that gives hidden states, and return the most tokens that it reads.
 
-    A causal LM is checked like any (`check_model`); an encoder needs a configuration, a tokenizer and safetensors.
+    Raises ModelError: no config, tokenizer or safetensors, code of its own, a decoder with an encoder before it, a
+    tokenizer with ids beyond the embedding, weights without a tensor of the embedding's shape. Of a hub model this
+    reads no weights; they are checked when it is loaded.
     """
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
-    if source.kind == "local":
-        weight_files(folder, source)
+    local = source.kind == "local" or (folder / SINGLE).is_file()
+    files = weight_files(folder, source) if local else []
     with quiet_libraries(), warnings.catch_warnings(action="ignore"):
-        config = _hidden_states(folder, source.name, weights=False).config
-        _tokenizer(folder, source.name, trust_remote_code=False)
-    return getattr(config.get_text_config(), "max_position_embeddings", None)
+        skeleton = _base_skeleton(folder, source.name)
+        size = _tokenizer_size(_tokenizer(folder, source.name, trust_remote_code=False))
+    rows, width = skeleton.get_input_embeddings().weight.shape
+    if size > rows:
+        raise ModelError(
+            f"The tokenizer of {source.name} has ids up to {size - 1}, but the model's embedding has {rows} rows: "
+            "tokenizer and weights do not belong together. Give its own tokenizer."
+        )
+    if files and (rows, width) not in _shapes(files, source.name):
+        raise ModelError(
+            f"The weights of {source.name} hold no tensor of {rows} x {width}, the embedding that its config.json asks "
+            "for: the two do not belong together."
+        )
+    return _positions(skeleton)
 
 
 def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool = False) -> LoadedModel:
-    """Return an encoder's or a causal LM's base model, which gives hidden states, in eval mode and float32."""
+    """Return an encoder's or a causal LM's base model, which gives hidden states, in eval mode and float32.
+
+    A head in its checkpoint is left out; a pooler, which gives no hidden state, may be there or not. ModelError for
+    any other weight that is missing, unexpected or of another shape.
+    """
     check_featurizer(source, offline=offline)
     folder = model_folder(source, offline=offline, weights=True)
     weight_files(folder, source)
     with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         tokenizer = _tokenizer(folder, source.name, trust_remote_code=False)
-        model = _hidden_states(folder, source.name, weights=True)
+        model = _read_base(folder, source.name)
     return LoadedModel(model.to(device).eval(), tokenizer, source)
 
 
-def _hidden_states(folder: Path, name: str, *, weights: bool) -> Any:
-    """Return a model without a head; without weights it takes no memory."""
+def _base_skeleton(folder: Path, name: str) -> Any:
+    """Return a model without a head, and without memory for its weights."""
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModel
 
     try:
-        if weights:
-            return AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, local_files_only=True)
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
-            return AutoModel.from_config(config)
-    except (OSError, ValueError, KeyError, TypeError, ImportError, SafetensorError) as error:
+            skeleton = AutoModel.from_config(config, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise ModelError(f"{name} gives no hidden states: {_first_line(error)}") from None
+    if config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
+        raise ModelError(f"{name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts.")
+    return skeleton
+
+
+def _read_base(folder: Path, name: str) -> Any:
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoModel
+
+    loader: Any = AutoModel
+    try:
+        model, info = loader.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,  # reported below, as a sentence
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+    parts = dict(model.named_children()).keys() - {POOLER}
+
+    def read(key: str) -> bool:
+        """Return whether a weight, with or without the prefix of a model with a head, is one of the base model."""
+        return key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0] in parts
+
+    _require_all_weights(
+        name,
+        model,
+        missing=filter(read, info["missing_keys"]),
+        unexpected=filter(read, info["unexpected_keys"]),
+        mismatched=[key for key, *_ in info["mismatched_keys"]],
+    )
+    return model
+
+
+def _positions(model: Any) -> int | None:
+    """Return the most tokens that a model reads; RoBERTa and MPNet number positions from beyond the padding's."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return positions if positions is None or padding is None else positions - padding - 1
 
 
 def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
@@ -180,19 +241,28 @@ def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
-    problems = {
-        "lacks": info["missing_keys"],
-        "has, without a use for it,": info["unexpected_keys"],
-        "has, in another shape,": [key for key, *_ in info["mismatched_keys"]],
-    }
-    for verb, keys in problems.items():
-        if keys:
-            shown = ", ".join(sorted(keys)[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+    _require_all_weights(
+        name,
+        model,
+        missing=info["missing_keys"],
+        unexpected=info["unexpected_keys"],
+        mismatched=[key for key, *_ in info["mismatched_keys"]],
+    )
+    return model
+
+
+def _require_all_weights(
+    name: str, model: Any, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]
+) -> None:
+    """Raise ModelError for the first kind of weights by which a checkpoint is not the model's."""
+    problems = {"lacks": missing, "has, without a use for it,": unexpected, "has, in another shape,": mismatched}
+    for verb, found in problems.items():
+        if keys := sorted(found):
+            shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
             raise ModelError(
                 f"The checkpoint of {name} {verb} {shown}: config.json and weights do not belong together. "
                 f"Give the folder of a whole {type(model).__name__}."
             )
-    return model
 
 
 def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:

@@ -38,9 +38,12 @@ def embed(
     """
     # verbose=False: nothing to say about texts that are cut on purpose.
     ids = tokenizer(list(texts), truncation=True, max_length=max_length, verbose=False)["input_ids"] if texts else []
-    empty = sum(not row for row in ids)
+    empty = [text for text, row in zip(texts, ids, strict=True) if not row]
     if empty:
-        raise MetricError(f"{empty} of {len(texts)} texts have no token and so no features; leave empty texts out.")
+        raise MetricError(
+            f"{len(empty)} of {len(texts)} texts (the first: {empty[0][:40]!r}) have no token by the featurizer's "
+            "tokenizer, and so no features; use a longer prefix, or another featurizer."
+        )
     try:
         check_context(model, max(map(len, ids), default=0), "The longest text does not fit the featurizer")
     except ModelError as error:  # costs this metric, not the others

