@@ -57,8 +57,8 @@ def _pictures(series: Mapping[str, Entry], runs: Path, notes: list[str]) -> Iter
         title, unit = "Lengths of human and generated continuations", "words of a continuation"
         yield "lengths", histograms([*kept.values()], title=title, unit=unit, counted="continuations", whole=True)
     if entropies := _all(_entropies, series, runs, notes):
-        title, unit = "Entropy of the model's next-token distribution", "mean of a text (nats per token)"
-        yield "entropies", histograms(entropies, title=title, unit=unit, counted="texts")
+        title, unit = "Entropy of the model's next-token distribution", "mean of a block of test text (nats per token)"
+        yield "entropies", histograms(entropies, title=title, unit=unit, counted="blocks")
 
 
 def _all(rows_of: Any, series: Mapping[str, Entry], runs: Path, notes: list[str]) -> list[dict[str, Any]]:
