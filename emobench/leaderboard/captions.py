@@ -153,8 +153,10 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
     found = [contrast for row in shown.differences.values() for contrast in row.shown.values()]
     if any(contrast.beyond_noise for contrast in found):
         return f"{text} * beyond {NOISE} (two-sided 5 %, {_family(shown)})."
-    if any(contrast.verdict == "tied" for contrast in found):
+    if any(contrast.verdict == "tied" and contrast.p is not None for contrast in found):
         return f"{text} None is beyond {NOISE} (two-sided 5 %, {_family(shown)})."
+    if any(contrast.verdict == "tied" for contrast in found):
+        return f"{text} None is beyond {NOISE}: what could be compared has equal values."
     return text
 
 
@@ -166,6 +168,8 @@ def _family(shown: Standings) -> str:
     apart = undeciding(contrast for row in shown.differences.values() for contrast in row.shown.values())
     if counts == [1]:
         return f"Holm over the one main metric and {apart} ones" if apart else "one metric"
+    if not counts:
+        return f"Holm over {apart} metrics alone"
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     names = [metric.split("/", 1)[1] for metric in shown.rows[0].metrics]
     means = " and means" if len(set(names)) < len(names) else ""

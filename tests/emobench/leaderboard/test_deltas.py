@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from emobench.config import to_plain
 from emobench.errors import UnknownNameError
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.table import markdown, render, to_json
@@ -161,3 +162,26 @@ def test_a_group_without_the_baseline_keeps_its_numbers(make_row: MakeEntry) -> 
     text = " ".join(word for line in shown(entries, baseline="mle") for word in line)
     assert "emo 2.000" in text
     assert "No differences: no objective here is mle." in text
+
+
+def test_equal_rows_have_no_difference_and_no_test(make_row: MakeEntry) -> None:
+    said = " ".join(word for line in shown([make_row(n, MLE) for n in ("mle", "emo")], baseline="mle") for word in line)
+    assert "None is beyond the noise of seeds and test examples: what could be compared has equal values." in said
+
+
+def test_small_n_alone_is_tested_without_a_verdict(make_row: MakeEntry) -> None:
+    rows = []
+    for name, scores in (("mle", MLE), ("emo", EMO)):
+        plain = make_row(name, {"a/accuracy": scores["a/accuracy"]}).metrics["a/accuracy"]
+        metrics = {"a/accuracy": {**to_plain(plain), "flags": ["small_n", "fewer_prompts", "made_of_moons"]}}
+        rows.append(make_row(name, {"a/accuracy": scores["a/accuracy"]}, metrics=metrics))
+    said = " ".join(word for line in shown(rows, baseline="mle") for word in line)
+    assert "No verdict: accuracy (small n: too few examples for a verdict)." in said
+    assert "+5.0" in said
+    assert "+5.0*" not in said
+    plain = " ".join(word for line in shown(rows) for word in line)
+    assert "Not tested: accuracy (too few examples)." in plain
+    assert "small n (50): shown, not ranked" in plain
+    assert "fewer prompts (50) than the limit asked for: no more texts are long enough" in plain
+    assert "made of moons" in plain
+    assert "better than every other" not in plain
