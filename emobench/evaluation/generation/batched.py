@@ -29,6 +29,8 @@ from emobench.evaluation.generation.shared_cache import repeat_cache
 from emobench.evaluation.generation.tree import Allowed, TreeSampler, levels_of, row_uniforms
 from emobench.tasks.generation import Sampling
 
+BATCHES_AT_ONCE = 1
+
 
 def decode(model: Any, batch: Batch) -> list[Continuation]:
     """Return the continuations of one batch (see Backend). Raises MetricError if a logit is not finite."""

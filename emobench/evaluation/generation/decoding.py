@@ -75,6 +75,9 @@ class Batch:
 class Backend(Protocol):
     """A way of decoding."""
 
+    BATCHES_AT_ONCE: int
+    """Token budgets that one call is given."""
+
     def decode(self, model: Any, batch: Batch) -> list[Continuation]:
         """Return the continuations, prompt by prompt and sample by sample; `model` is in eval mode."""
         ...

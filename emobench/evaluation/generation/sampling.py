@@ -6,11 +6,11 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from emobench.errors import ConfigError, ModelError
-from emobench.evaluation.generation import batched
+from emobench.evaluation.generation import batched, continuous
 from emobench.evaluation.generation.batching import by_length, check_context, reading
 from emobench.evaluation.generation.decoding import Backend, Batch, Continuation, Decoding, eos_ids
 
-BACKENDS: dict[str, Backend] = {"transformers": batched}  # type: ignore[dict-item]
+BACKENDS: dict[str, Backend] = {"transformers": batched, "continuous": continuous}  # type: ignore[dict-item]
 
 
 def sample_continuations(
@@ -63,7 +63,7 @@ def iter_continuations(
     bare: Any = get_base() if callable(get_base) else model
     backend, samples = BACKENDS[decoding.rule.backend], decoding.rule.samples
     widths = [decoding.rows * (len(ids) + decoding.new_tokens) for ids in prompts_ids]
-    for members in by_length(widths, decoding.token_budget):
+    for members in by_length(widths, decoding.token_budget * backend.BATCHES_AT_ONCE):
         if all(index in done for index in members):
             continue
         batch = Batch(

@@ -81,6 +81,8 @@ def test_an_interrupted_generation_is_continued(
     decode, draw, decoded = sampling.BACKENDS["transformers"].decode, random.Random(1), []
 
     class Backend:
+        BATCHES_AT_ONCE = 1
+
         def decode(self, model: Any, batch: Any) -> Any:
             if draw.random() < 0.3:
                 raise Killed
