@@ -12,7 +12,7 @@ import numpy as np
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
 from emobench.evaluation.generation.features import features_of, sentences_of
-from emobench.evaluation.generation.generate import SAMPLES
+from emobench.evaluation.generation.generate import PROMPTS, SAMPLES
 from emobench.evaluation.generation.runs import Runs, sampling_runs
 from emobench.evaluation.generation.samples import read_samples
 from emobench.evaluation.kinds import Beside, Scored, Subject
@@ -32,7 +32,6 @@ from emobench.tasks.scores import Score
 
 TEST_TEXT = ("ppl_test", "entropy")
 """The metrics that no prompt and no sample decides."""
-PROMPTS = "prompts.json"
 
 
 def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, folder: Path) -> Scored:

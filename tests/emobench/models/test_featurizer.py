@@ -138,7 +138,7 @@ def test_positions_that_roberta_keeps_for_padding_are_not_read(tmp_path: Path) -
     loaded = load_featurizer(where)
     text = ["w2 " * 20]
     assert embed(text, loaded.model, loaded.tokenizer, pooling="mean", max_length=16).shape == (1, 32)
-    with pytest.raises(IndexError):
+    with pytest.raises((IndexError, RuntimeError)):  # by one position
         embed(text, loaded.model, loaded.tokenizer, pooling="mean", max_length=17)
 
 
