@@ -147,7 +147,7 @@ def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
         env={**_environment(), "OUT": str(tmp_path), "PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("  ok\n") == 4
+    assert done.stdout.count("  ok\n") == 5
     assert "reached        512x1500x16        EMO's FLOPs" in done.stdout
     loss = json.loads((tmp_path / "linear_loss-toy.json").read_text())
     rows = loss["shapes"][0]["variants"]
@@ -163,6 +163,9 @@ def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
     shots = json.loads((tmp_path / "icl_rate-toy.json").read_text())
     assert [one["shape"]["task"] for one in shots["shapes"]] == ["trec", "ag_news", "sst2"]
     assert all(row["prompts_per_second"] > 0 for one in shots["shapes"] for row in one["variants"].values())
+    generation = json.loads((tmp_path / "generation-toy.json").read_text())
+    assert set(generation["variants"]) == {"ours", "by-hand", "per-prefix"}
+    assert generation["identical"] == {"7": 1.0, "4": 1.0}
     assert "=== summary" in (tmp_path / "toy.log").read_text()
 
 

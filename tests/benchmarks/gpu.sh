@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command and under 10 minutes: the kernels' tests, compiled, every test marked
-# `gpu`, the linear loss, a whole training step, the scoring of prompts with shots, and the rates of the kernels. Writes
-# JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/. Goes on where a part
+# `gpu`, the linear loss, a whole training step, the scoring of prompts with shots, generation, and the rates of the
+# kernels. Writes JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/. Goes on where a part
 # fails, and ends with a summary; exit code 1 if a part failed.
 #
 #     tests/benchmarks/gpu.sh             PYTHON=python3 by default
@@ -54,21 +54,24 @@ if [ "$mode" = toy ]; then
     part "whole step" 120 "$python" $bench/whole_step.py --device cpu --toy --weights float32 --rounds 2 --steps 2 \
         --out "$out/whole_step-toy.json"
     part "prompts with shots" 60 "$python" $bench/icl_rate.py --device cpu --toy --rounds 2 --out "$out/icl_rate-toy.json"
+    part "generation" 60 "$python" $bench/generation.py --toy --rounds 2 --out "$out/generation-toy.json"
 else
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
     # Warnings of other versions of other packages are no failures here.
     tests=("$python" -m pytest -q -W default -p no:cacheprovider)
-    part "kernels, compiled" 90 "${tests[@]}" --numprocesses 8 --junit-xml "$out/pytest-kernels.xml" \
+    part "kernels, compiled" 75 "${tests[@]}" --numprocesses 8 --junit-xml "$out/pytest-kernels.xml" \
         tests/emobench/objectives/test_triton.py
     # Only files with such a test: others import packages that such a machine need not have.
     mapfile -t marked < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
     part "tests marked gpu" 90 "${tests[@]}" --numprocesses 4 -m gpu --continue-on-collection-errors \
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
-    part "linear loss" 150 "$python" $bench/linear_loss.py --device cuda --out "$out/linear_loss-cuda.json"
-    part "whole step" 90 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
+    part "linear loss" 125 "$python" $bench/linear_loss.py --device cuda --out "$out/linear_loss-cuda.json"
+    part "whole step" 75 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
     part "whole step, autocast" 60 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
         --out "$out/whole_step-cuda-float32.json"
     part "prompts with shots" 55 "$python" $bench/icl_rate.py --out "$out/icl_rate-cuda.json"
+    part "generation" 55 "$python" $bench/generation.py --device cuda --prefixes 32 --rounds 1 \
+        --out "$out/generation-cuda.json"
     part "kernel rates" 30 "$python" $bench/kernel_rates.py --out "$out/kernel_rates-cuda.json"
 fi
 

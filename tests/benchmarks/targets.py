@@ -120,6 +120,19 @@ ICL_SCORING = {"trec": _icl(5.0, 4.0), "ag_news": _icl(4.0, 3.0), "sst2": _icl(2
 
 SURROGATE = (Target("memory above the two models, MiB", lambda found: found["peak_bytes"] / 2**20, 512),)
 
+GENERATION = (
+    Target("per prefix / ours, time", time_of("per-prefix", "ours"), 3.0, at_least=True),
+    Target("batched by hand / ours, time", time_of("by-hand", "ours"), 1.0, at_least=True),
+    # Elsewhere the share is reported, and nothing is promised.
+    Target(
+        "texts identical in batches of 1 and 64",
+        lambda found: min(found["identical"].values()),
+        1.0,
+        at_least=True,
+        where=("cpu", 8192, 256),
+    ),
+)
+
 
 def whole_step_targets(own: str, baseline: str) -> tuple[Target, ...]:
     """Return the target of a whole training step, in tokens per second."""

@@ -1,0 +1,170 @@
+"""Samples for prefixes: our decoding against transformers' `generate`, per prefix and batched by hand.
+
+    python tests/benchmarks/generation.py --model FOLDER --data-dir FOLDER [--rounds 3] [--prefixes 256] [--out FILE]
+    python tests/benchmarks/generation.py --device cuda         random weights, GPT-2-small's shape; --toy: a small one
+
+5 samples of 80 tokens for each of 256 prefixes of 20 tokens: of `wikitext2.test.jsonl` in --data-dir, or random where
+the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:
+
+    ours         sample_continuations
+    per-prefix   generate for each prefix, num_return_sequences=5
+    by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
+    continuous   our second backend, on CUDA
+
+Also the share of texts that batches of 7 and of 64 prompts share with batches of one: 1 in float32 on a CPU.
+`targets.py` holds what must be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from measuring import RESULTS, alternating_seconds, median_and_spread, origin, require, write
+from targets import GENERATION, show, verdicts
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+
+from emobench.evaluation.generation.batching import by_length, pad
+from emobench.evaluation.generation.decoding import Continuation, Decoding
+from emobench.evaluation.generation.prompts import select_prompts
+from emobench.evaluation.generation.sampling import sample_continuations
+from emobench.tasks.generation import PromptRule, Sampling
+
+PREFIX, LENGTH, SAMPLES = 20, 80, 5
+GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
+TOY: Any = {"vocab_size": 211, "n_embd": 32, "n_layer": 2, "n_head": 2}
+SAME = 64
+"""Prompts whose texts are compared between batch sizes."""
+
+
+class Arms:
+    """Ways to sample for the same prompts."""
+
+    def __init__(self, model: Any, prompts: list[list[int]], length: int) -> None:
+        self.model = model
+        self.prompts = prompts
+        self.decoding = Decoding(rule=Sampling(samples=SAMPLES), length=length)
+
+    def run(self, name: str) -> Callable[[], object]:
+        """Return what is timed."""
+        backends = {"ours": "transformers", "continuous": "continuous"}
+        if name in backends:
+            decoding = replace(self.decoding, rule=replace(self.decoding.rule, backend=backends[name]))
+            return lambda: self.texts(decoding)
+        width = SAMPLES * max(len(ids) + self.decoding.length for ids in self.prompts)
+        budget = 1 if name == "per-prefix" else self.decoding.token_budget
+        batches = by_length([width] * len(self.prompts), budget)
+        return lambda: [self._generate([self.prompts[i] for i in batch]) for batch in batches]
+
+    def texts(self, decoding: Decoding) -> list[list[Continuation]]:
+        """Return our texts."""
+        keys = [str(number) for number in range(len(self.prompts))]
+        return sample_continuations(self.model, self.prompts, prompt_keys=keys, decoding=decoding)
+
+    def identical(self, first: int) -> dict[str, float]:
+        """Return the share of texts that batches of 7 and of all prompts share with batches of one."""
+        few = Arms(self.model, self.prompts[:first], self.decoding.length)
+        width = SAMPLES * (max(map(len, few.prompts)) + self.decoding.length)
+        alone, *others = (
+            [c for row in few.texts(replace(self.decoding, token_budget=size * width)) for c in row]
+            for size in (1, 7, first)
+        )
+        return {
+            str(size): sum(a == b for a, b in zip(alone, texts, strict=True)) / len(alone)
+            for size, texts in zip((7, first), others, strict=True)
+        }
+
+    def _generate(self, prompts: list[list[int]]) -> object:
+        ids_BT, mask_BT = pad(prompts, 0, self.model.device, left=True)
+        with torch.no_grad():
+            return self.model.generate(
+                ids_BT,
+                attention_mask=mask_BT,
+                do_sample=True,
+                top_k=0,
+                num_return_sequences=SAMPLES,
+                max_new_tokens=self.decoding.length,
+                min_new_tokens=self.decoding.length,
+                pad_token_id=0,
+            )
+
+
+def random_model(shape: dict[str, Any], device: str) -> Any:
+    """Return random weights; on CUDA in bfloat16."""
+    config = GPT2Config(**shape, n_positions=256, bos_token_id=0, eos_token_id=0, initializer_range=0.1)
+    model: Any = GPT2LMHeadModel(config).eval()
+    return model.to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+
+
+def real_prompts(folder: Path, model: Path, count: int) -> list[list[int]]:
+    """Return the beginnings of real texts."""
+    lines = (folder / "wikitext2.test.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    rule = PromptRule(prefix=PREFIX, continuation=LENGTH)
+    return [
+        list(p.prefix_ids) for p in select_prompts(texts, AutoTokenizer.from_pretrained(model), rule, count).prompts
+    ]
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--model", type=Path, help="a local model; default: random weights")
+    parser.add_argument("--data-dir", type=Path, help="folder with wikitext2.test.jsonl, for --model")
+    parser.add_argument("--toy", action="store_true", help="a small random model and few prefixes, to see that it runs")
+    parser.add_argument("--prefixes", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="default: results/generation-DEVICE.json beside this")
+    options = parser.parse_args(argv)
+    require(options.device)
+    if (options.model is None) != (options.data_dir is None):
+        parser.error("--model and --data-dir go together: the prefixes of a random model are random.")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    count, length = (4, 6) if options.toy else (options.prefixes, LENGTH)
+    if options.model is None:
+        shape = TOY if options.toy else GPT2_SMALL
+        model, name = random_model(shape, options.device), "random"
+        prompts = torch.randint(1, shape["vocab_size"], (count, PREFIX)).tolist()
+    else:
+        model, name = AutoModelForCausalLM.from_pretrained(options.model).to(options.device), options.model.name
+        prompts = real_prompts(options.data_dir, options.model, count)
+    arms = Arms(model, prompts, length)
+    names = ["ours", "by-hand", "per-prefix", *(["continuous"] if options.device == "cuda" else [])]
+    for arm in names:  # what a first call loads is no part of it
+        Arms(model, prompts[:2], 2).run(arm)()
+    seconds = alternating_seconds({arm: arms.run(arm) for arm in names}, options.device, rounds=options.rounds)
+    found: dict[str, Any] = {
+        **origin(__file__, argv, options.device),
+        "shape": {
+            "model": name,
+            "vocabulary": model.config.vocab_size,
+            "width": model.config.hidden_size,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "prefixes": len(prompts),
+            "prefix": PREFIX,
+            "length": length,
+            "samples": SAMPLES,
+        },
+        "rounds": options.rounds,
+        "variants": {arm: median_and_spread(times) for arm, times in seconds.items()},
+        "identical": arms.identical(min(SAME, len(prompts))),
+    }
+    del found["not_installed"]  # of other benchmarks' peers
+    found["targets"] = [] if options.toy else verdicts(GENERATION, found, options.device)
+    write(found, options.out or RESULTS / f"generation-{options.device}.json")
+    for arm, row in found["variants"].items():
+        ratio = row["seconds"] / found["variants"]["ours"]["seconds"]
+        print(f"  {arm:12}{row['seconds']:9.2f} s{row['spread']:8.1%}{ratio:7.2f} x ours")
+    print(f"  identical to batches of one prompt, by prompts in a batch: {found['identical']}")
+    show(found["targets"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
