@@ -64,11 +64,17 @@ class SideBySide:
         """Return what one test example is of each metric that is a share of them, in points."""
         found = {}
         for metric in self.columns:
-            sizes = {e.metrics[metric].n for e in self.measured.values() if metric in e.metrics}
-            units = {e.metrics[metric].unit for e in self.measured.values() if metric in e.metrics}
-            if units == {"fraction"} and len(sizes) == 1 and (size := sizes.pop()):
+            ours = [e.metrics[metric] for e in self.measured.values() if metric in e.metrics]
+            sizes = {summary.n for summary in ours}
+            if ours and all(map(_is_share, ours)) and len(sizes) == 1 and (size := sizes.pop()):
                 found[metric] = 100 / size
         return found
+
+
+def _is_share(summary: MetricSummary) -> bool:
+    """Return whether each value is a whole number of examples; MAUVE and ROUGE are fractions of another kind."""
+    counts = [value * (summary.n or 0) for value in summary.values]
+    return summary.unit == "fraction" and all(abs(count - round(count)) < 1e-6 for count in counts)
 
 
 def cells(found: SideBySide) -> list[dict[str, Any]]:

@@ -189,7 +189,7 @@ class _Maker:
                 "says nothing of an objective."
             )
         if self.asked.limit is not None:
-            lines.append(f"--limit {self.asked.limit}: the first examples of each test split only.")
+            lines.append(f"--limit {self.asked.limit}: the first examples of each task only.")
         changed = _flat(self.asked.settings)
         if changed:
             lines.append(f"Set for this run: {', '.join(changed)}.")
@@ -203,7 +203,12 @@ def _mean_score(select: Selection, runs: Sequence[Sequence[Evaluation]]) -> tupl
     """Return the mean of a metric over tasks and seeds, and the same so that more is better. Raises MetricError."""
     scores = [score for evaluations in runs for evaluation in evaluations for score in _of(evaluation, select.metric)]
     if not scores:
-        raise MetricError(f"No {select.metric} was computed, so that no parameter can be chosen by it.")
+        missing = [evaluation.missing for evaluations in runs for evaluation in evaluations]
+        why = [text for one in missing for name, text in one.items() if name.split("/", 1)[1] == select.metric]
+        raise MetricError(
+            f"No {select.metric} was computed, so that no parameter can be chosen by it: "
+            f"{why[0] if why else 'no task has this metric.'}"
+        )
     mean = sum(score.value for score in scores) / len(scores)
     return mean, mean if scores[0].higher_is_better else -mean
 

@@ -69,3 +69,63 @@ def test_a_table_is_made_with_another_model_and_printed(
         for row in ROWS:
             assert f"{row} · paper" in printed.out.replace("$\\cdot$", "·")
         assert "chosen by the mean accuracy" in " ".join(printed.out.replace("\\", "").split())
+
+
+GENERATION = (
+    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "generation.max_length=32"),
+    *("--set", "generation.test_blocks=2", "--set", "mauve.seeds=[0]", "--set", "mauve.max_length=32"),
+    *("--set", "recipe.max_length=32", "--set", "recipe.max_tokens=256", "--seed", 0, "--limit", 20),
+    *("--scale", "small", "--offline", "--quiet"),
+)
+
+
+@pytest.mark.slow
+def test_table_1_at_a_small_scale_is_made_of_what_is_at_hand_and_drawn(
+    command: Callable[..., Any], byte_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--plot", tmp_path / "t.svg")
+    given = ("reproduce", "table-1", "--model", byte_model, "--data-dir", small_data, *GENERATION, *places)
+    done = command(*given, "--json")
+    assert done.code == 0, done.err
+    (result,) = done.json["results"]
+    assert result["published_model"] == "gpt2"
+    assert [(cell["row"], cell["metric"]) for cell in result["cells"]] == [
+        (row, "wikitext2/mauve") for row in ("mle", "tailr", "mixce", "emo")
+    ]
+    for choice in result["chosen"]:
+        swept = choice["row"] in ("tailr", "mixce")
+        assert len(choice["scores"]) == (3 if swept else 0)
+        if swept:
+            assert choice["scores"][choice["objective"]] == max(choice["scores"].values())
+    said = " ".join(result["remarks"])
+    assert "chosen by the mean mauve (%) over wikitext2 on the validation split" in said
+    assert "Left out: wikitext103, webtext, ptb, writingprompts, ag_news" in said
+    # Each candidate is trained once: what is chosen is not trained again.
+    assert len(list((tmp_path / "runs" / "train").iterdir())) == 8
+    assert (tmp_path / "t.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.slow
+def test_the_oracle_of_a_small_scale_is_taught_sampled_and_read(
+    command: Callable[..., Any], byte_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board")
+    given = ("reproduce", "table-2", "--model", byte_model, "--data-dir", small_data, *GENERATION, *places)
+    done = command(*given, "--json")
+    assert done.code == 0, done.err
+    (result,) = done.json["results"]
+    columns = ["ppl_test", "ppl_oracle", "mauve", "rouge1", "rougeL"]
+    assert [cell["metric"] for cell in result["cells"][:5]] == [f"gpt2-oracle/{name}" for name in columns]
+    assert result["cells"][1]["published"] == 114.46  # MLE's, of the paper's task gpt2-large-oracle
+    assert result["cells"][1]["measured"] > 1
+    (texts,) = (tmp_path / "runs" / "texts").iterdir()
+    assert len((texts / "gpt2-oracle.train.jsonl").read_text().splitlines()) == 400
+    assert len(list((tmp_path / "runs" / "train").iterdir())) == 1 + 8  # the oracle's own
+
+
+def test_what_cannot_be_drawn_or_scaled_is_refused_before_any_run(command: Callable[..., Any], tmp_path: Path) -> None:
+    done = command("reproduce", "table-1", "--plot", "table.pdf", "--dry-run")
+    assert (done.code, "expected the name of an SVG or PNG file, such as table-1.svg" in done.err) == (2, True)
+    done = command("reproduce", "table-1", "--scale", "small", "--offline", "--runs", tmp_path)
+    assert (done.code, "add --data-dir DIR, a folder with webtext.train.jsonl" in done.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []

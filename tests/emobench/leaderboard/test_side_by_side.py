@@ -116,6 +116,8 @@ def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
     assert found.resolution() == {"sst2/accuracy": 2.5}
     assert "One test example is, in points: sst2 2.5." in grid(found).legend
     assert grid(found).legend[-1] == "Another model."
+    # A MAUVE of 0.51, say, is no number of examples.
+    assert made(entry_of, {"mle": (20.4,)}).resolution() == {}  # type: ignore[dict-item]
 
 
 def test_markdown_and_latex_hold_the_same_cells(entry_of: EntryOf) -> None:
