@@ -10,7 +10,9 @@ squares (Searle, Casella & McCulloch, *Variance Components*, 1992, ch. 4), unbia
   that over k within a cell (s, r).
 - **sampling** is nested in the seed where random numbers differ between seeds, and crossed with it where they are the
   same, as in our protocols. Both are met by counting what a run has in common over seeds and what it has not: the
-  variance over r within a seed, without the share of k-means in it.
+  variance over r within a seed, without the share of k-means in it. (Measured on 3 seeds by 5 runs of barely trained
+  models, the runs' ROUGE-1 of two seeds correlated by .93 to .98, their MAUVE by .34 to .81: taken for nested, the
+  seeds would hide in it, and averaging over seeds would be believed to cancel it.)
 - **training seed**: the variance over s of the seeds' values, without the noise of R runs in each, which is taken from
   the interaction of s and r. Seeds alone, without repeats, would count the sampling noise that is left as theirs.
 - **texts**: the items' part of the crossed model in `uncertainty.py`, without what sampling runs have in common over
