@@ -12,8 +12,8 @@ from typing import Any
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.panels import HUMAN, Row, axis, grouped, panel, picture, series_of, shape
 
-BANDS = 24
-"""About so many bars has a histogram."""
+FEWEST, MOST = 6, 24
+"""Bars of a histogram, about: 2 n^(1/3) of its smallest series (Rice's rule), within these bounds."""
 
 
 def scatter(points: Sequence[Row]) -> dict[str, Any]:
@@ -117,7 +117,8 @@ def _bars(samples: Sequence[Row], whole: bool) -> Iterable[dict[str, Any]]:
     """Yield the steps of each series, over bars that all have in common, down to zero at both ends."""
     low = min(min(sample["values"]) for sample in samples)
     high = max(max(sample["values"]) for sample in samples)
-    width = _width(high - low, whole)
+    fewest = min(sum(len(sample["values"]) for sample in own) for _, own in grouped(samples, "series"))
+    width = _width((high - low) / min(max(2 * fewest ** (1 / 3), FEWEST), MOST), whole)
     first, count = int(low // width), int(high // width) - int(low // width) + 1
     shift = 0.5 if whole and width == 1 else 0.0  # a bar of one whole number stands around it
     for series, own in grouped(samples, "series"):
@@ -133,9 +134,9 @@ def _bars(samples: Sequence[Row], whole: bool) -> Iterable[dict[str, Any]]:
             }
 
 
-def _width(span: float, whole: bool) -> float:
-    """Return the width of a bar: 1, 2 or 5 times a power of ten, at least 1 for whole numbers."""
-    least = max(span / BANDS, 1.0 if whole else 1e-6)
+def _width(least: float, whole: bool) -> float:
+    """Return the next greater width of a bar that is 1, 2 or 5 times a power of ten, at least 1 for whole numbers."""
+    least = max(least, 1.0 if whole else 1e-6)
     power = 1.0
     while power > least:
         power /= 10
