@@ -25,7 +25,9 @@ SMALL = (
     *("--set", "mauve.seeds=[0]"),
 )
 TRAINED = (*SMALL, "--set", "recipe.max_length=32", "--set", "recipe.learning_rate=1e-2")
-METRICS = {f"lm-quick/{name}" for name in ("ppl_test", "entropy", "mauve", "mauve_star", "rouge1", "rouge2", "rougeL")}
+SECONDARY = ("rep_2", "rep_3", "rep_4", "diversity", "distinct_1", "distinct_2", "distinct_3", "self_bleu")
+MAIN = ("ppl_test", "entropy", "mauve", "mauve_star", "rouge1", "rouge2", "rougeL")
+METRICS = {f"lm-quick/{name}" for name in (*MAIN, *SECONDARY)}
 README = Path(__file__).parents[3] / "README.md"
 
 
@@ -96,6 +98,7 @@ def test_the_main_job_records_an_entry_for_each_objective(finished: tuple[Job, A
         assert {n: m["flags"] for n, m in entry["metrics"].items() if m["flags"]} == {
             "lm-quick/mauve": ["small_n"],
             "lm-quick/mauve_star": ["small_n"],
+            **{f"lm-quick/{name}": ["secondary"] for name in SECONDARY},
         }
         assert entry["recipe"]["max_length"] == 32
         assert entry["model"]["source"] == "local folder"

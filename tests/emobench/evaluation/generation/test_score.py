@@ -57,13 +57,7 @@ def evaluate(command: Callable[..., Any], small_data: Path, small_model: Path, t
     """What runs `emobench evaluate` on wikitext2, with the small model as featurizer and oracle; returns the entry."""
 
     def run(model: Path, *more: str, limit: int = 30) -> Any:
-        settings = [
-            "tasks=wikitext2",
-            *LENGTHS,
-            *RULES,
-            f"mauve.featurizer={small_model}",
-            f"oracle.model={small_model}",
-        ]
+        others = (f"mauve.featurizer={small_model}", f"oracle.model={small_model}")
         done = command(
             *("evaluate", "--model", model, "--suite", "generation", "--data-dir", small_data, "--limit", limit),
             *("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline", "--quiet", "--json"),

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
+from emobench.data.packing import pack_blocks
 from emobench.errors import MetricError, ModelError
 from emobench.evaluation.metrics.entropy import entropy
 from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.models.head import Head, probe_head
 
+SHARED = Path(__file__).parents[5] / "shared"
+BASE = SHARED / "models" / "base-en-7m"
+WIKITEXT = SHARED / "data" / "lm" / "wikitext2.test.jsonl"
 ROWS = [
     {"input_ids": [1, 2, 3, 4, 5, 6, 7], "labels": [-100, -100, -100, 4, 5, 6, 7]},
     {"input_ids": [8, 9]},
@@ -113,3 +126,22 @@ def test_a_perplexity_beyond_numbers_is_a_metric_error() -> None:
         linear.bias[0] = 5000.0  # every other token has -5000 nats
     with pytest.raises(MetricError, match=r"5000\.0 nats per token"):
         perplexity(evaluate_tokens(model, Head(linear), ROWS), IDS)
+
+
+@pytest.mark.skipif(not (BASE.exists() and WIKITEXT.exists()), reason="needs ../shared")
+def test_a_real_models_perplexity_and_entropy_of_blocks_equal_a_plain_loop() -> None:
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(BASE).eval(), AutoTokenizer.from_pretrained(BASE)
+    texts = [json.loads(line)["text"] for line in WIKITEXT.read_text().splitlines()[:60]]
+    rows = pack_blocks(texts, tokenizer, length=256).first(4 * 256)
+    sums = evaluate_tokens(model, probe_head(model, tokenizer), list(rows), {"entropy"}, token_budget=700)
+    ids = [str(i) for i in range(len(rows))]
+    nats, entropies = [], []
+    for row in rows:
+        ids_T = torch.tensor(row["input_ids"]).long()
+        with torch.no_grad():
+            log_q_TV = model.double()(ids_T[None]).logits[0].log_softmax(-1)
+        nats += [-log_q_TV[at - 1, ids_T[at]].item() for at in range(1, len(ids_T))]
+        entropies += (-(log_q_TV.exp() * log_q_TV).sum(-1))[:-1].tolist()
+    assert len(nats) == 4 * 255
+    assert perplexity(sums, ids).value == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
+    assert entropy(sums, ids).value == pytest.approx(np.mean(entropies), rel=1e-5)
