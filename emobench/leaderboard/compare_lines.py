@@ -215,7 +215,7 @@ def _within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str
             "objectives. Their p are not adjusted."
         )
     alone = [contrast for contrast in contrasts if not contrast.metric.startswith(f"{MEAN}/")]
-    untested = [c.metric.split("/", 1)[1] for c in alone if not c.within and c.verdict != "tied"]
+    untested = [c.metric.split("/", 1)[1] for c in alone if not c.within and c.p is None and c.verdict != "tied"]
     if untested and any(contrast.within for contrast in contrasts):
         yield f"Without per-example results, so that one seed says nothing of them: {', '.join(untested)}."
     for contrast in contrasts:

@@ -180,6 +180,19 @@ def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs
     assert "that of a small-n metric adjusted for all metrics of the pair (Holm)" in " ".join(legend)
 
 
+def test_what_was_tested_over_seeds_is_not_said_to_lack_examples(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows = [
+        make_entry(n, {"sst2": answers(rng, 0.6), "cr": answers(rng, s, items=6)})
+        for n, s in (("mle", 0.3), ("emo", 0.9))
+    ]
+    comparison = compare(rows[0], rows[1:], ExamplesReader(runs), metrics=["sst2/accuracy", "cr/accuracy"])
+    assert [c.p is None for c in comparison.contrasts[:2]] == [False, True]
+    within = sheets([comparison])[0][0].within
+    assert any("cr/accuracy, seed 0" in line for line in within)
+    assert not any("Without per-example results" in line for line in within)
+
+
 def test_small_n_of_few_seeds_is_tested_within_each(make_entry: Callable[..., Entry], runs: Path) -> None:
     mle, emo = of_small_n(make_entry, (0,))
     found = compare(mle, [emo], ExamplesReader(runs)).contrasts[0]
