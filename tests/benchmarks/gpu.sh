@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command and under 10 minutes: the kernels' tests, compiled, every test marked
 # `gpu`, the linear loss, a whole training step, the scoring of prompts with shots, generation, and the rates of the
-# kernels. Writes JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/. Goes on where a part
-# fails, and ends with a summary; exit code 1 if a part failed.
+# kernels. Writes JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/. Goes
+# on where a part fails, and ends with a summary; exit code 1 if a part failed.
 #
 #     tests/benchmarks/gpu.sh             PYTHON=python3 by default
 #     tests/benchmarks/gpu.sh toy         small shapes on the CPU, to see that it runs; $OUT must be set

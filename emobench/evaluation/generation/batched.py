@@ -26,7 +26,7 @@ from emobench.errors import MetricError
 from emobench.evaluation.generation.batching import pad
 from emobench.evaluation.generation.decoding import Batch, Continuation
 from emobench.evaluation.generation.shared_cache import repeat_cache
-from emobench.evaluation.generation.tree import Allowed, TreeSampler, levels_of, row_uniforms
+from emobench.evaluation.generation.tree import Allowed, Finite, TreeSampler, levels_of, row_uniforms
 from emobench.tasks.generation import Sampling
 
 BATCHES_AT_ONCE = 1
@@ -37,17 +37,16 @@ def decode(model: Any, batch: Batch) -> list[Continuation]:
     rule, device = batch.decoding.rule, next(model.parameters()).device
     ids_PT, mask_PT = pad(batch.prompts_ids, batch.eos[0] if batch.eos else 0, device, left=True)
     width = ids_PT.shape[1]
-    processors = LogitsProcessorList(
-        [Allowed(width, batch.eos, batch.decoding.suppressed_steps, batch.vocabulary), *_warpers(rule)]
-    )
+    last = Finite(device)
     if rule.method == "sample":
-        uniform_RSL = torch.from_numpy(_uniforms(model, batch)).to(device)
-        processors.append(TreeSampler(uniform_RSL, width))
+        last = TreeSampler(torch.from_numpy(_uniforms(model, batch)).to(device), width)
+    allowed = Allowed(width, batch.eos, batch.decoding.suppressed_steps, batch.vocabulary)
+    processors = LogitsProcessorList([allowed, *_warpers(rule), last])
     decode_ = _decode_alone if rule.method == "beam" else _decode_shared
     output_RT = decode_(model, ids_PT, mask_PT, processors, batch)
-    if rule.method == "sample" and not processors[-1].finite:
+    if not last.finite:
         raise MetricError(
-            "The model's logits are not finite, so no text can be sampled; look at its weights or use --dtype float32."
+            "The model's logits are not finite, so no text can be decoded; look at its weights or use --dtype float32."
         )
     return [batch.cut(row) for row in output_RT[:, width:].tolist()]
 

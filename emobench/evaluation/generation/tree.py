@@ -94,6 +94,17 @@ class Allowed(LogitsProcessor):
         return scores
 
 
+class Finite(LogitsProcessor):
+    """Changes nothing; `finite` turns False where a row has no finite score, or one that is no number."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
+        self.finite &= scores.amax(-1).isfinite().all()  # the largest of a row with a NaN is NaN
+        return scores
+
+
 class TreeSampler(LogitsProcessor):
     """Puts the token that was drawn above all others, so that `generate`'s greedy decoding picks it.
 

@@ -187,8 +187,9 @@ def test_what_cannot_be_sampled_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         decoding(length=0)
     torch.nn.init.constant_(model.transformer.ln_f.weight, float("nan"))
-    with pytest.raises(MetricError, match="not finite"):
-        sample_continuations(model, [[5]], prompt_keys=["k"], decoding=decoding(length=2))
+    for method in ("sample", "greedy", "beam"):
+        with pytest.raises(MetricError, match="not finite"):
+            sample_continuations(model, [[5]], prompt_keys=["k"], decoding=decoding(length=2, method=method))
 
 
 def test_progress_modes_and_eos_ids() -> None:
