@@ -24,7 +24,8 @@ Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="KEY=VALUE for objective.*, recipe.*, generation.*, oracle.*, icl.*, lm_eval.*, tasks, corpus, protocol.",
+        help="KEY=VALUE for objective.*, recipe.*, generation.*, mauve.*, oracle.*, coherence.*, surrogate.*, icl.*, "
+        "lm_eval.*, tasks, corpus, protocol.",
     ),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", help="Evaluation examples at most. Makes another protocol.")]
