@@ -83,7 +83,7 @@ def nothing_was_made(folder: Path) -> None:
         (["--set", "generation.samplng.seed=1"], ["There is no setting 'generation.samplng'; did you mean"]),
         (["--set", "generation.sampling.seed=-1"], ["`seed` holds -1; expected a number from 0"]),
         (["--set", "mauve.featurizer=gpt3"], ["There is no model 'gpt3'; did you mean 'gpt2'?"]),
-        (["--set", "oracle.texts=5"], ["--set oracle.*: no task here is of kind 'oracle'"]),
+        (["--set", "surrogate.limit=5"], ["--set surrogate.*: no task here is of kind 'surrogate'"]),
         (["--set", "objective.gama=0.2"], ["objective mle: There is no setting 'gama'"]),
         (["--set", "protocol=quik"], ["Task lm-quick: There is no protocol 'quik'; did you mean 'quick'?"]),
         (["--set", "protocol=[a]"], ["--set protocol: expected one word, such as --set protocol=paper."]),
