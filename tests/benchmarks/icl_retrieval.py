@@ -118,8 +118,7 @@ def found(task: Any, data: LabelledData, encoder: SentenceEncoder, folder: Path)
     subject = Subject(
         model=None,
         tokenizer=None,
-        encoder=lambda name: None,
-        features={},
+        other=lambda beside: None,
         work=Silent().work,
         sentence_encoder=lambda name: encoder,
         retriever=load_retriever,

@@ -85,8 +85,7 @@ def subject(tmp_path: Path) -> Callable[..., Subject]:
         return Subject(
             model=model,
             tokenizer=tokenizer,
-            encoder=lambda name: None,
-            features={},
+            other=lambda beside: None,
             work=Silent().work,
             sentence_encoder=lambda name: counting,
             retriever=load_retriever,

@@ -149,8 +149,7 @@ def subject_of(model: Any, tokenizer: Any) -> Subject:
     return Subject(
         model=model,
         tokenizer=tokenizer,
-        encoder=absent,
-        features={},
+        other=absent,
         work=lambda title, unit: nullcontext(lambda done, total: None),
         sentence_encoder=absent,
         retriever=absent,
