@@ -5,7 +5,7 @@ Legend: P prompts, R rows (prompt x sample), T positions, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,11 +37,13 @@ def decode(model: Any, batch: Batch) -> list[Continuation]:
     rule, device = batch.decoding.rule, next(model.parameters()).device
     ids_PT, mask_PT = pad(batch.prompts_ids, batch.eos[0] if batch.eos else 0, device, left=True)
     width = ids_PT.shape[1]
+    allowed = Allowed(width, batch.eos, batch.decoding.suppressed_steps, batch.vocabulary)
+    processors = LogitsProcessorList([allowed, *_warpers(rule)])
     last = Finite(device)
     if rule.method == "sample":
-        last = TreeSampler(torch.from_numpy(_uniforms(model, batch)).to(device), width)
-    allowed = Allowed(width, batch.eos, batch.decoding.suppressed_steps, batch.vocabulary)
-    processors = LogitsProcessorList([allowed, *_warpers(rule), last])
+        uniform_RSL = torch.from_numpy(_uniforms(model, batch)).to(device)
+        last = TreeSampler(uniform_RSL, width, _reading_alone(model, batch, width, LogitsProcessorList(processors)))
+    processors.append(last)
     decode_ = _decode_alone if rule.method == "beam" else _decode_shared
     output_RT = decode_(model, ids_PT, mask_PT, processors, batch)
     if not last.finite:
@@ -80,6 +82,26 @@ def _decode_shared(
             past_key_values=read.past_key_values,
             logits_processor=processors,
         )
+
+
+def _reading_alone(
+    model: Any, batch: Batch, width: int, processors: LogitsProcessorList
+) -> Callable[[Tensor, int], Tensor] | None:
+    """Return what gives a row's scores without its batch; None but in float32 on a CPU.
+
+    Elsewhere the noise is as large as what would have to be called near (half precision), or each step would wait for
+    the device.
+    """
+    weight = next(model.parameters())
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return None
+
+    def alone(ids_1T: Tensor, row: int) -> Tensor:
+        padding = width - len(batch.prompts_ids[row // batch.decoding.rule.samples])
+        logits_1V = model(input_ids=ids_1T[:, padding:], use_cache=False).logits[:, -1]
+        return processors(ids_1T, logits_1V)  # type: ignore[arg-type]
+
+    return alone
 
 
 def _config(batch: Batch, new_tokens: int, **more: Any) -> GenerationConfig:

@@ -4,8 +4,10 @@ The random numbers of a row depend on (seed, prompt id, sample index) only, and 
 binary tree over the vocabulary: at each node, one uniform number against the left half's share of the mass. The usual
 inverse of the cumulative distribution is as unbiased, but there float32 noise of the logits (another batch size, other
 padding) moves tens of thousands of boundaries: measured with 8,192 tokens, it changed 1 token in 3,000, the tree none
-in 128,000. It cannot change none at all: between 5 rows and 320, on a CPU, the noise moved the shares along a path by
-1e-6 in sum, so about one token in a million falls on the other side of a near tie.
+in 128,000. Between 5 rows and 320, on a CPU, the noise moved the shares along a path by 1e-6 in sum, so that about one
+token in a million would fall on the other side of a near tie. A near tie is therefore settled by logits that know no
+batch: those of the row read alone, from its first token on. Whether a share counts as near may depend on the batch, and
+then both ways agree, because the noise is far smaller than what is called near.
 
 Legend: R rows (prompt x sample), V vocabulary, S steps, L levels of the tree, K blocks of the vocabulary, J ids of one.
 """
@@ -13,6 +15,8 @@ Legend: R rows (prompt x sample), V vocabulary, S steps, L levels of the tree, K
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +25,8 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 BLOCK_BITS = 7
+NEAR = 3e-5
+"""What is called a near tie: 30 times the noise that was measured. About one token in a thousand is."""
 
 
 def levels_of(vocabulary: int) -> int:
@@ -35,8 +41,19 @@ def row_uniforms(seed: int, prompt_key: str, sample: int, steps: int, levels: in
     return generator.random((steps, levels))
 
 
-def draw(masses_RV: Tensor, uniform_RL: Tensor) -> tuple[Tensor, Tensor]:
-    """Return one id for each row, (R,), drawn from unnormalised float32 masses, and whether the masses are finite, ().
+class Drawn(NamedTuple):
+    """One id for each row, the least distance of a random number from the share that it was compared with, both (R,).
+
+    `finite`, (), says whether all masses were.
+    """
+
+    ids_R: Tensor
+    margin_R: Tensor
+    finite: Tensor
+
+
+def draw(masses_RV: Tensor, uniform_RL: Tensor) -> Drawn:
+    """Draw an id for each row from unnormalised float32 masses.
 
     The upper levels need no more than the sums of blocks of 128 ids, the lower ones a single block: one pass over the
     vocabulary. Sums and shares are float64 from there on; a block's own sum is float32, relative error 1e-7, a tenth
@@ -46,11 +63,11 @@ def draw(masses_RV: Tensor, uniform_RL: Tensor) -> tuple[Tensor, Tensor]:
     bits = min(BLOCK_BITS, levels_of(vocabulary))
     upper = levels_of(vocabulary) - bits
     sums_RK = _block_sums(masses_RV, 2**bits).double()
-    block_R1 = descend(sums_RK, uniform_RL[:, :upper])[:, None]
-    ids_RJ = (block_R1 << bits) + torch.arange(2**bits, device=masses_RV.device)
+    block_R, above_R = descend(sums_RK, uniform_RL[:, :upper])
+    ids_RJ = (block_R[:, None] << bits) + torch.arange(2**bits, device=masses_RV.device)
     masses_RJ = masses_RV.gather(1, ids_RJ.clamp(max=vocabulary - 1)).double()
-    inside_R = descend(masses_RJ.masked_fill_(ids_RJ >= vocabulary, 0.0), uniform_RL[:, upper:])
-    return (block_R1[:, 0] << bits) + inside_R, sums_RK.isfinite().all()
+    inside_R, below_R = descend(masses_RJ.masked_fill_(ids_RJ >= vocabulary, 0.0), uniform_RL[:, upper:])
+    return Drawn((block_R << bits) + inside_R, torch.minimum(above_R, below_R), sums_RK.isfinite().all())
 
 
 def _block_sums(masses_RV: Tensor, block: int) -> Tensor:
@@ -61,20 +78,26 @@ def _block_sums(masses_RV: Tensor, block: int) -> Tensor:
     return torch.cat((sums_RK, masses_RV[:, whole:].sum(-1, keepdim=True)), 1)
 
 
-def descend(masses_RV: Tensor, uniform_RL: Tensor) -> Tensor:
-    """Return one id for each row, (R,), drawn from unnormalised masses with ceil(log2 V) uniform numbers a row."""
+def descend(masses_RV: Tensor, uniform_RL: Tensor) -> tuple[Tensor, Tensor]:
+    """Return one id for each row, drawn from unnormalised masses with ceil(log2 V) uniform numbers a row, and margins.
+
+    A row's margin is the least distance of a number from its node's share; infinite where V is 1. Both are (R,).
+    """
     levels = levels_of(masses_RV.shape[1])
     masses = [F.pad(masses_RV, (0, 2**levels - masses_RV.shape[1]))]
     for _ in range(levels - 1):
         masses.append(masses[-1][:, 0::2] + masses[-1][:, 1::2])
     node_R1 = torch.zeros(len(masses_RV), 1, dtype=torch.long, device=masses_RV.device)
+    margin_R1 = torch.full_like(node_R1, torch.inf, dtype=masses_RV.dtype)
     for level in range(levels):
         mass = masses[levels - 1 - level]
         left_R1, right_R1 = mass.gather(1, 2 * node_R1), mass.gather(1, 2 * node_R1 + 1)
         # u < 1, so a right half without mass is never entered; nor is a left one, since 0 >= 0.
-        go_right = uniform_RL[:, level : level + 1] * (left_R1 + right_R1) >= left_R1
-        node_R1 = 2 * node_R1 + go_right.long()
-    return node_R1[:, 0]
+        whole_R1 = left_R1 + right_R1
+        beyond_R1 = uniform_RL[:, level : level + 1] * whole_R1 - left_R1
+        margin_R1 = torch.minimum(margin_R1, beyond_R1.abs() / whole_R1)
+        node_R1 = 2 * node_R1 + (beyond_R1 >= 0).long()
+    return node_R1[:, 0], margin_R1[:, 0]
 
 
 class Allowed(LogitsProcessor):
@@ -110,15 +133,23 @@ class TreeSampler(LogitsProcessor):
     """Puts the token that was drawn above all others, so that `generate`'s greedy decoding picks it.
 
     Other processors (top-k, temperature, ...) may stand before it. `finite` turns False where there is no distribution.
+    `alone(ids_1T, row)` gives the scores (1, V) of a row that is read by itself; without it, near ties stay as they are.
     """
 
-    def __init__(self, uniform_RSL: Tensor, prompt_length: int) -> None:
+    def __init__(
+        self, uniform_RSL: Tensor, prompt_length: int, alone: Callable[[Tensor, int], Tensor] | None = None
+    ) -> None:
         self.uniform_RSL = uniform_RSL
         self.prompt_length = prompt_length
+        self.alone = alone
         self.finite = torch.ones((), dtype=torch.bool, device=uniform_RSL.device)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # type: ignore[override]
         step = input_ids.shape[1] - self.prompt_length
-        drawn_R, finite = draw(scores.softmax(-1), self.uniform_RSL[:, step])
-        self.finite &= finite
-        return scores.scatter_(1, drawn_R[:, None], torch.inf)
+        drawn = draw(scores.softmax(-1), self.uniform_RSL[:, step])
+        self.finite &= drawn.finite
+        if self.alone is not None:
+            for row in (drawn.margin_R < NEAR).nonzero()[:, 0].tolist():
+                own_1V = self.alone(input_ids[row : row + 1], row)
+                drawn.ids_R[row] = draw(own_1V.softmax(-1), self.uniform_RSL[row : row + 1, step]).ids_R[0]
+        return scores.scatter_(1, drawn.ids_R[:, None], torch.inf)

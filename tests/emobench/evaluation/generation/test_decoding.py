@@ -23,6 +23,7 @@ from transformers import (
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from emobench.errors import ConfigError
+from emobench.evaluation.generation import tree
 from emobench.evaluation.generation.continuous import decode_with
 from emobench.evaluation.generation.decoding import Batch, Continuation, Decoding
 from emobench.evaluation.generation.prompts import select_prompts
@@ -56,7 +57,8 @@ def test_samples_that_share_a_prefix_are_those_of_rows_of_their_own(name: str) -
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
-def test_no_prefix_token_is_forwarded_twice(name: str) -> None:
+def test_no_prefix_token_is_forwarded_twice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "NEAR", 0.0)  # rows of near ties are read again
     model, forwarded = tiny_model(name), []
     model.get_input_embeddings().register_forward_hook(lambda _, ids, __: forwarded.append(ids[0].numel()))
     prompts = [[5] * 7, [6] * 7, [7] * 7]  # one length: no padding is counted
@@ -150,6 +152,34 @@ def test_batches_of_1_7_and_64_prompts_give_the_same_texts(name: str) -> None:
     alone = texts(1)
     assert texts(7 * 2 * (12 + LENGTH)) == alone
     assert texts(64 * 2 * (12 + LENGTH)) == alone
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+def test_a_row_that_is_read_alone_has_the_scores_of_its_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(name)
+    rule: Any = {"samples": 3, "suppress_eos": False, "temperature": 0.9}
+    expected = decoded(model, **rule)
+    monkeypatch.setattr(tree, "NEAR", 1.0)  # every tie is near
+    assert decoded(model, **rule) == expected
+
+
+def test_near_ties_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With noise of 3e-3 on the logits of batches, some thousand times that of float32, to see it at all."""
+    model, noise = tiny_model("gpt2"), torch.Generator().manual_seed(0)
+
+    def disturb(_: Any, __: Any, logits_BTV: torch.Tensor) -> torch.Tensor:
+        shift_BTV = torch.randn(logits_BTV.shape, generator=noise) * 3e-3
+        return logits_BTV + shift_BTV * (len(logits_BTV) > 1)
+
+    model.get_output_embeddings().register_forward_hook(disturb)
+
+    def texts(budget: int) -> list[list[Continuation]]:
+        return decoded(model, token_budget=budget, samples=40)
+
+    monkeypatch.setattr(tree, "NEAR", 0.0)
+    assert texts(1) != texts(100_000)
+    monkeypatch.setattr(tree, "NEAR", 0.05)
+    assert texts(1) == texts(5_000) == texts(100_000)
 
 
 @pytest.mark.slow

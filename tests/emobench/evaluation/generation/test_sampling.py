@@ -128,11 +128,11 @@ def test_first_tokens_follow_the_softmax(suppressed: bool) -> None:
 def test_the_tree_draws_the_given_masses_and_never_a_zero() -> None:
     masses = torch.tensor([[0.0, 0.5, 0.0, 0.25, 0.25]], dtype=torch.float64).expand(20_000, 5)
     uniform = torch.from_numpy(np.random.default_rng(0).random((20_000, 3)))
-    counts = np.bincount(descend(masses, uniform).numpy(), minlength=5)
+    counts = np.bincount(descend(masses, uniform)[0].numpy(), minlength=5)
     assert counts[[0, 2]].tolist() == [0, 0]
     assert chisquare(counts[[1, 3, 4]], [10_000, 5_000, 5_000]).pvalue > 0.001
     corners = torch.tensor([[0.0] * 3, [np.nextafter(1, 0)] * 3], dtype=torch.float64)
-    assert descend(masses[:2], corners).tolist() == [1, 4]
+    assert descend(masses[:2], corners)[0].tolist() == [1, 4]
 
 
 def test_the_models_own_generation_settings_do_not_act() -> None:
