@@ -29,12 +29,12 @@ def list_tasks(json: options.Json = False) -> None:
     """List the tasks with their default protocol."""
     from emobench.registry import find_task, task_names
 
-    found = _usable(find_task, task_names())
+    found = _usable(lambda name: (name, find_task(name)), task_names())
     if json:
-        print_json([{**_task(task), "rules": None, "dataset": None} for task in found])
+        print_json([{**_task(task), "name": name, "rules": None, "dataset": None} for name, task in found])
         return
     header = ("name", "version", "kind", "corpus", "protocol", "what")
-    rows = [(t.name, str(t.version), t.kind, t.corpus, t.protocol_id, t.description) for t in found]
+    rows = [(name, str(t.version), t.kind, t.corpus, t.protocol_id, t.description) for name, t in found]
     if width_left([header[:-1], *(row[:-1] for row in rows)]) < DESCRIPTION:
         header, rows = (header[0], *header[4:]), [(row[0], *row[4:]) for row in rows]
     print_table("Tasks", header, rows, unbroken=("name", "protocol"))

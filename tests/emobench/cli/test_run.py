@@ -103,6 +103,7 @@ def test_the_main_job_records_an_entry_for_each_objective(finished: tuple[Job, A
         assert entry["recipe"]["max_length"] == 32
         assert entry["model"]["source"] == "local folder"
         data = {name: text.partition(" ")[2] for name, text in entry["provenance"]["data"].items()}
+        assert data.pop("prompts of lm-quick") == "of 40 texts; 10 not looked at"
         assert data == {f"wikitext2.{s}": f"(local: wikitext2.{s}.jsonl)" for s in ("train", "validation", "test")}
     keys = [run["key"] for entry in found["entries"] for run in entry["runs"]]
     assert len(set(keys)) == 4
@@ -251,7 +252,7 @@ def test_other_corpora_and_other_rules_are_not_compared(again: Job) -> None:
     one = ("--objective", "pretrained")
     base = again("run", *SMALL, *one)["entries"][0]
     other = again("run", *SMALL, *one, "--set", "corpus=other")["entries"][0]
-    assert {name.split(".")[0] for name in other["provenance"]["data"]} == {"other"}
+    assert {name.split(".")[0] for name in other["provenance"]["data"]} == {"other", "prompts of lm-quick"}
     assert other["protocols"] == base["protocols"]
     assert other["metrics"]["lm-quick/ppl_test"]["values"] != base["metrics"]["lm-quick/ppl_test"]["values"]
     longer = again("run", *SMALL, *one, "--set", "generation.margin=1")["entries"][0]

@@ -132,8 +132,8 @@ def test_altered_content_and_other_schemas_are_refused() -> None:
     plain["metrics"]["sst2/accuracy"]["n"] = 1822
     with pytest.raises(ConfigError, match=r"board.json: `id` is .* the file was altered"):
         read_entry(plain, "board.json")
-    with pytest.raises(ConfigError, match="`schema` is 3; this emobench reads 2 at most"):
-        read_entry({**plain, "schema": 3}, "board.json")
+    with pytest.raises(ConfigError, match="`schema` is 4; this emobench reads 3 at most"):
+        read_entry({**plain, "schema": 4}, "board.json")
     with pytest.raises(ConfigError, match="holds no mapping"):
         read_entry([1], "board.json")
 
