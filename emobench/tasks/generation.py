@@ -21,8 +21,9 @@ class MauveRule:
 
     featurizer: str = "pretrained"
     """A causal LM or an encoder: an alias, folder or hub id; "pretrained" is the evaluated model before training."""
-    pooling: Literal["mean", "last"] = "mean"
-    """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large)."""
+    pooling: Literal["mean", "last", "auto"] = "mean"
+    """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large). "auto" is the last
+    token's of a causal model, the only one that has read the whole text, and the mean of an encoder's."""
     max_length: int = 256
     """Tokens of the featurizer that are read of a text, at most."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)

@@ -52,7 +52,7 @@ def test_the_protocols_of_lm_quick() -> None:
         assert (rules["unit"], rules["prefix"], rules["continuation"], rules["bos"]) == ("tokens", 20, 80, "none")
     paper = to_plain(find_task("lm-quick", protocol="paper").protocol)
     assert (paper["sampling"]["samples"], paper["limit"], paper["test_blocks"]) == (5, None, None)
-    assert paper["mauve"]["featurizer"] == "gpt2-large"
+    assert (paper["mauve"]["featurizer"], paper["mauve"]["pooling"]) == ("gpt2-large", "auto")
     assert find_task("lm-quick").protocol_name == "quick"
 
 

