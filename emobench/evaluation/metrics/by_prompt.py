@@ -25,12 +25,13 @@ def mean_by_prompt(
 ) -> Score:
     """Return the weighted mean of the values (each counts once unless weights are given); what weighs 0 has no value.
 
-    The example of a prompt is the mean of its samples, with their weight. Raises MetricError if nothing has a weight.
+    The example of a prompt is the mean of its samples, with their weight. Raises MetricError if nothing of a run has a weight:
+    its value would be missing among those of the runs.
     """
     values_RN = np.asarray(values_RN, dtype=np.float64)
     weights_RN = np.ones_like(values_RN) if weights_RN is None else np.asarray(weights_RN, dtype=np.float64)
-    if not weights_RN.sum() > 0:
-        raise MetricError("No generated text can be measured: all of them are empty, or too short.")
+    if not weights_RN.size or not (weights_RN.sum(1) > 0).all():
+        raise MetricError("No generated text of a sampling run can be measured: all of them are empty, or too short.")
     sums_RN = np.where(weights_RN > 0, values_RN * weights_RN, 0.0)
     sums_N, weights_N = sums_RN.sum(0), weights_RN.sum(0)
     runs = zip(sums_RN.sum(1).tolist(), weights_RN.sum(1).tolist(), strict=True)
@@ -46,5 +47,5 @@ def mean_by_prompt(
         unit=unit,
         flags=flags,
         examples=examples,
-        repeats=tuple((total / weight,) for total, weight in runs if weight),
+        repeats=tuple((total / weight,) for total, weight in runs),
     )

@@ -22,8 +22,8 @@ def coherence(
 ) -> Score:
     """Return the mean cosine, from -1 to 1; each run holds the continuation of each prefix.
 
-    A continuation that is blank (it ended at once) has no embedding and is left out. Raises MetricError if all are, or
-    if an embedding is zero or not finite.
+    A continuation that is blank (it ended at once) has no embedding and is left out. Raises MetricError if all
+    of a run are, or if an embedding is zero or not finite.
     """
     written = [[bool(text.strip()) for text in run] for run in runs]
     texts = [text for run in runs for text in run if text.strip()]

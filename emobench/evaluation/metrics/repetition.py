@@ -23,11 +23,13 @@ ORDERS = (2, 3, 4)
 def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, Score]:
     """Return rep_2, rep_3, rep_4 and diversity of the continuations of each run, one of each prompt that `ids` name.
 
-    Texts of fewer than n words say nothing of rep-n. Raises MetricError if none is that long.
+    Texts of fewer than n words say nothing of rep-n. Raises MetricError if none of a run is that long.
     """
     words = [[words_of(text) for text in run] for run in runs]
-    if not any(len(text) >= ORDERS[-1] for run in words for text in run):
-        raise MetricError(f"No continuation has {ORDERS[-1]} words, so that no {ORDERS[-1]} of them can repeat.")
+    if not all(any(len(text) >= ORDERS[-1] for text in run) for run in words):
+        raise MetricError(
+            f"No continuation of a sampling run has {ORDERS[-1]} words, so that no {ORDERS[-1]} of them can repeat."
+        )
     found = {f"rep_{n}": _repeated(words, ids, n) for n in ORDERS}
     by_run = zip(*(score.repeats for score in found.values()), strict=True)
     return {**found, "diversity": _diversity(list(found.values()), list(by_run))}

@@ -25,5 +25,11 @@ def test_values_weights_examples_and_runs_agree() -> None:
     for run in range(3):
         by_run = np.average(np.delete(values[run], 2), weights=np.delete(weights[run], 2))
         assert found.repeats[run] == (pytest.approx(by_run),)
-    with pytest.raises(MetricError, match="too short"):
-        mean_by_prompt(values, list("abcde"), weights_RN=weights * 0)
+
+
+@pytest.mark.parametrize("empty", [[0], [2], [0, 1, 2]])
+def test_a_run_that_weighs_nothing_is_an_error(empty: list[int]) -> None:
+    weights = np.ones((3, 5))
+    weights[empty] = 0
+    with pytest.raises(MetricError, match="No generated text of a sampling run can be measured"):
+        mean_by_prompt(np.ones((3, 5)), list("abcde"), weights_RN=weights)

@@ -31,9 +31,10 @@ def test_repetition_by_hand() -> None:
     assert (found["rep_2"].aggregate, found["diversity"].aggregate) == ("mean", "corpus")
 
 
-def test_repetition_needs_four_words_somewhere() -> None:
-    with pytest.raises(MetricError, match="No continuation has 4 words"):
-        repetition([["a b c", ""]], IDS)
+def test_repetition_needs_four_words_somewhere_in_each_run() -> None:
+    for runs in ([["a b c", ""]], [["a b c", "d e f"], ["a b c d", "x y z w"]]):
+        with pytest.raises(MetricError, match="No continuation of a sampling run has 4 words"):
+            repetition(runs, IDS)
     assert repetition([["a b c d", ""]], IDS)["rep_4"].examples == {"p": (0.0, 1.0)}
 
 
