@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from emobench.config import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
 from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
-from emobench.evaluation.metrics.surrogate import surrogate_distances
+from emobench.evaluation.metrics.surrogate import COLUMNS, surrogate_distances
 from emobench.tasks.generation import SurrogateProtocol
+from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
 COUNTS = "texts.json"
@@ -69,11 +71,14 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rows, counts = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
     surrogate = subject.other(models(task)["surrogate"]).model
     found = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
-    with subject.work("distances to the surrogate", "texts") as progress:
-        found.scores = surrogate_distances(
-            surrogate, subject.model, subject.tokenizer, list(rows.values()), list(rows), progress=progress
-        )
+    found.add(COLUMNS, partial(_distances, subject, surrogate, rows))
     return found
+
+
+def _distances(subject: Subject, surrogate: Any, rows: Mapping[str, list[int]]) -> dict[str, Score]:
+    ids, tokens = list(rows), list(rows.values())
+    with subject.work("distances to the surrogate", "texts") as progress:
+        return surrogate_distances(surrogate, subject.model, subject.tokenizer, tokens, ids, progress=progress)
 
 
 def usable_texts(

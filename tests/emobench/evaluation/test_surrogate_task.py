@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import GPT2LMHeadModel
 
 from emobench.data.texts import Texts
 from emobench.errors import DataError
+from emobench.evaluation.metrics.surrogate import COLUMNS
 from emobench.evaluation.surrogate_task import usable_texts
 from emobench.models.catalog import ModelSource
 from emobench.models.load import load_tokenizer
@@ -81,3 +84,19 @@ def test_texts_that_are_skipped_are_counted(small_model: Path) -> None:
     assert (counts.used, counts.too_few_words) == (2, 3)
     with pytest.raises(DataError, match=r"None of the 7 texts of c\.validation has at least 20 words"):
         usable_texts(texts, tokenizer, SurrogateProtocol(), limit=None)
+
+
+def test_distances_that_are_not_finite_are_missing_with_the_reason(
+    evaluate: Any, small_model: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(small_model, broken)
+    model = GPT2LMHeadModel.from_pretrained(small_model)
+    model.transformer.wpe.weight.data[14:] = float("nan")  # the check of the head reads fewer positions
+    model.save_pretrained(broken)
+    done = evaluate(broken, small_model, "--json")
+    assert done.code == 0, done.err
+    (entry,) = done.json["entries"]
+    assert not entry["metrics"]
+    assert set(entry["missing"]) == {f"wikitext2/{name}" for name in COLUMNS}
+    assert all("logits are not" in reason for reason in entry["missing"].values())
