@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emobench.errors import MetricError
 from emobench.leaderboard.compare import compare
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
 from emobench.leaderboard.side_by_side import SideBySide
 from emobench.pipeline.at_hand import shown_name
-from emobench.pipeline.evaluate import Evaluation
+from emobench.pipeline.choice import Choice, choose
 from emobench.pipeline.outline import Outline
 from emobench.pipeline.outliner import make_outline
 from emobench.pipeline.plan import make_plan
@@ -31,18 +30,7 @@ from emobench.pipeline.tables import (
     table_request,
 )
 from emobench.pipeline.taught_oracle import has_own_texts, of_texts, oracle_outline, with_oracle, without_oracle
-from emobench.tasks.scores import Score
-from emobench.tasks.table import Oracle, Scale, Selection, Table
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What one of the paper's rows stands for here: the chosen objective, and the scores it was chosen by, if any."""
-
-    row: str
-    objective: str
-    scores: Mapping[str, float]
-    """Each candidate -> its mean over the selection's tasks."""
+from emobench.tasks.table import Oracle, Scale, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,36 +137,21 @@ class _Maker:
 
     def _choices(self) -> list[Choice]:
         """Return an objective for each row, after training and evaluating the candidates where there are several."""
-        found: dict[str, tuple[float, float]] = {}
         wanted = selection_request(self.table, self.request)
-        if wanted is not None:
-            assert self.table.select is not None
-            self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on {self.table.select.judged_on}")
-            rows = score_plan(make_plan(wanted), self.reporter)
-            means = [_mean_score(self.table.select, runs) for runs in rows]
-            found = dict(zip(wanted.objectives, means, strict=True))
-        return [
-            Choice(
-                row=row,
-                # The first of equal ones.
-                objective=max(candidates, key=lambda text: found.get(text, (0.0, 0.0))[1]),
-                scores={text: found[text][0] for text in candidates if text in found},
-            )
-            for row, candidates in self.table.rows.items()
-        ]
+        if wanted is None:
+            return [Choice(row=row, objective=candidates[0]) for row, candidates in self.table.rows.items()]
+        assert self.table.select is not None
+        self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on {self.table.select.judged_on}")
+        rows = score_plan(make_plan(wanted), self.reporter)
+        measured = dict(zip(wanted.objectives, rows, strict=True))
+        return [choose(row, candidates, self.table.select, measured) for row, candidates in self.table.rows.items()]
 
     def _said(self, choices: Sequence[Choice]) -> list[str]:
         select = self.table.select
-        lines = []
-        for choice in choices:
-            if choice.scores and select is not None:
-                shown = ", ".join(f"{text} {100 * score:.3g}" for text, score in choice.scores.items())
-                lines.append(
-                    f"{choice.row} is {choice.objective}, chosen by the mean {select.metric} (%) over "
-                    f"{', '.join(selection_tasks(self.table, self.request))} on {select.judged_on}: {shown}"
-                    f"{' (the first of equal ones)' if _tied(choice) else ''}."
-                )
-        return lines
+        if select is None:
+            return []
+        where = f"{', '.join(selection_tasks(self.table, self.request))} on {select.judged_on}"
+        return [line for choice in choices for line in choice.said(select.metric, where)]
 
     def _differences(self, entry: Entry, published: Mapping[str, Entry]) -> list[str]:
         """Return what makes these numbers others than the paper's, as far as the request and an entry say it."""
@@ -199,24 +172,6 @@ class _Maker:
         return lines
 
 
-def _mean_score(select: Selection, runs: Sequence[Sequence[Evaluation]]) -> tuple[float, float]:
-    """Return the mean of a metric over tasks and seeds, and the same so that more is better. Raises MetricError."""
-    scores = [score for evaluations in runs for evaluation in evaluations for score in _of(evaluation, select.metric)]
-    if not scores:
-        missing = [evaluation.missing for evaluations in runs for evaluation in evaluations]
-        why = [text for one in missing for name, text in one.items() if name.split("/", 1)[1] == select.metric]
-        raise MetricError(
-            f"No {select.metric} was computed, so that no parameter can be chosen by it: "
-            f"{why[0] if why else 'no task has this metric.'}"
-        )
-    mean = sum(score.value for score in scores) / len(scores)
-    return mean, mean if scores[0].higher_is_better else -mean
-
-
-def _of(evaluation: Evaluation, metric: str) -> list[Score]:
-    return [score for name, score in evaluation.scores().items() if name.split("/", 1)[1] == metric]
-
-
 def _marked(outline: Outline, model: str, what_for: str) -> Outline:
     """Return an outline whose trainings and evaluations name the model, so that several can be joined."""
     lines = []
@@ -224,10 +179,6 @@ def _marked(outline: Outline, model: str, what_for: str) -> Outline:
         name = shown_name(model) + (what_for if line.stage == "evaluate" else "")
         lines.append(replace(line, what=f"{name}: {line.what}", subject=name) if line.objective else line)
     return replace(outline, lines=tuple(lines))
-
-
-def _tied(choice: Choice) -> bool:
-    return list(choice.scores.values()).count(choice.scores[choice.objective]) > 1
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
