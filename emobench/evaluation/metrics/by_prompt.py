@@ -25,8 +25,8 @@ def mean_by_prompt(
 ) -> Score:
     """Return the weighted mean of the values (each counts once unless weights are given); what weighs 0 has no value.
 
-    The example of a prompt is the mean of its samples, with their weight. Raises MetricError if nothing of a run has a weight:
-    its value would be missing among those of the runs.
+    The example of a prompt is the mean of its samples, with their weight. Raises MetricError if nothing of a run
+    has a weight: its value would be missing among those of the runs.
     """
     values_RN = np.asarray(values_RN, dtype=np.float64)
     weights_RN = np.ones_like(values_RN) if weights_RN is None else np.asarray(weights_RN, dtype=np.float64)
