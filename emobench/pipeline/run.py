@@ -16,8 +16,8 @@ from emobench.pipeline.stages import Stages, require_writable
 from emobench.pipeline.tracking import finished_trainings, say_where, track_metrics
 from emobench.pipeline.train import Trainer
 
-SCORED = ("score", "examples")
-"""Kinds of stage that hold scores."""
+SCORED = ("score", "examples", "features")
+"""Kinds of stage that hold scores, and the human texts' vectors that they are made of."""
 
 
 def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:

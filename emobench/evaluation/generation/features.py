@@ -71,7 +71,11 @@ def _kept(
     digest = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
     computed = {
         "device": subject.model.device.type,
-        "packages": {name: version(name) for name in ("torch", "transformers", *packages)},
+        "packages": {
+            # As in the keys of what is made of them.
+            "emobench": ".".join(version("emobench").split(".")[:2]),
+            **{name: version(name) for name in ("torch", "transformers", *packages)},
+        },
     }
 
     def work(folder: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from emobench.evaluation.generation import features
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
@@ -63,11 +67,37 @@ def test_the_same_code_gives_the_same_entry_from_scores_that_are_made_anew(whole
     assert place.entry("evaluate", "--rescore", *SEEDS, *TRAINED) == whole[1]
     assert len(list((place.folder / "board").rglob("[0-9a-f]*.json"))) == 1
     after = {kind: place.changed(kind) for kind in before}
-    for kind in ("train", "generate", "features"):
+    for kind in ("train", "generate"):
         assert after[kind] == before[kind]
-    for kind in ("score", "examples"):
+    for kind in ("features", "score", "examples"):
+        assert before[kind]
         assert after[kind].keys() == before[kind].keys()
         assert all(after[kind][path] > time for path, time in before[kind].items())
+
+
+def test_vectors_of_human_texts_are_made_anew_once(place: Place) -> None:
+    before = place.changed("features")
+    (vectors,) = (place.folder / "runs/features").glob("*/features.npy")
+    right = np.load(vectors)
+    np.save(vectors, np.zeros_like(right))  # as if other code had made them
+    pair = ("--objective", "mle", "--seed", 3, "--seed", 4, "--set", "recipe.max_length=32")
+    assert place("run", *SEEDS, *pair).code == 0
+    made = 0
+    original = features.embed
+
+    def embed(texts: Sequence[str], *arguments: Any, **options: Any) -> np.ndarray:
+        nonlocal made
+        made += 1
+        return original(texts, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "embed", embed)
+        assert place("evaluate", "--rescore", *SEEDS, *pair).code == 0
+    assert made == 3  # the texts of two seeds, and the human ones of both
+    assert place.changed("features").keys() == before.keys()
+    assert (np.load(vectors) == right).all()
+    facts = json.loads((vectors.parent / "stage.json").read_text())
+    assert version("emobench").startswith(f"{facts['packages']['emobench']}.")
 
 
 def test_scores_that_were_others_are_superseded(whole: Any, place: Place) -> None:
