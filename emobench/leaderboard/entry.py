@@ -244,6 +244,9 @@ class Entry:
     supersedes: str | None
     suite: Suite
     protocols: Mapping[str, str]
+    """Task -> the id of its protocol, such as "paper@3fa9c1"."""
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Task -> the rules that differ from the protocol of that name: "sampling.top_p" -> 0.9."""
     model: Model
     objective: Objective
     recipe: Mapping[str, Any]
@@ -264,7 +267,7 @@ class Entry:
             yield f"`id` is {self.id!r}; expected 12 hex digits."
         if self.supersedes is not None and not _ID.fullmatch(self.supersedes):
             yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
-        settings = {"recipe": self.recipe, "params": self.objective.params}
+        settings = {"recipe": self.recipe, "params": self.objective.params, "changes": self.changes}
         for place, number in _numbers({**settings, "cost": to_plain(self.cost)}):
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; expected a finite number."

@@ -18,12 +18,12 @@ def _add_curves_and_samples(plain: Plain) -> Plain:
     return {**plain, "schema": 2}
 
 
-def _add_components(plain: Plain) -> Plain:
-    """Schema 3 added `components` to a metric, which may be absent."""
+def _add_components_and_changes(plain: Plain) -> Plain:
+    """Schema 3 added `components` to a metric and `changes` of protocols, which may be absent."""
     return {**plain, "schema": 3}
 
 
-MIGRATIONS: dict[int, Callable[[Plain], Plain]] = {1: _add_curves_and_samples, 2: _add_components}
+MIGRATIONS: dict[int, Callable[[Plain], Plain]] = {1: _add_curves_and_samples, 2: _add_components_and_changes}
 
 
 def migrate(plain: Plain, version: int, where: str) -> Plain:

@@ -28,7 +28,7 @@ from emobench.training.curves import LOG
 
 PACKAGES = (
     *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
-    *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "bm25s"),
+    *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
 )
 
 
@@ -82,6 +82,12 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
         "protocols": {
             planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks
+        },
+        "changes": {
+            planned.task.name: planned.task.changes
+            for _, tasks in row.runs[0].parts
+            for planned in tasks
+            if planned.task.changes
         },
         "model": plan.model.entry_fields(),
         "objective": _objective(row),

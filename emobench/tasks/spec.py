@@ -49,6 +49,8 @@ class Task:
     description: str = ""
     dataset: LabelledSource | None = None
     """icl: where the examples are from."""
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The rules that differ from the protocol of that name, such as {"sampling.top_p": 0.9}."""
 
     def protocol_as(self, kind: type[P]) -> P:
         """Return the protocol, of the type that the task's kind has."""
@@ -61,18 +63,33 @@ class Task:
 
         What lies there is identified by its content, elsewhere in a key and among an entry's data.
         """
-        plain = to_plain(self.protocol)
-        if isinstance(self.protocol, LmEvalProtocol):
-            return {name: value for name, value in plain.items() if name not in self.protocol.PLACES}
-        if isinstance(self.protocol, IclProtocol):
-            del plain["engine"]  # all engines give the same losses
-        return _without_folders(plain)
+        return _rules(self.protocol)
 
     @property
     def protocol_id(self) -> str:
         """The protocol's name and six hex digits of its rules, such as "paper@3fa9c1"."""
         facts = {"task": self.name, "version": self.version, "kind": self.kind, "rules": self.rules}
         return f"{self.protocol_name}@{content_hash(facts)[:6]}"
+
+
+def _rules(protocol: Protocol) -> dict[str, Any]:
+    plain = to_plain(protocol)
+    if isinstance(protocol, LmEvalProtocol):
+        return {name: value for name, value in plain.items() if name not in protocol.PLACES}
+    if isinstance(protocol, IclProtocol):
+        del plain["engine"]  # all engines give the same losses
+    return _without_folders(plain)
+
+
+def _changes(base: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the rules of `other` that are not those of `base`, by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in other.items():
+        if isinstance(value, dict) and isinstance(base.get(name), dict):
+            found |= _changes(base[name], value, f"{prefix}{name}.")
+        elif value != base.get(name):
+            found[prefix + name] = value
+    return found
 
 
 def _without_folders(plain: dict[str, Any]) -> dict[str, Any]:
@@ -131,13 +148,23 @@ def task_from(data: Located, *, protocol: str | None = None, overrides: Mapping[
         protocol=chosen,
         description=file.description,
         dataset=file.dataset,
+        changes=_changes(_rules(built[name]), _rules(chosen)),
     )
 
 
 def lm_eval_task(name: str, overrides: Mapping[str, Any] | None = None) -> Task:
     """Return a task or group of lm-evaluation-harness, by its name there."""
-    rules = override(LmEvalProtocol(task=name), overrides or {}, "--set lm_eval")
-    return Task(name=LM_EVAL + name, kind="lm_eval", version=1, corpus=name, protocol_name="lm-eval", protocol=rules)
+    own = LmEvalProtocol(task=name)
+    rules = override(own, overrides or {}, "--set lm_eval")
+    return Task(
+        name=LM_EVAL + name,
+        kind="lm_eval",
+        version=1,
+        corpus=name,
+        protocol_name="lm-eval",
+        protocol=rules,
+        changes=_changes(_rules(own), _rules(rules)),
+    )
 
 
 def _check_fields(rules: IclProtocol, dataset: LabelledSource, where: str) -> None:

@@ -46,7 +46,7 @@ def test_an_entry_of_schema_1_is_read_and_keeps_the_id_of_what_is_written(path: 
 
     runs = [{**run, "curves": [], "samples": []} for run in written["runs"]]
     metrics = {key: {**metric, "components": {}} for key, metric in written["metrics"].items()}
-    assert to_plain(entry) == {**written, "schema": 3, "runs": runs, "metrics": metrics}
+    assert to_plain(entry) == {**written, "schema": 3, "changes": {}, "runs": runs, "metrics": metrics}
     assert entry.metrics["oracle-language/ppl_oracle"].values == (
         19.183229998525807,
         16.46201883714326,

@@ -102,6 +102,12 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
     assert task(tmp_path, overrides={"prefix": 4}).protocol_id == base.protocol_id
 
 
+def test_a_task_knows_the_rules_that_are_not_its_protocols_own(tmp_path: Path) -> None:
+    assert task(tmp_path).changes == {}
+    given = {"prefix": 4, "limit": 7, "sampling": {"top_p": 0.9}, "mauve": {"featurizer": str(tmp_path)}}
+    assert task(tmp_path, overrides=given).changes == {"limit": 7, "sampling.top_p": 0.9, "mauve.featurizer": "local"}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
