@@ -18,6 +18,8 @@ from emobench.leaderboard.within import WithinSeed
 ABSENT = "–"
 
 SMALLEST_SHOWN_P = 0.001
+UNCOVERED = "; other test texts and sampling runs are not covered"
+"""Of a test over seeds alone: entries share the test texts, and the random numbers that texts are sampled with."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     for test in dict.fromkeys(c.test for c in tested):
         seeds = sorted({c.seeds for c in tested if c.test == test and c.seeds})
         used = [c.metric.split("/", 1)[1] for c in tested if c.test == test]
-        about = "" if any(c.items for c in tested if c.test == test) else "; other test texts are not covered"
+        about = "" if any(c.items for c in tested if c.test == test) else UNCOVERED
         yield f"By {test} ({' and '.join(map(str, seeds))} seeds{about}): {', '.join(dict.fromkeys(used))}."
     if any(contrast.log_scale for contrast in contrasts):
         yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."

@@ -90,7 +90,7 @@ def test_corpus_scores_are_compared_by_their_runs(make_entry: Callable[..., Entr
     values = emo.metrics["lm/mauve"].values, mle.metrics["lm/mauve"].values
     assert found.p == pytest.approx(float(stats.ttest_rel(*values).pvalue))
     (legend,) = [line for line in sheets([compare(mle, [emo])])[1] if "paired t over seeds" in line]
-    assert "other test texts are not covered" in legend
+    assert "other test texts and sampling runs are not covered" in legend
 
 
 def test_lost_per_example_results_leave_it_undetermined(pair: tuple[Entry, Entry], tmp_path: Path) -> None:
