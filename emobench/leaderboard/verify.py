@@ -45,13 +45,14 @@ def verify(
 ) -> tuple[int, list[Finding]]:
     """Return how many entries a board has, and all that is wrong.
 
-    With a folder of runs, the files there that entries name are hashed, too. Raises DataError where there is no board.
+    With a folder of runs, the files there that entries name are hashed, too, of those that no other supersedes. Raises
+    DataError where there is no board.
     """
     board.require_folder()
     board.problems = []
     files = list(board.files())
     findings = [Finding("entry", text.partition(": ")[0], text) for text in board.problems]
-    check, mending = None if runs is None else _RunFiles(runs), Mending()
+    mending = Mending()
     index, entries = Index(board.root), []
     for number, (file, status) in enumerate(files, 1):
         path = board.root / file
@@ -61,11 +62,20 @@ def verify(
             if index.get(file, status) not in (None, row_of(entry, path)):
                 text = f"{board.root / INDEX}: tells other facts of {path} than the file. Remove it."
                 findings.append(Finding.of("index", board.root / INDEX, text))
-            findings += () if check is None else check(entry, path)
         elif entry is not None:
             findings.append(_misplaced(board, path, entry))
         progress(number, len(files))
+    if runs is not None:
+        findings += _in_runs(board, entries, runs)
     return len(entries), [*findings, *_strays(board, mending), *_lost(board, entries, mending), *_leftovers(board)]
+
+
+def _in_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path) -> Iterator[Finding]:
+    """Check the files of entries that nothing supersedes: computing scores again replaces those of the others."""
+    check, superseded = _RunFiles(runs), {entry.supersedes for entry in entries}
+    for entry in entries:
+        if entry.id not in superseded:
+            yield from check(entry, board.path(entry))
 
 
 def _read(path: Path, findings: list[Finding], mending: Mending) -> Entry | None:

@@ -188,6 +188,24 @@ def test_altered_and_missing_files_of_runs_are_named(board: Leaderboard, runs: P
     assert verify(board, None) == (3, [])
 
 
+def test_files_that_were_replaced_with_their_entry_are_not_altered(
+    board: Leaderboard, runs: Path, entry_of: Callable[..., Entry]
+) -> None:
+    (old,) = (e for e in board.entries(superseded=True) if e.recipe["name"] == "lm")
+    (runs / NAMES[0]).write_text("scores that were computed again\n")
+    assert only(verify(board, runs), 3).kind == "altered"
+    files = [{"path": name, "sha256": hashlib.sha256((runs / name).read_bytes()).hexdigest()} for name in NAMES]
+    run = {"seed": 0, "key": "k1", "examples": files[0], "curves": files[1:2], "samples": files[2:]}
+    suite = {"name": "lm-quick", "version": 1}
+    new = entry_of(suite=suite, recipe={"name": "again"}, runs=[run], supersedes=old.id)
+    board.append(new)
+    assert verify(board, runs) == (4, [])
+    (runs / NAMES[1]).write_text("altered\n")
+    finding = only(verify(board, runs), 4)
+    assert (finding.kind, finding.path) == ("altered", str(runs / NAMES[1]))
+    assert str(board.path(new)) in finding.text
+
+
 def test_runs_that_are_elsewhere_are_one_line_for_each_entry(board: Leaderboard, tmp_path: Path) -> None:
     finding = only(verify(board, tmp_path / "none"), 3)
     assert f"4 of the 4 files that it names are not in {tmp_path / 'none'}: {', '.join(NAMES)}." in finding.text
