@@ -76,10 +76,13 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def _continuation_text(prefix_ids: Sequence[int], ids: Sequence[int], tokenizer: Any) -> str:
-    """Decode after the prefix: alone, a sentencepiece tokenizer would drop the space that the first token holds."""
+    """Decode after the prefix, its BOS too: alone, sentencepiece would drop the space that the first token holds.
+
+    Special tokens keep their names, as those of prefix and reference do: with LLaMA, `<unk>` is one of them.
+    """
     before, after = _decode(prefix_ids, tokenizer), _decode([*prefix_ids, *ids], tokenizer)
     return after[len(before) :] if after.startswith(before) else _decode(ids, tokenizer)
 
 
 def _decode(ids: Sequence[int], tokenizer: Any) -> str:
-    return tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)

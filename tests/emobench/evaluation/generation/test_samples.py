@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -38,6 +39,18 @@ def test_samples_survive_the_disk_and_keep_the_space_between(tmp_path: Path) -> 
     write_samples(path, samples[1:], append=True)
     assert read_samples(path) == samples
     assert len(path.read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.parametrize("bos", ["none", "one"])
+def test_an_unknown_word_is_the_same_text_whoever_wrote_it(bos: Any) -> None:
+    tokenizer = metaspace_tokenizer()
+    assert "<unk>" in tokenizer.all_special_tokens
+    rule = PromptRule(unit="tokens", prefix=2, continuation=3, bos=bos)
+    prompt = select_prompts(["one what two which three"], tokenizer, rule).prompts[0]
+    assert (prompt.prefix_text, prompt.reference_text) == ("one<unk>", "one<unk> two<unk> thr")
+    human = tokenizer("one what two which three", add_special_tokens=False)["input_ids"][2:5]
+    (sample,) = make_samples(prompt, [Continuation(human, False)], tokenizer)
+    assert sample.full_text() == prompt.reference_text
 
 
 def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
