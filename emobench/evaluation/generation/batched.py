@@ -53,10 +53,12 @@ def decode(model: Any, batch: Batch) -> list[Continuation]:
     return [batch.cut(row) for row in output_RT[:, width:].tolist()]
 
 
-def _decode_alone(model: Any, ids_PT: Tensor, mask_PT: Tensor, processors: LogitsProcessorList, batch: Batch) -> Tensor:
-    """Return ids_RT where each row reads its own prompt."""
+def _decode_alone(
+    model: Any, ids_PT: Tensor, mask_PT: Tensor, processors: LogitsProcessorList, batch: Batch, *, cached: bool = True
+) -> Tensor:
+    """Return ids_RT where each row reads its own prompt, at each step anew unless `cached`."""
     beams = batch.decoding.rule.beams if batch.decoding.rule.method == "beam" else 1
-    with _only(model, _config(batch, batch.decoding.new_tokens, num_beams=beams)):
+    with _only(model, _config(batch, batch.decoding.new_tokens, num_beams=beams, use_cache=cached)):
         return model.generate(input_ids=ids_PT, attention_mask=mask_PT, logits_processor=processors)
 
 
@@ -69,7 +71,9 @@ def _decode_shared(
         read = model.generate(input_ids=ids_PT, attention_mask=mask_PT)
     ids_RT, mask_RT = ids_PT.repeat_interleave(samples, 0), mask_PT.repeat_interleave(samples, 0)
     if not repeat_cache(read.past_key_values, samples, left):
-        return _decode_alone(model, ids_RT, mask_RT, processors, batch)
+        # RWKV's states, a list, give wrong logits for more than one row (transformers 5.23 broadcasts rows with rows).
+        cached = not isinstance(read.past_key_values, list)
+        return _decode_alone(model, ids_RT, mask_RT, processors, batch, cached=cached)
     scores_RV = processors(ids_RT, read.logits[0].repeat_interleave(samples, 0))  # type: ignore[arg-type]
     first_R1 = scores_RV.argmax(-1, keepdim=True)
     ids_RT, mask_RT = torch.cat((ids_RT, first_R1), 1), torch.cat((mask_RT, torch.ones_like(first_R1)), 1)

@@ -36,13 +36,13 @@ class ReservedLayer(DynamicLayer):
         return self.keys, self.values
 
 
-def repeat_cache(cache: Cache, samples: int, room: int) -> bool:
+def repeat_cache(cache: Any, samples: int, room: int) -> bool:
     """Give each of a cache's prompts `samples` rows with `room` for new positions; False where a layer cannot.
 
     Layers of another kind than the usual one, such as those of sliding windows, keep their own way to grow; recurrent
-    states have no way to be repeated.
+    states have no way to be repeated, and those of RWKV are a plain list of tensors.
     """
-    if not all(hasattr(layer, "batch_repeat_interleave") for layer in cache.layers):
+    if not isinstance(cache, Cache) or not all(hasattr(layer, "batch_repeat_interleave") for layer in cache.layers):
         return False
     for place, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:

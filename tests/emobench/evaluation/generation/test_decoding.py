@@ -15,6 +15,8 @@ from transformers import (
     AutoTokenizer,
     GenerationConfig,
     MinPLogitsWarper,
+    RwkvConfig,
+    RwkvForCausalLM,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -54,6 +56,18 @@ def test_samples_that_share_a_prefix_are_those_of_rows_of_their_own(name: str) -
     shared = decoded(model, samples=3, suppress_eos=False)
     assert [row[:1] for row in shared] == decoded(model, suppress_eos=False, token_budget=1)
     assert len({tuple(c.ids) for row in shared for c in row}) > 2 * len(PROMPTS)
+
+
+def test_a_state_that_is_a_list_of_tensors_is_read_by_each_row() -> None:
+    sizes: Any = {"hidden_size": 32, "attention_hidden_size": 32, "num_hidden_layers": 2, "context_length": 64}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = RwkvForCausalLM(RwkvConfig(vocab_size=VOCABULARY, eos_token_id=EOS, **sizes)).eval()
+    prompts = [ids[:3] for ids in PROMPTS if len(ids) >= 3]  # of one length: RWKV takes no attention mask
+    found = decoded(model, samples=3, prompts=prompts)
+    assert [row[:1] for row in found] == decoded(model, prompts=prompts, token_budget=1)
+    assert len(prompts) > 3
+    assert all(len(row.ids) == LENGTH for rows in found for row in rows)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
