@@ -9,6 +9,11 @@ token in a million would fall on the other side of a near tie. A near tie is the
 batch: those of the row read alone, from its first token on. Whether a share counts as near may depend on the batch, and
 then both ways agree, because the noise is far smaller than what is called near.
 
+All this holds for plain sampling at a temperature near 1; a low one enlarges the noise. The cuts of top-k, top-p, min-p
+and typical come before the draw and are boundaries of their own: where noise moves an id across a cut, its whole mass
+comes or goes, and no near tie need be there to be settled. With a cut, a text may depend on its batch where a score
+lies within the noise of the cut.
+
 Legend: R rows (prompt x sample), V vocabulary, S steps, L levels of the tree, K blocks of the vocabulary, J ids of one.
 """
 
@@ -133,7 +138,7 @@ class TreeSampler(LogitsProcessor):
     """Puts the token that was drawn above all others, so that `generate`'s greedy decoding picks it.
 
     Other processors (top-k, temperature, ...) may stand before it. `finite` turns False where there is no distribution.
-    `alone(ids_1T, row)` gives the scores (1, V) of a row that is read by itself; without it, near ties stay as they are.
+    `alone(ids_1T, row)` gives the scores (1, V) of a row that is read by itself; without it, near ties stay.
     """
 
     def __init__(
