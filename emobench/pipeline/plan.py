@@ -16,11 +16,12 @@ from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
 from emobench.evaluation.kinds import Beside, TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
-from emobench.pipeline.machine import check_machine
+from emobench.pipeline.machine import check_backend, check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
 from emobench.registry import LoadedObjective, load_retriever
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
@@ -72,7 +73,8 @@ class PlannedTask:
             "models": {part: dict(facts) for part, facts in self.beside.items()},
             "generation": self.generation.key,
         }
-        return Stage("score", facts)
+        packages = _scoring_packages(self.task)
+        return Stage("score", {**facts, "packages": _minor_versions(*packages)} if packages else facts)
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
@@ -197,6 +199,16 @@ def _minor_versions(*packages: str) -> dict[str, str]:
     return {name: ".".join(version(name).split(".")[:2]) for name in packages}
 
 
+def _scoring_packages(task: Task) -> list[str]:
+    """Return the packages that compute scores, besides those of every subject: MAUVE's, and those of coherence."""
+    rules = task.protocol
+    if isinstance(rules, OracleProtocol):
+        return ["faiss-cpu", "scikit-learn"]
+    if not isinstance(rules, GenerationProtocol):
+        return []
+    return ["faiss-cpu", "scikit-learn", *(["sentence-transformers"] if rules.coherence.encoder is not None else [])]
+
+
 class _Planner:
     """What all rows of a plan share: the model, the recipes with their tasks, and the texts, each read once."""
 
@@ -218,6 +230,7 @@ class _Planner:
                 self.model.check_recipe(recipe)
                 _check_selection(recipe, objectives)
             for task in tasks:
+                check_backend(self.request, task)
                 self._check_data(task)
                 self.retrieval(task)
                 evaluator(task.kind).check(task, self.data(task), self.model)

