@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,12 @@ from emobench.models.quiet import quiet_libraries
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
 MODULES = "modules.json"
 OWN = "sentence_transformers."
+EncoderOption = Literal["icl.encoder", "coherence.encoder"]
+WITHOUT: dict[EncoderOption, str] = {
+    "icl.encoder": "another retriever with --set icl.retriever=bm25",
+    "coherence.encoder": "leave coherence out with --set coherence.encoder=null",
+}
+"""What needs no encoder, by the option that names one."""
 PATTERNS = ("*.json", "*.txt", "*.safetensors", "*.model")
 """Files that make an encoder, in its folder and in those of its modules; weights are safetensors only."""
 BATCH = 32
@@ -73,8 +79,13 @@ class SentenceEncoder:
         return np.stack(rows).astype(np.float32, copy=False)
 
 
-def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEncoder:
-    """Return the encoder of an alias, a local folder, or a hub id; raises ModelError where it is not at hand."""
+def find_encoder(
+    name: str, *, offline: bool, device: str = "cpu", option: EncoderOption = "icl.encoder"
+) -> SentenceEncoder:
+    """Return the encoder of an alias, a local folder, or a hub id; raises ModelError where it is not at hand.
+
+    `option` is what names it, for the advice of an error.
+    """
     folder = Path(name).expanduser()
     if folder.is_dir():
         files = _checked_files(folder, name)
@@ -84,15 +95,15 @@ def find_encoder(name: str, *, offline: bool, device: str = "cpu") -> SentenceEn
     if HUB_ID.fullmatch(repo) is None:
         raise ModelError(
             f"The sentence encoder {name} is no folder, no hub id such as org/name, and none of {', '.join(ALIASES)}; "
-            "give one of them with --set icl.encoder=NAME."
+            f"give one of them with --set {option}=NAME."
         )
     try:
         commit = resolve_revision(repo, "main", offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)
     except ModelError as error:
         raise ModelError(
-            f"The sentence encoder {name} is not at hand. {error} Or give a local one with --set icl.encoder=FOLDER, "
-            "or another retriever with --set icl.retriever=bm25."
+            f"The sentence encoder {name} is not at hand. {error} Or give a local one with --set {option}=FOLDER, "
+            f"or {WITHOUT[option]}."
         ) from None
     _checked_files(folder, name)
     return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo, "commit": commit}, device)

@@ -20,7 +20,7 @@ from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError, ModelError
 from emobench.evaluation.kinds import Beside, evaluator
 from emobench.models.catalog import CATALOG, HUB_ID, find_model
-from emobench.models.encoder import ALIASES, find_encoder
+from emobench.models.encoder import ALIASES, EncoderOption, find_encoder
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.estimate import ModelSize
 from emobench.pipeline.request import Request
@@ -63,7 +63,7 @@ class AtHand:
     def beside(self, beside: Beside) -> ModelSize | None:
         """Note a model that a task uses, by another name than "pretrained", and return its size."""
         if beside.use == "sentences":
-            return self.encoder(beside.name)
+            return self.encoder(beside.name, "coherence.encoder")
         if beside.use == "features":
             return self.featurizer(beside.name)
         return self.other_model(beside.name)
@@ -125,12 +125,16 @@ class AtHand:
                 self._labelled[source.name] = self._found(load, f"data set {source.name}", source.repo, size)
         return self._labelled[source.name]
 
-    def encoder(self, name: str) -> ModelSize | None:
+    def encoder(self, name: str, option: EncoderOption = "icl.encoder") -> ModelSize | None:
         """Note a sentence encoder and return its size, None where that is not known."""
         size = ENCODERS.get(name)
         repo = ALIASES.get(name) or _on_hub(name)[0]
         bytes_there = None if size is None else 4 * size.parameters
-        self._found(lambda: find_encoder(name, offline=True), f"sentence encoder {name}", repo, bytes_there)
+
+        def find() -> object:
+            return find_encoder(name, offline=True, option=option)
+
+        self._found(find, f"sentence encoder {name}", repo, bytes_there)
         folder = Path(name).expanduser()
         return ModelSize(parameters=_weights(folder)) if size is None and folder.is_dir() else size
 

@@ -17,7 +17,7 @@ from emobench.pipeline.tiny_models import TINY_MODELS, TinyModel, tokenizer_of
 
 if TYPE_CHECKING:
     from emobench.evaluation.kinds import Beside
-    from emobench.models.encoder import SentenceEncoder
+    from emobench.models.encoder import EncoderOption, SentenceEncoder
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.training.recipe import Recipe
 
@@ -110,7 +110,7 @@ class BaseModel:
 
     def _find_beside(self, beside: Beside) -> KnownModel:
         if beside.use == "sentences":
-            return KnownModel(self.sentence_encoder(beside.name).facts, None, 0)
+            return KnownModel(self.sentence_encoder(beside.name, "coherence.encoder").facts, None, 0)
         if beside.name == PRETRAINED:
             return self._own()
         return self._other(beside)
@@ -154,12 +154,14 @@ class BaseModel:
         load = load_featurizer if beside.use == "features" else load_model
         return load(source, device=request.device, offline=request.offline)
 
-    def sentence_encoder(self, name: str) -> SentenceEncoder:
+    def sentence_encoder(self, name: str, option: EncoderOption = "icl.encoder") -> SentenceEncoder:
         """Return a sentence encoder by name, found once; raises ModelError where there is none."""
         from emobench.models.encoder import find_encoder
 
         if name not in self._encoders:
-            self._encoders[name] = find_encoder(name, offline=self.request.offline, device=self.request.device)
+            request = self.request
+            found = find_encoder(name, offline=request.offline, device=request.device, option=option)
+            self._encoders[name] = found
         return self._encoders[name]
 
     def load(self, folder: Path | None = None, *, from_scratch: bool = False, seed: int = 0) -> LoadedModel:

@@ -151,6 +151,12 @@ def test_what_is_wrong_is_refused_without_a_hub(
         outline(*settings, **given)
 
 
+def test_an_encoder_of_coherence_that_is_none_is_refused_with_its_own_advice() -> None:
+    request = Request(suite="generation", model="gpt2", settings=parse_overrides(["coherence.encoder=no/such/one"]))
+    with pytest.raises(UserError, match=r"such/one is no folder.*--set coherence\.encoder=NAME"):
+        make_outline(request)
+
+
 def local(byte_model: Path, *folders: Path, **given: Any) -> Outline:
     settings = ("tasks=sst2,trec", "corpus=wikitext2", "recipe.max_length=32", "icl.shots=2", "icl.retriever=bm25")
     chosen: dict[str, Any] = {"model": str(byte_model), "data_dirs": folders, "offline": True, **given}
