@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.training.recipe import Recipe
 
+ANOTHER = {
+    "features": ("A featurizer", "mauve.featurizer=gpt2-large"),
+    "lm": ("A surrogate or an oracle", "surrogate.model=MODEL or --set oracle.model=MODEL"),
+}
+"""What a model beside is, by its use, and how another one is named."""
+
 
 @dataclass(frozen=True)
 class KnownModel:
@@ -112,19 +118,20 @@ class BaseModel:
         if beside.use == "sentences":
             return KnownModel(self.sentence_encoder(beside.name, "coherence.encoder").facts, None, 0)
         if beside.name == PRETRAINED:
-            return self._own()
+            return self._own(beside)
         return self._other(beside)
 
-    def _own(self) -> KnownModel:
+    def _own(self, beside: Beside) -> KnownModel:
         if self.request.from_scratch and not self.made:
             from emobench.models.load import check_model
 
             try:
                 check_model(self.source, offline=self.request.offline)
             except ModelError:
+                what, other = ANOTHER[beside.use]
                 raise ConfigError(
-                    f"A featurizer is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
-                    "another one, such as --set mauve.featurizer=gpt2-large."
+                    f"{what} is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
+                    f"another one, such as --set {other}."
                 ) from None
         return KnownModel(self.facts, self.context, self.rows, self.tokenizer)
 
