@@ -71,6 +71,7 @@ def _fields(rng: random.Random, number: int, *, untrained: bool) -> dict[str, An
         "supersedes": None,
         "suite": {"name": suite, "version": 1},
         "protocols": {task: f"paper@{_digest(task)[:6]}" for task in SUITES[suite]},
+        "changes": {},
         "model": {"name": model, "source": f"org/{model}", "revision": _digest(model)[:40], "parameters": None},
         "objective": {"name": name, "version": "1", "params": params, "source_sha256": _digest(name)},
         "recipe": {"dtype": "float32"} if untrained else {**recipe, "dtype": "float32"},
