@@ -23,6 +23,7 @@ import pluggy
 from emobench import hookspecs
 from emobench.config import PRETRAINED, build, code_sha256, parse_call
 from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError
+from emobench.plugin_checks import check_arguments, check_concrete
 from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.table import Table
 from emobench.tasks.yaml import read_yaml
@@ -119,7 +120,7 @@ def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
     for cls in found:
         if not (isinstance(cls, type) and issubclass(cls, Objective)):
             raise PluginError(f"The plugin '{name}' returns {cls!r}; expected a list of objective classes.")
-        _check_concrete(cls, f"The plugin '{name}': {cls.__name__}")
+        check_concrete(cls, f"The plugin '{name}': {cls.__name__}")
     return found
 
 
@@ -181,7 +182,7 @@ def retriever_class(name: str) -> type[Retriever]:
         raise PluginError(
             f"{label} does not define retrieve; write `def retrieve(self, pool, queries, count, context):`."
         )
-    _check_arguments(object.__new__(named[name]).retrieve, Retriever, "retrieve", label)
+    check_arguments(object.__new__(named[name]).retrieve, Retriever, "retrieve", label)
     return named[name]
 
 
@@ -368,32 +369,5 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     }
     if attribute not in offered:
         raise UnknownNameError("objective class", attribute, offered, where=f"{path}: ")
-    _check_concrete(offered[attribute], f"{path}:{attribute}")
+    check_concrete(offered[attribute], f"{path}:{attribute}")
     return offered[attribute]
-
-
-def _check_concrete(cls: type[Objective], label: str) -> None:
-    """Raise PluginError unless a class defines what its level asks for, with the arguments that it will get."""
-    from emobench.objectives import LogitsObjective, ModelObjective, StatisticsObjective
-
-    if inspect.isabstract(cls):
-        missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
-        raise PluginError(f"{label} does not define {missing}; write `def {missing}(self, ...)`.")
-    bare = object.__new__(cls)  # a method's own signature has `self` only where it is no static method
-    for level in (StatisticsObjective, LogitsObjective, ModelObjective):
-        for name in ("loss", "slopes", "parts") if issubclass(cls, level) else ():
-            if hasattr(level, name):
-                _check_arguments(getattr(bare, name), level, name, label)
-
-
-def _check_arguments(method: Callable[..., Any], level: type, name: str, label: str) -> None:
-    _, *expected = inspect.signature(getattr(level, name)).parameters
-    try:
-        inspect.signature(method).bind(*expected)
-    except ValueError:  # a method in C has no signature
-        return
-    except TypeError:
-        given = ", ".join(argument.partition("_")[0] for argument in expected)  # without the letters of the shape
-        raise PluginError(
-            f"{label}: {level.__name__}.{name} gets ({given}); write `def {name}(self, {', '.join(expected)}):`."
-        ) from None
