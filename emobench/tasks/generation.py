@@ -91,6 +91,18 @@ class Sampling:
                 f"`method` is {self.method}, which gives a prompt the same text every time, and `samples` is "
                 f"{self.samples}; expected samples=1."
             )
+        if self.backend == "continuous":
+            self._check_continuous()
+
+    def _check_continuous(self) -> None:
+        if self.method == "beam":
+            raise ConfigError("`backend` is continuous, which has no beam search; expected backend=transformers.")
+        if self.suppress_eos and self.extra_tokens:
+            raise ConfigError(
+                f"`backend` is continuous, which cannot suppress EOS for the full length and allow it at "
+                f"`extra_tokens`, {self.extra_tokens} here; expected backend=transformers, extra_tokens=0 or "
+                "suppress_eos=false."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,15 +15,15 @@ from transformers import GenerationConfig
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 from emobench.errors import ConfigError, ModelError
-from emobench.evaluation.generation.decoding import Batch, Continuation, Decoding
+from emobench.evaluation.generation.decoding import Batch, Continuation
 
 BATCHES_AT_ONCE = 16
 """It makes its own batches, and keeps them full only where it is given many prompts."""
 
 
 def decode(model: Any, batch: Batch) -> list[Continuation]:
-    """Return the continuations of one batch (see Backend). Raises ConfigError for what it cannot do."""
-    _refuse(batch.decoding, next(model.parameters()).device.type)
+    """Return the continuations of one batch (see Backend). Raises ConfigError without a CUDA device."""
+    check_device(next(model.parameters()).device.type)
     return decode_with(model, batch, ContinuousBatchingConfig(seed=_seed(batch)))
 
 
@@ -48,16 +48,12 @@ def decode_with(model: Any, batch: Batch, how: ContinuousBatchingConfig) -> list
     return [batch.cut(one.generated_tokens) for one in found.values()]
 
 
-def _refuse(decoding: Decoding, device: str) -> None:
-    rule, asked = decoding.rule, "generation.sampling.backend is continuous, which"
-    if device != "cuda":
-        raise ConfigError(f"{asked} needs a CUDA device, and this one is {device}; expected backend=transformers.")
-    if rule.method == "beam":
-        raise ConfigError(f"{asked} has no beam search; expected backend=transformers.")
-    if rule.suppress_eos and rule.extra_tokens:
+def check_device(kind: str) -> None:
+    """Raise ConfigError for a device, such as "cpu", that it does not run on."""
+    if kind != "cuda":
         raise ConfigError(
-            f"{asked} cannot suppress EOS for {decoding.length} tokens and allow it at the extra ones; expected "
-            "backend=transformers, extra_tokens=0 or suppress_eos=false."
+            f"generation.sampling.backend is continuous, which needs a CUDA device, and this one is {kind}; expected "
+            "backend=transformers."
         )
 
 

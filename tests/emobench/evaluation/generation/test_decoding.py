@@ -246,7 +246,3 @@ def test_on_a_gpu(name: str) -> None:
     assert decoded(model, samples=3, top_p=0.9, token_budget=1) == found
     greedy = decoded(model, method="greedy")
     assert decoded(model, method="greedy", backend="continuous") == greedy
-    with pytest.raises(ConfigError, match="has no beam search"):
-        decoded(model, method="beam", backend="continuous")
-    with pytest.raises(ConfigError, match="cannot suppress EOS for 10 tokens and allow it at the extra ones"):
-        decoded(model, extra_tokens=1, backend="continuous")
