@@ -60,7 +60,7 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
 
     Raises DataError if no text is long enough, ModelError if the tokenizer cannot keep the rule's BOS.
     """
-    bos = _bos_ids(tokenizer, rule)
+    bos = bos_ids(tokenizer, rule)
     prompts: list[Prompt] = []
     dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
     longest = looked_at = 0
@@ -129,7 +129,8 @@ def _prompt(text: str, index: int, ids: list[int], bos: tuple[int, ...], tokeniz
     )
 
 
-def _bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
+def bos_ids(tokenizer: Any, rule: PromptRule) -> tuple[int, ...]:
+    """Return what stands before each prompt's own ids: BOS or nothing. Raises ModelError if there is no such token."""
     bos = tokenizer.bos_token_id
     if rule.bos == "none" or (rule.bos == "tokenizer" and not _adds_bos(tokenizer)):
         return ()

@@ -11,7 +11,7 @@ from emobench.config import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError
 from emobench.evaluation.generation.generate import generate_samples
-from emobench.evaluation.generation.prompts import select_prompts
+from emobench.evaluation.generation.prompts import bos_ids, select_prompts
 from emobench.evaluation.generation.score import score_samples
 from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.tasks.generation import GenerationProtocol, PromptRule
@@ -35,18 +35,30 @@ def models(task: Task) -> dict[str, Beside]:
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:
     rules = task.protocol_as(GenerationProtocol)
-    # How many tokens words are is only known when they are cut; sampling checks that.
-    longest = max(rules.max_length, rules.text_tokens or 0)
-    if model.context is not None and longest > model.context:
-        raise ConfigError(
-            f"Task {task.name} needs {longest} tokens, but {model.name} reads at most {model.context}; "
-            f"add --set generation.max_length={model.context} or shorter generation.prefix and generation.continuation."
-        )
+    _check_context(task, rules, model)
     beside = models(task)
     check_featurizer(task, beside["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
     if "oracle" in beside:
         _check_oracle(task, beside["oracle"], rules.text_tokens, model)
     select_prompts(texts.texts, model.tokenizer, rules, limit=1)
+
+
+def _check_context(task: Task, rules: GenerationProtocol, model: BaseModel) -> None:
+    """Raise ConfigError where a prompt with its continuation, or a block of PPL_test, is longer than the context."""
+    if model.context is None:
+        return
+    # How many tokens words are is only known when they are cut; sampling checks that. The last token is not read.
+    positions = 0 if rules.text_tokens is None else len(bos_ids(model.tokenizer, rules)) + rules.text_tokens - 1
+    if positions > model.context:
+        raise ConfigError(
+            f"Task {task.name} needs {positions} tokens for a prompt with its continuation, but {model.name} reads at "
+            f"most {model.context}; give shorter generation.prefix and generation.continuation."
+        )
+    if rules.max_length > model.context:
+        raise ConfigError(
+            f"Task {task.name} needs {rules.max_length} tokens for a block of the split's text, but {model.name} reads "
+            f"at most {model.context}; add --set generation.max_length={model.context}."
+        )
 
 
 def check_featurizer(task: Task, featurizer: Beside, reads: int, text_tokens: int | None, model: BaseModel) -> None:

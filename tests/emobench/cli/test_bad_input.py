@@ -198,7 +198,10 @@ def test_model_folders(run: Callable[..., Any], small_model: Path, tmp_path: Pat
         run(*SMALL, model=short), "Recipe lm-finetune trains on 32 tokens, but h reads at most 16; add --set recipe"
     )
     small = tuple(word.replace("recipe.max_length=32", "recipe.max_length=16") for word in SMALL)
-    refused(run(*small, model=short), "Task lm-quick needs 32 tokens, but h reads at most 16; add --set generation.max")
+    refused(
+        run(*small, model=short),
+        "for a block of the split's text, but h reads at most 16; add --set generation.max_length=16.",
+    )
     broken = given("i")
     weights = broken / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
