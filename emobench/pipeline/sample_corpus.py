@@ -112,13 +112,13 @@ def start_token(model: Any, tokenizer: Any, name: str) -> int:
 
 
 def _length(request: CorpusRequest, context: int | None) -> int:
-    most = None if context is None else context - 1  # the start token takes a place
+    # The start token takes a place, and the last one of the text, which is not read, needs none.
     if request.length is None:
-        return LONGEST if most is None else min(LONGEST, most)
-    if most is not None and request.length > most:
+        return LONGEST if context is None else min(LONGEST, context)
+    if context is not None and request.length > context:
         raise ConfigError(
-            f"--length is {request.length}, but {request.model} reads at most {context} tokens, with the start token; "
-            f"give --length {most}."
+            f"--length is {request.length}, but {request.model} reads at most {context} tokens; "
+            f"give --length {context}."
         )
     return request.length
 

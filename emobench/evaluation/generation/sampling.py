@@ -83,6 +83,5 @@ def _check_lengths(model: Any, prompts_ids: Sequence[Sequence[int]], decoding: D
     if 0 in lengths:
         raise ModelError(f"Prompt {lengths.index(0)} has no token; use bos: one, or a prefix of at least one token.")
     longest = max(lengths, default=0)
-    check_context(
-        model, longest + decoding.new_tokens, f"A prompt of {longest} tokens and {decoding.new_tokens} new ones"
-    )
+    what = f"A prompt of {longest} tokens and {decoding.new_tokens} new ones, the last of which is not read"
+    check_context(model, longest + decoding.new_tokens - 1, what)

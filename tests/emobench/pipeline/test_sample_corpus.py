@@ -135,7 +135,7 @@ def test_a_model_without_a_start_token_is_refused_by_name(sample: Any, small_mod
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--length", "48"), "reads at most 48 tokens, with the start token; give --length 47."),
+        (("--length", "49"), "reads at most 48 tokens; give --length 48."),
         (("--train", "0"), "--train is 0; expected a number of at least 1."),
         (("--name", "a.b"), "--name is 'a.b'; expected letters, digits, - and _"),
         (("--batch", "0"), "--batch is 0"),

@@ -178,8 +178,8 @@ def test_a_text_ends_at_eos_only_where_it_may() -> None:
 
 def test_what_cannot_be_sampled_is_refused() -> None:
     model = tiny("gpt2")
-    with pytest.raises(ModelError, match=r"A prompt of 60 tokens and 5 new ones: 65 positions, .* has 64"):
-        sample_continuations(model, [[5] * 60], prompt_keys=["k"], decoding=decoding(length=5))
+    with pytest.raises(ModelError, match=r"A prompt of 60 tokens and 6 new ones, .*: 65 positions, .* has 64"):
+        sample_continuations(model, [[5] * 60], prompt_keys=["k"], decoding=decoding(length=6))
     with pytest.raises(ModelError, match="Prompt 1 has no token"):
         sample_continuations(model, [[5], []], prompt_keys=["a", "b"], decoding=decoding(length=5))
     with pytest.raises(ConfigError, match="2 prompts came with 1 keys"):
@@ -190,6 +190,15 @@ def test_what_cannot_be_sampled_is_refused() -> None:
     for method in ("sample", "greedy", "beam"):
         with pytest.raises(MetricError, match="not finite"):
             sample_continuations(model, [[5]], prompt_keys=["k"], decoding=decoding(length=2, method=method))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("rule", [{"samples": 2}, {"method": "greedy"}, {"method": "beam"}])
+def test_a_text_fills_the_models_last_position(kind: str, rule: dict[str, Any]) -> None:
+    model = tiny(kind)
+    assert model.config.max_position_embeddings == 64
+    (rows,) = sample_continuations(model, [[5] * 60], prompt_keys=["k"], decoding=decoding(length=5, **rule))
+    assert [len(row.ids) for row in rows] == [5] * rule.get("samples", 1)
 
 
 def test_progress_modes_and_eos_ids() -> None:
