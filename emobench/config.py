@@ -205,12 +205,18 @@ def _to_sequence(made: type[list[Any] | tuple[Any, ...]], item: Any) -> Converte
 
     def to_sequence(value: Any, where: str) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{where} is {_shown(value)}; expected a list.")
+            raise ConfigError(f"{where} is {_shown(value)}; expected a list{_as_list(value, where)}.")
         if exact.issuperset(map(type, value)):
             return made(value)
         return made([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
 
     return to_sequence
+
+
+def _as_list(value: Any, where: str) -> str:
+    """Return an example for an option's single value: ", such as mauve.seeds=[7]" after "--set mauve: `seeds`"."""
+    option = re.fullmatch(r"--set ([\w.]+): `(\w+)`", where)
+    return f", such as {option[1]}.{option[2]}=[{value}]" if option and isinstance(value, (int, float, str)) else ""
 
 
 def _to_mapping(args: tuple[Any, ...]) -> Converter:

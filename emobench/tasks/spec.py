@@ -16,7 +16,7 @@ from emobench.config import Located, build, content_hash, to_plain
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.tasks.checks import positive, seeds
-from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
+from emobench.tasks.generation import GROUPS, GenerationProtocol, OracleProtocol, SurrogateProtocol
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.lm_eval import LmEvalProtocol
 
@@ -240,5 +240,7 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
             raise UnknownNameError("setting", f"{prefix}{key}", [prefix + name for name in merged], where=f"{place}: ")
         current = merged[key]
         nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
-        merged[key] = override(current, change, f"{where}.{key}") if nested else change
+        # A group's rules have a `--set` of its own, for all tasks.
+        place = f"--set {key}" if key in GROUPS else f"{where}.{key}"
+        merged[key] = override(current, change, place) if nested else change
     return build(type(value), merged, located.where() if located else where)

@@ -82,7 +82,9 @@ def test_an_oracle_is_a_model_where_texts_are_generated_and_rules_where_it_is_th
     ("suite", "settings", "text"),
     [
         ("generation", ["mauve.seeds=[3]", "generation.mauve.seeds=[4]"], "mauve.seeds and --set generation.mauve are"),
-        ("generation", ["mauve.seed=3"], "--set: There is no setting 'generation.mauve.seed'; did you mean"),
+        ("generation", ["mauve.seed=3"], "--set: There is no setting 'mauve.seed'; did you mean 'mauve.seeds'?"),
+        ("generation", ["mauve.seeds=7"], "--set mauve: `seeds` is 7; expected a list, such as mauve.seeds=[7]."),
+        ("generation", ["generation.mauve.seeds=7"], "expected a list, such as mauve.seeds=[7]."),
         ("oracle-language", ["oracle.model=gpt2"], "--set: There is no setting 'oracle.model'"),
         ("generation", ["surrogate.model=gpt2"], "no task here is of kind 'surrogate'"),
         ("nlu", ["coherence.encoder=x"], "no task here has rules of 'coherence'"),
