@@ -20,6 +20,7 @@ from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.evaluation.metrics.mauve import MAUVE_RUNS, mauve_scores
 from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.rouge import rouge
+from emobench.evaluation.metrics.surrogate import DISTANCES
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
 from emobench.models.head import probe_head, token_count
@@ -80,15 +81,7 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     found = Scored()
     found.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))
     found.add(("ppl_oracle",), partial(_oracle_perplexity, language, samples["texts"]))
-    distances = (
-        "forward_cross_entropy",
-        "reverse_cross_entropy",
-        "forward_kl",
-        "reverse_kl",
-        "total_variation",
-        "entropy",
-    )
-    found.add(distances, partial(_distances, subject, language, test))
+    found.add(DISTANCES, partial(_distances, subject, language, test))
     found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, test, samples["texts"], found.files))
     found.add(("rouge1", "rougeL"), partial(_rouge, subject, rules, texts, samples["continuations"]))
     return found
@@ -115,13 +108,14 @@ def _mauve(
 ) -> dict[str, Score]:
     human = [text for text in _texts(subject, [ids[: rules.length] for ids in test]) if text]
     generated = [text for text in _texts(subject, [ids for ids, _ in samples]) if text]
-    # Neither side continues a prompt: pairs in the order of both, where there are as many, leave out one text of each.
-    ids = [str(i) for i in range(len(human))] if len(human) == len(generated) else None
+    # Neither side continues a prompt: pairs are in the order of both, so that the jackknife leaves out one of each.
+    # Some models write an empty text; the surplus of the other side is left out, and all seeds have one aggregate.
+    pairs = min(len(human), len(generated))
     found = mauve_scores(
-        features_of(subject, rules.mauve, human, keep=True),
-        [features_of(subject, rules.mauve, generated)],
+        features_of(subject, rules.mauve, human, keep=True)[:pairs],
+        [features_of(subject, rules.mauve, generated[:pairs])],
         seeds=rules.mauve.seeds,
-        ids=ids,
+        ids=[str(i) for i in range(pairs)],
     )
     files[MAUVE_RUNS] = found.to_json()
     return found.scores
