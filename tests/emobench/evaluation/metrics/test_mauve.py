@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from emobench.errors import MetricError
+from emobench.evaluation.metrics.features import embed
 from emobench.evaluation.metrics.mauve import mauve_scores
+
+BASE = Path(__file__).parents[5] / "shared" / "models" / "base-en-7m"
 
 
 def clouds(n: int, shift: float, width: int = 16, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -38,6 +42,30 @@ def test_scores_are_the_means_of_what_mauve_text_gives(n: int, width: int, capfd
         assert (run["mauve"], run["mauve_star"]) == (each.mauve, each.mauve_star)
         assert run["curve"] == each.divergence_curve.tolist()
         assert (run["curve"][0], run["curve"][-1]) == ([1, 0], [0, 1])
+
+
+@pytest.mark.parametrize("name", ["small", pytest.param("base-en-7m", marks=pytest.mark.slow)])
+def test_scores_of_texts_are_what_mauve_text_gives_by_itself(
+    name: str, small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    """Its own tokenizing, featurizing and clustering, from texts to scores."""
+    import mauve
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tmp_path / f"gpt2-{name}"  # it takes models with gpt2 in their name
+    folder.symlink_to(small_model if name == "small" else BASE)
+    if not folder.exists():
+        pytest.skip("needs ../shared/models/base-en-7m")
+    texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
+    human, generated = texts[:40], [" ".join(sorted(text.split())) for text in texts[40:75]]
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    ours = [embed(side, model, tokenizer, pooling="last", max_length=48) for side in (human, generated)]
+    found = mauve_scores(ours[0], [ours[1]], seeds=(25, 7)).scores
+    given = {"p_text": human, "q_text": generated, "featurize_model_name": str(folder), "max_text_length": 48}
+    direct = [mauve.compute_mauve(**given, seed=seed) for seed in (25, 7)]
+    for metric in ("mauve", "mauve_star"):
+        assert found[metric].repeats[0] == pytest.approx([getattr(one, metric) for one in direct], abs=1e-6)
+        assert 0 < found[metric].value < 1
 
 
 def test_sides_of_unequal_length_are_mauve_texts_too() -> None:
