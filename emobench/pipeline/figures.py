@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emobench.errors import ConfigError, DataError
+from emobench.evaluation.metrics.mauve import MAUVE_RUNS
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import entry_examples
 from emobench.leaderboard.generation_charts import divergence_curves, histograms, scatter
@@ -16,7 +17,6 @@ from emobench.leaderboard.store import file_of
 from emobench.pipeline.recorded import read_json, score_stages
 from emobench.pipeline.written import texts_of, writes_texts
 
-CURVES = "mauve.json"
 FOLDER = ".figures"
 """Within a suite's folder of a board. A board is read without what begins with a dot."""
 ENTROPY, MAUVE = "entropy", "mauve"
@@ -92,12 +92,12 @@ def _curves(label: str, entry: Entry, runs: Path) -> Iterator[dict[str, Any]]:
             task = facts["task"]["name"]
             if f"{task}/{MAUVE}" not in entry.metrics:
                 continue
-            if not (folder / CURVES).is_file():
+            if not (folder / MAUVE_RUNS).is_file():
                 raise DataError(
-                    f"{folder / CURVES}: cannot be read, which holds the divergence curves of {task}; where it was "
+                    f"{folder / MAUVE_RUNS}: cannot be read, which holds the divergence curves of {task}; where it was "
                     "scored before they were kept, use `emobench evaluate --rescore`."
                 )
-            for one in read_json(folder / CURVES, entry)["runs"]:
+            for one in read_json(folder / MAUVE_RUNS, entry)["runs"]:
                 yield {"series": label, "task": task, "mauve": one["mauve"], "points": one["curve"]}
 
 

@@ -1,4 +1,4 @@
-"""A metric that is a mean over generated texts: its value, an example for each prompt, the value of each sampling run.
+"""Metrics that are means over generated texts, and metrics of whole sampling runs: values, examples and repeats.
 
 Legend: R sampling runs, N prompts.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from emobench.errors import MetricError
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import SECONDARY, Score
 
 
 def mean_by_prompt(
@@ -48,4 +48,22 @@ def mean_by_prompt(
         flags=flags,
         examples=examples,
         repeats=tuple((total / weight,) for total, weight in runs),
+    )
+
+
+def corpus_by_run(
+    values_R: Sequence[float], n: int, *, value: float | None = None, higher_is_better: bool = True
+) -> Score:
+    """Return a secondary fraction of whole sampling runs, whose texts have no values: their mean, unless one is given.
+
+    `n` is the number of texts of a run that it is made of.
+    """
+    return Score(
+        value=sum(values_R) / len(values_R) if value is None else value,
+        n=n,
+        higher_is_better=higher_is_better,
+        unit="fraction",
+        flags=(SECONDARY,),
+        aggregate="corpus",
+        repeats=tuple((value,) for value in values_R),
     )

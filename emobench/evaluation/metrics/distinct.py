@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emobench.errors import MetricError
+from emobench.evaluation.metrics.by_prompt import corpus_by_run
 from emobench.evaluation.metrics.words import ngrams, words_of
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.tasks.scores import Score
 
 ORDERS = (1, 2, 3)
 
@@ -27,12 +28,4 @@ def distinct(runs: Sequence[Sequence[str]]) -> dict[str, Score]:
 def _score(words: list[list[list[str]]], totals: list[int], n: int) -> Score:
     found = [len({ngram for text in run for ngram in ngrams(text, n)}) for run in words]
     values = [count / total for count, total in zip(found, totals, strict=True)]
-    return Score(
-        value=sum(values) / len(values),
-        n=len(words[0]),
-        higher_is_better=True,
-        unit="fraction",
-        flags=(SECONDARY,),
-        aggregate="corpus",
-        repeats=tuple((value,) for value in values),
-    )
+    return corpus_by_run(values, len(words[0]))

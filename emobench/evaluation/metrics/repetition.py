@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from emobench.errors import MetricError
-from emobench.evaluation.metrics.by_prompt import mean_by_prompt
+from emobench.evaluation.metrics.by_prompt import corpus_by_run, mean_by_prompt
 from emobench.evaluation.metrics.words import ngrams, words_of
 from emobench.tasks.scores import SECONDARY, Score
 
@@ -42,12 +42,8 @@ def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score
 
 
 def _diversity(scores: list[Score], by_run: list[tuple[tuple[float, ...], ...]]) -> Score:
-    return Score(
+    return corpus_by_run(
+        [math.prod(1 - value for (value,) in run) for run in by_run],
+        min(score.n for score in scores),
         value=math.prod(1 - score.value for score in scores),
-        n=min(score.n for score in scores),
-        higher_is_better=True,
-        unit="fraction",
-        flags=(SECONDARY,),
-        aggregate="corpus",
-        repeats=tuple((math.prod(1 - value for (value,) in run),) for run in by_run),
     )

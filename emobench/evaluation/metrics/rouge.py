@@ -13,6 +13,7 @@ from typing import Literal
 
 from emobench.errors import MetricError
 from emobench.evaluation.metrics.by_prompt import mean_by_prompt
+from emobench.evaluation.metrics.words import ngrams
 from emobench.tasks.scores import Score
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
@@ -58,10 +59,10 @@ Overlap = Callable[[list[str]], tuple[int, int, int]]
 
 def _ngrams(n: int, reference: list[str]) -> Overlap:
     """Units are n-grams; each counts as often as it stands in both."""
-    expected = Counter(zip(*(reference[i:] for i in range(n)), strict=False))
+    expected = Counter(ngrams(reference, n))
 
     def overlap(text: list[str]) -> tuple[int, int, int]:
-        found = Counter(zip(*(text[i:] for i in range(n)), strict=False))
+        found = Counter(ngrams(text, n))
         return (expected & found).total(), expected.total(), found.total()
 
     return overlap

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from emobench.errors import MetricError
+from emobench.evaluation.metrics.by_prompt import corpus_by_run
 from emobench.evaluation.metrics.words import ngrams, words_of
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.tasks.scores import Score
 
 ORDERS = (1, 2, 3, 4)
 EPSILON = 0.1
@@ -25,15 +26,7 @@ def self_bleu(runs: Sequence[Sequence[str]]) -> Score:
     if not runs or min(map(len, runs)) < 2:
         raise MetricError("Self-BLEU compares the texts of a run with one another, and needs at least two.")
     values = [_mean_bleu([words_of(text) for text in run]) for run in runs]
-    return Score(
-        value=sum(values) / len(values),
-        n=len(runs[0]),
-        higher_is_better=False,
-        unit="fraction",
-        flags=(SECONDARY,),
-        aggregate="corpus",
-        repeats=tuple((value,) for value in values),
-    )
+    return corpus_by_run(values, len(runs[0]), higher_is_better=False)
 
 
 def _mean_bleu(texts: list[list[str]]) -> float:
