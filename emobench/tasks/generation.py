@@ -89,7 +89,7 @@ class Sampling:
         if self.method != "sample" and self.samples > 1:
             raise ConfigError(
                 f"`method` is {self.method}, which gives a prompt the same text every time, and `samples` is "
-                f"{self.samples}; expected samples=1."
+                f"{self.samples}; expected 1: add --set generation.sampling.samples=1."
             )
         if self.backend == "continuous":
             self._check_continuous()

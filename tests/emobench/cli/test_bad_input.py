@@ -82,6 +82,10 @@ def nothing_was_made(folder: Path) -> None:
         (["--set", "recipe=5"], ["--set recipe=5: `recipe` is set twice; keep one."]),
         (["--set", "generation.samplng.seed=1"], ["There is no setting 'generation.samplng'; did you mean"]),
         (["--set", "generation.sampling.seed=-1"], ["`seed` holds -1; expected a number from 0"]),
+        (
+            ["--set", "generation.sampling.method=greedy", "--set", "generation.sampling.samples=5"],
+            ["`method` is greedy", "`samples` is 5; expected 1: add --set generation.sampling.samples=1."],
+        ),
         (["--set", "mauve.featurizer=gpt3"], ["There is no model 'gpt3'; did you mean 'gpt2'?"]),
         (["--set", "surrogate.limit=5"], ["--set surrogate.*: no task here is of kind 'surrogate'"]),
         (["--set", "objective.gama=0.2"], ["objective mle: There is no setting 'gama'"]),
