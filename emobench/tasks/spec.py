@@ -237,6 +237,8 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
     for key, change in changes.items():
         if key not in merged:
             place = located.where(key) if located else "--set"
+            if deeper := [repr(prefix + name) for name in _dotted(value) if name.endswith(f".{key}")]:
+                raise ConfigError(f"{place}: There is no setting '{prefix}{key}'; did you mean {' or '.join(deeper)}?")
             raise UnknownNameError("setting", f"{prefix}{key}", [prefix + name for name in merged], where=f"{place}: ")
         current = merged[key]
         nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
@@ -244,3 +246,13 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
         place = f"--set {key}" if key in GROUPS else f"{where}.{key}"
         merged[key] = override(current, change, place) if nested else change
     return build(type(value), merged, located.where() if located else where)
+
+
+def _dotted(value: Any, prefix: str = "") -> list[str]:
+    """Return the names of all settings within a dataclass, such as "sampling.top_p"."""
+    found: list[str] = []
+    for field in dataclasses.fields(value):
+        found.append(prefix + field.name)
+        if dataclasses.is_dataclass(within := getattr(value, field.name)):
+            found += _dotted(within, f"{prefix}{field.name}.")
+    return found

@@ -149,6 +149,8 @@ def test_an_unknown_protocol_or_rule_names_the_nearest(tmp_path: Path) -> None:
         task(tmp_path, overrides={"prefx": 3})
     with pytest.raises(UnknownNameError, match=r"no setting 'generation.sampling.sed'; .* 'generation.sampling.seed'"):
         task(tmp_path, overrides={"sampling": {"sed": 3}})
+    with pytest.raises(ConfigError, match=r"no setting 'generation.top_p'; did you mean 'generation.sampling.top_p'\?"):
+        task(tmp_path, overrides={"top_p": 0.9})
     with pytest.raises(ConfigError, match="--set generation: `prefix` is 0; expected at least 1"):
         task(tmp_path, overrides={"prefix": 0})
     with pytest.raises(ConfigError, match="--set generation: `sampling`: expected a mapping of settings, got 3"):
