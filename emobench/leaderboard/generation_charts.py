@@ -37,7 +37,8 @@ def scatter(points: Sequence[Row]) -> dict[str, Any]:
         mark = {"type": "point", "filled": True, "size": 70, "opacity": 1}
         layers.append({"mark": mark, "encoding": {"x": x, "y": y, "shape": shape(series)}})
         panels.append(panel(corpus, own, layers, series))
-    return picture("Cross-entropy between the model (Q) and the data's distribution (P)", panels)
+    note = "P: the language that is known, or a surrogate model of the data; crosses: 95% intervals"
+    return picture("Cross-entropy between the model (Q) and P", panels, note)
 
 
 def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
@@ -64,7 +65,8 @@ def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
     for task, own in grouped(rows, "task"):
         said = [f"{name} {_mean([c['mauve'] for c in some]):.3f}" for name, some in grouped(own, "series")]
         panels.append(panel(task, list(_points(own)), layers, series, subtitle=f"MAUVE: {', '.join(said)}"))
-    return picture("Divergence curves of generated against human texts", panels)
+    note = "thin: one for each sampling run and k-means seed; thick: their mean"
+    return picture("Divergence curves of generated against human texts", panels, note)
 
 
 def histograms(samples: Sequence[Row], *, title: str, unit: str, counted: str, whole: bool = False) -> dict[str, Any]:
@@ -127,11 +129,10 @@ def _bars(samples: Sequence[Row], whole: bool) -> Iterable[dict[str, Any]]:
         for value in values:
             counts[int(value // width) - first + 1] += 1
         for place, number in enumerate(counts):
-            yield {
-                "series": series,
-                "value": (first + place - 1) * width - shift,
-                "share": 100 * number / len(values),
-            }
+            value = (first + place - 1) * width - shift
+            if low >= 0:  # the axis begins at 0, too
+                value = max(value, 0.0)
+            yield {"series": series, "value": value, "share": 100 * number / len(values)}
 
 
 def _width(least: float, whole: bool) -> float:

@@ -87,12 +87,14 @@ def panel(
     }
 
 
-def picture(title: str, panels: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def picture(title: str, panels: Sequence[Mapping[str, Any]], note: str = "") -> dict[str, Any]:
+    """Return a specification of panels under a title; `note`, below it, says what the marks are."""
+    below = {"subtitle": _lines(note), "subtitleFontSize": 11, "subtitleColor": "#4b5563"} if note else {}
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "padding": 12,
-        "title": {"text": title, "fontSize": 13, "anchor": "middle", "offset": 12},
+        "title": {"text": title, "fontSize": 13, "anchor": "middle", "offset": 12, **below},
         "concat": list(panels),
         "columns": COLUMNS,
         "spacing": 28,

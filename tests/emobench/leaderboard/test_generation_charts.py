@@ -68,6 +68,14 @@ def test_a_histogram_counts_every_value_once_in_bars_that_series_have_in_common(
     assert scales(panel, "color")[0] == {"domain": ["emo", "human"], "range": [COLOURS[0], GREY]}
 
 
+def test_lengths_begin_at_no_less_than_no_word() -> None:
+    sample = {"series": "emo", "task": "ptb", "values": list(range(0, 80, 3))}
+    (panel,) = histograms([sample], title="Length", unit="words", counted="texts", whole=True)["concat"]
+    rows = panel["data"]["values"]
+    assert [(row["value"], row["share"] > 0) for row in rows[:2]] == [(0, False), (0, True)]
+    assert sum(row["share"] for row in rows) == pytest.approx(100)
+
+
 @pytest.mark.parametrize("values", [[2.5] * 4, [0.001, 0.0011, 0.0013], [-1.0, 900.0], [0.1 * i for i in range(40)]])
 def test_bars_hold_all_values_whatever_their_span(values: list[float]) -> None:
     sample = {"series": "emo", "task": "ptb", "values": values}
@@ -85,7 +93,8 @@ def test_pictures_are_png_and_svg_with_the_text_of_the_axes(tmp_path: Path) -> N
     assert png.read_bytes().startswith(b"\x89PNG\r\n")
     text = svg.read_text()
     assert text.startswith("<svg")
-    for said in ("forward: −Σ P log Q (nats per token)", "webtext", "mle", "emo�[31m"):
+    axis, note = "forward: −Σ P log Q (nats per token)", "crosses: 95% intervals"
+    for said in (axis, note, "webtext", "mle", "emo�[31m"):
         assert said in text
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"file.* could not be written: .* Name another folder with --out DIR\."):
