@@ -56,6 +56,7 @@ def show_task(
     print_out(
         f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}",
         f"protocol {facts['protocol']}",
+        *_alike(name),
     )
     _print_values(facts["rules"])
     if facts["dataset"]:
@@ -162,3 +163,12 @@ def _flat(values: Any, prefix: str = "") -> list[tuple[str, Any]]:
     for key, value in values.items():
         found += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
     return found
+
+
+def _alike(name: str) -> list[str]:
+    """Return a line that names the other tasks of the same last name, if there are any."""
+    from emobench.registry import task_names
+    from emobench.tasks.spec import short_name
+
+    others = [other for other in task_names() if other != name and short_name(other) == short_name(name)]
+    return [f"also: {', '.join(others)}"] if others else []

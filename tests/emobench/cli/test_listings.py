@@ -92,7 +92,13 @@ def test_a_task_is_shown_with_every_rule_of_a_protocol(command: Callable[..., An
     plain = command("tasks", "show", "lm-quick", "--protocol", "paper").out
     assert "  sampling.samples = 5\n" in plain
     assert task.protocol_id in plain
+    assert "also:" not in plain
     assert command("tasks", "show", "lm-quick", "--protocol", "papr").code == 2
+
+
+def test_a_task_names_those_of_the_same_last_name(command: Callable[..., Any]) -> None:
+    assert "\nalso: generation/ag_news\n" in command("tasks", "show", "ag_news").out
+    assert "\nalso: ag_news\n" in command("tasks", "show", "generation/ag_news").out
 
 
 def test_the_text_of_a_task_shows_empty_texts_and_leaves_known_rows_out(command: Callable[..., Any]) -> None:
