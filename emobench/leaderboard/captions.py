@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emobench.config import content_hash
+from emobench.leaderboard import changes
 from emobench.leaderboard.comparison import differences, digests
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import clean, parameters
@@ -20,11 +21,13 @@ FEW = 3
 
 
 def conditions(entry: Entry, tasks: Sequence[str]) -> str:
-    """Return the protocol, recipe and data that all rows of an entry's group share, in one line."""
+    """Return the protocol, its changed rules, recipe and data that all rows of a group share, in one line."""
     recipe = str(entry.recipe.get("name", ""))
     if entry.recipe.get("corpus"):
         recipe += f" on {entry.recipe['corpus']}"
-    parts = [f"protocol {_protocols(entry, tasks)}", f"recipe {recipe}" if recipe else "", _data(entry)]
+    own = changes.said(entry, tasks)
+    protocol = f"protocol {_protocols(entry, tasks)}" + (f" with {own}" if own else "")
+    parts = [protocol, f"recipe {recipe}" if recipe else "", _data(entry)]
     return clean(" · ".join(filter(None, parts)))
 
 

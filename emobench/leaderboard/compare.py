@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from emobench.errors import ConfigError
+from emobench.leaderboard import changes
 from emobench.leaderboard.comparison import differences
 from emobench.leaderboard.contrasts import Contrast, SeriesOf, SeriesReader, contrasts
 from emobench.leaderboard.entry import Entry
@@ -148,3 +149,8 @@ def _refusal(baseline: Entry, candidates: Sequence[Entry], apart: Mapping[str, S
 def title(entry: Entry) -> str:
     """Return what an entry is called beside others: its objective, model, suite and id."""
     return f"{entry.objective.label} · {entry.model.name} · {entry.suite} [{entry.id[:6]}]"
+
+
+def place(entry: Entry) -> str:
+    """Return an entry's model and suite, with the rules that differ from the protocols of that name."""
+    return " · ".join(filter(None, [entry.model.name, str(entry.suite), changes.said(entry)]))

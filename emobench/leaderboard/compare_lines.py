@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from emobench.leaderboard import figures
-from emobench.leaderboard.compare import Comparison
+from emobench.leaderboard.compare import Comparison, place
 from emobench.leaderboard.compare_noise import EXPLAINED, noise_tables
 from emobench.leaderboard.contrasts import Contrast, undeciding
 from emobench.leaderboard.entry import Entry
@@ -82,7 +82,7 @@ def _sheet(comparison: Comparison, candidate: Entry, notes: _Notes) -> Sheet:
 
 def _heading(baseline: Entry, candidate: Entry) -> str:
     ours, theirs = (f"{e.objective.label} [{e.id[:6]}]" for e in (candidate, baseline))
-    places = [f"{e.model.name} · {e.suite}" for e in (candidate, baseline)]
+    places = [place(entry) for entry in (candidate, baseline)]
     if places[0] == places[1]:
         return f"{ours} against {theirs} · {places[0]}"
     return f"{ours} · {places[0]} against {theirs} · {places[1]}"

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.compare import Comparison
+from emobench.leaderboard.compare import Comparison, place
 from emobench.leaderboard.components import KMEANS, SAMPLING, TEXTS, TRAINING
 from emobench.leaderboard.entry import MetricSummary
 from emobench.leaderboard.labels import clean
@@ -37,9 +37,8 @@ def noise_tables(comparisons: Sequence[Comparison]) -> list[NoiseTable]:
     found = []
     for comparison in comparisons:
         rows = tuple(_row(metric, of) for metric, of in _known(comparison).items())
-        where = f"{comparison.baseline.model.name} · {comparison.baseline.suite}"
         if rows:
-            found.append(NoiseTable(clean(f"Where the noise comes from · {where}"), rows))
+            found.append(NoiseTable(clean(f"Where the noise comes from · {place(comparison.baseline)}"), rows))
     return found
 
 

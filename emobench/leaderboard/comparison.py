@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from emobench.config import content_hash, to_plain
+from emobench.leaderboard import changes
 from emobench.leaderboard.entry import Entry
 
 MOST_NAMED = 4
@@ -48,10 +49,14 @@ def differences(a: Entry, b: Entry) -> list[str]:
     one_untrained = a.untrained != b.untrained
     of_untrained = left if a.untrained else right
     found = [told] if (told := _other_tasks(a, b)) else []
+    rules = _other_rules(a, b)
     for name in dict.fromkeys([*left, *right]):
         absent = name not in left or name not in right
         if told and absent and name.startswith(("protocol of ", "data of ")):
             continue  # follows from the tasks
+        if name.startswith("protocol of ") and not absent:
+            found += [rules[name]] if name in rules else []
+            continue
         of_training = name.startswith(("data of ", "recipe.")) and name not in of_untrained
         if one_untrained and of_training:
             continue
@@ -97,9 +102,34 @@ def _other_tasks(a: Entry, b: Entry) -> str:
     sides: list[str] = []
     for mine, others in ((a.protocols, b.protocols), (b.protocols, a.protocols)):
         tasks = sorted(mine, key=lambda task: task in others)
-        more = f" and {len(tasks) - MOST_NAMED} more" if len(tasks) > MOST_NAMED else ""
-        sides.append(", ".join(tasks[:MOST_NAMED]) + more if tasks else "none")
+        sides.append(_tasks(tasks) if tasks else "none")
     return f"other tasks: {' / '.join(sides)}"
+
+
+def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
+    """Return the condition of the first of some tasks -> what differs in their protocols, in words.
+
+    Tasks whose recorded rules differ alike stand together. Where none does, the ids alone tell protocols apart.
+    """
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for task in (task for task, own in a.protocols.items() if b.protocols.get(task, own) != own):
+        mine, theirs = (entry.changes.get(task, {}) for entry in (a, b))
+        own = [changes.words(changes.other_than(*pair)) for pair in ((mine, theirs), (theirs, mine))]
+        ids = [entry.protocols[task] for entry in (a, b)]
+        names = [one.partition("@")[0] for one in ids] if any(own) else ids
+        alike.setdefault((*names, *own), []).append(task)
+    found = {}
+    for (*names, left, right), tasks in alike.items():
+        sides = [f"{name} with {text}" if text else name for name, text in zip(names, (left, right), strict=True)]
+        if len(tasks) == 1:  # a side without words still has an id
+            ids = (entry.protocols[tasks[0]] for entry in (a, b))
+            sides = [side if text else one for side, text, one in zip(sides, (left, right), ids, strict=True)]
+        found[f"protocol of {tasks[0]}"] = f"protocol of {_tasks(tasks)}: {sides[0]} and {sides[1]}"
+    return found
+
+
+def _tasks(tasks: Sequence[str]) -> str:
+    return ", ".join(tasks[:MOST_NAMED]) + (f" and {len(tasks) - MOST_NAMED} more" if len(tasks) > MOST_NAMED else "")
 
 
 def _model(entry: Entry) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard import captions, figures
+from emobench.leaderboard import captions, changes, figures
 from emobench.leaderboard.comparison import conditions
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.examples import ExamplesOf
@@ -87,7 +87,7 @@ class _Suite:
         like = self._shown.setdefault(first.model.name, [])
         like.append(first)
         return {
-            "title": first.model.name if len(like) == 1 else f"{first.model.name} · {len(like)}",
+            "title": self._title(first, len(like)),
             "parameters": first.model.parameters,
             "protocols": dict(first.protocols),
             "lines": self._lines(found, like),
@@ -102,6 +102,19 @@ class _Suite:
             "best": [ids.index(winner) if winner else None for winner in best],
             "tests": [_test(test, self.keys) for test in tests if test["metric"] in self.keys],
         }  # fmt: skip
+
+    def _title(self, first: Entry, number: int) -> str:
+        """Return a model's name, and what sets this group apart from others of the model: changed rules, or its number.
+
+        Rules that all groups of the model share in all tasks set none apart.
+        """
+        like = [group.first for group in self.groups if group.first.model.name == first.model.name]
+        common = changes.shared([entry.changes.get(task, {}) for entry in like for task in entry.protocols])
+        own = [changes.said(entry, leaving=common) for entry in like]
+        words = own[number - 1]
+        if own.count(words) == 1:
+            return " · ".join(filter(None, [first.model.name, words]))
+        return first.model.name if number == 1 and not words else f"{first.model.name} · {number}"
 
     def _lines(self, found: Group, like: Sequence[Entry]) -> list[str]:
         """Return what the rows share, and what keeps them from the first group of the same model."""

@@ -214,7 +214,7 @@ def test_a_missing_task_leaves_no_mean(make_entry: Callable[..., Entry], runs: P
     [
         ({"recipe": {"name": "lm", "epochs": 3}}, "recipe.epochs: 3 and none"),
         ({"model": {"name": "large", "source": "large"}}, r"model: large \(large\) and tiny \(tiny\)"),
-        ({"protocols": dict.fromkeys(TASKS, "paper@2")}, "protocol of sst2: paper@2 and paper@1"),
+        ({"protocols": dict.fromkeys(TASKS, "paper@2")}, "protocol of sst2, trec, cr: paper@2 and paper@1"),
         ({"suite": {"name": "nlu", "version": 2}}, "suite: nlu v2 and nlu v1"),
     ],
 )

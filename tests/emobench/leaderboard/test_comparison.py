@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from emobench.config import content_hash
+from emobench.leaderboard.changes import said
 from emobench.leaderboard.comparison import comparison_key, differences, groups
 from emobench.leaderboard.entry import Entry
 
@@ -87,3 +89,36 @@ def test_a_pretrained_row_joins_the_groups_that_share_its_evaluation(make: MakeE
     short, long, plain = make("emo"), make("mle", recipe={"name": "lm", "epochs": 9}), make("pretrained")
     other = make("pretrained", protocols={"sst2": "official-code@1"})
     assert groups([plain, short, long, other]) == [[short, plain], [long, plain], [other]]
+
+
+def of_rules(make: MakeEntry, **rules: dict[str, Any]) -> Entry:
+    """Return an entry of tasks whose changed rules are given, with a protocol id that follows from them."""
+    ids = {task: f"paper@{content_hash([task, changed])[:6]}" for task, changed in rules.items()}
+    return make(protocols=ids, changes={task: changed for task, changed in rules.items() if changed})
+
+
+def test_rules_that_differ_are_named_and_said_once_for_tasks_that_differ_alike(make: MakeEntry) -> None:
+    greedy, top_p = {"sampling.method": "greedy", "limit": 40}, {"sampling.top_p": 0.9, "limit": 40}
+    a, b = (of_rules(make, sst2=rules, trec=rules, cr=greedy) for rules in (greedy, top_p))
+    assert differences(a, b) == [
+        "protocol of sst2, trec: paper with sampling.method=greedy and paper with sampling.top_p=0.9"
+    ]
+    assert comparison_key(a) != comparison_key(b)
+
+
+def test_a_side_without_recorded_rules_keeps_its_id(make: MakeEntry) -> None:
+    a, b = of_rules(make, sst2={"sampling.method": "greedy"}), of_rules(make, sst2={})
+    assert differences(a, b) == [
+        f"protocol of sst2: paper with sampling.method=greedy and {b.protocols['sst2']}",
+    ]
+
+
+def test_changed_rules_are_in_words_first_what_tasks_share(make: MakeEntry) -> None:
+    entry = of_rules(make, sst2={"limit": 40, "sampling.top_p": 0.9}, trec={"limit": 40, "suppress": True}, cr={})
+    assert said(entry, ["sst2", "trec"]) == "limit=40; sst2: sampling.top_p=0.9; trec: suppress=true"
+    assert said(entry, ["sst2"]) == "limit=40, sampling.top_p=0.9"
+    assert said(entry, leaving={"limit": 40}) == "sst2: sampling.top_p=0.9; trec: suppress=true"
+    assert said(entry, ["cr"]) == "" == said(make())
+    many = of_rules(make, sst2={f"rule{i}": "x" * 99 for i in range(9)})
+    assert said(many).count("=") == 6
+    assert said(many).endswith("… and 3 more")
