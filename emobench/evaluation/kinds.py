@@ -79,6 +79,8 @@ class Subject:
     """Returns a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
     keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
     """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use."""
+    facts: Mapping[str, Any]
+    """What identifies the evaluated model, for what is kept of it alone."""
 
 
 @dataclass

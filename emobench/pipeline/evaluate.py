@@ -65,10 +65,10 @@ class Evaluator:
         if not self._stages.is_finished(planned.scores):
             with quiet_libraries():
                 loaded = load()
-                self._make(planned, self.subject(loaded))
+                self._make(planned, self.subject(loaded, planned.subject))
         return Evaluation(self._stages.folder(planned.scores), planned.scores.key)
 
-    def subject(self, loaded: Any) -> Subject:
+    def subject(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
         """Return a loaded model with all that its evaluation may use."""
         return Subject(
             model=loaded.model,
@@ -78,6 +78,7 @@ class Evaluator:
             sentence_encoder=self._base.sentence_encoder,
             retriever=load_retriever,
             keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work),
+            facts=facts,
         )
 
     def _make(self, planned: PlannedTask, subject: Subject) -> None:

@@ -47,4 +47,5 @@ def _subject(request: Request, reporter: Reporter) -> Subject:
         sentence_encoder=lambda name: find_encoder(name, offline=request.offline, device=request.device),
         retriever=load_retriever,
         keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
+        facts={},
     )

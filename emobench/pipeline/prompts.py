@@ -85,7 +85,7 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     trainer = Trainer(stages, reporter)
     with quiet_libraries():
         folder = trainer.made_folder(model) if model.made else None
-        subject = Evaluator(stages, reporter, model, lambda: folder).subject(model.load(folder))
+        subject = Evaluator(stages, reporter, model, lambda: folder).subject(model.load(folder), {})
         shown = _shown(subject, task, data, count, ids)
     return ShownTask(
         task=task.name,

@@ -16,7 +16,7 @@ from emobench.pipeline.stages import Stages, require_writable
 from emobench.pipeline.tracking import finished_trainings, say_where, track_metrics
 from emobench.pipeline.train import Trainer
 
-SCORED = ("score", "examples", "features")
+SCORED = ("score", "examples", "features", "perplexity")
 """Kinds of stage that hold scores, and the human texts' vectors that they are made of."""
 
 

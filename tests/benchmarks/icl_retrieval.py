@@ -123,6 +123,7 @@ def found(task: Any, data: LabelledData, encoder: SentenceEncoder, folder: Path)
         sentence_encoder=lambda name: encoder,
         retriever=load_retriever,
         keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
+        facts={},
     )
     places = {example.id: place for place, example in enumerate(data.pool)}
     return [[places[shot.id] for shot in row] for row in find_shots(subject, task, data)]

@@ -25,13 +25,14 @@ from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.repetition import repetition
 from emobench.evaluation.metrics.rouge import rouge
 from emobench.evaluation.metrics.self_bleu import self_bleu
-from emobench.evaluation.metrics.token_pass import evaluate_tokens
+from emobench.evaluation.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.head import probe_head
 from emobench.tasks.generation import GenerationProtocol
 from emobench.tasks.scores import Score
 
 TEST_TEXT = ("ppl_test", "entropy")
 """The metrics that no prompt and no sample decides."""
+SUMS = "sums.npz"
 
 
 def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, folder: Path) -> Scored:
@@ -85,14 +86,29 @@ def _coherence(subject: Subject, name: str, runs: Runs) -> dict[str, Score]:
 
 
 def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:
+    """Return PPL_test and entropy; the sums over blocks are kept, since no other rule changes them."""
+    facts = {
+        "subject": dict(subject.facts),
+        "texts": texts.fingerprint,
+        "length": rules.max_length,
+        "blocks": rules.test_blocks,
+    }
+
+    def work(folder: Path) -> None:
+        _read_blocks(subject, rules, texts).save(folder / SUMS)
+
+    sums = TokenSums.load(subject.keep("perplexity", facts, work) / SUMS)
+    ids = [str(i) for i in range(len(sums.tokens_R))]
+    return {"ppl_test": perplexity(sums, ids), "entropy": entropy(sums, ids)}
+
+
+def _read_blocks(subject: Subject, rules: GenerationProtocol, texts: Texts) -> TokenSums:
     rows = pack_blocks(texts.texts, subject.tokenizer, length=rules.max_length)
     if rules.test_blocks is not None:
         rows = rows.first(rules.test_blocks * rules.max_length)
     with subject.work("perplexity of the test text", "blocks") as progress:
         head = probe_head(subject.model, subject.tokenizer)
-        sums = evaluate_tokens(subject.model, head, rows, {"entropy"}, progress=progress)  # type: ignore[arg-type]
-    ids = [str(i) for i in range(len(rows))]
-    return {"ppl_test": perplexity(sums, ids), "entropy": entropy(sums, ids)}
+        return evaluate_tokens(subject.model, head, rows, {"entropy"}, progress=progress)  # type: ignore[arg-type]
 
 
 def _fewer_prompts(folder: Path) -> bool:

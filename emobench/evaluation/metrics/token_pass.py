@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,16 @@ class TokenSums:
 
     tokens_R: np.ndarray  # number of target tokens
     sums_R: Mapping[str, np.ndarray]  # statistic -> its sum, (R,); `log_prob` in nats is always there
+
+    def save(self, path: Path) -> None:
+        """Write an .npz file."""
+        np.savez(path, allow_pickle=False, tokens=self.tokens_R, **self.sums_R)
+
+    @classmethod
+    def load(cls, path: Path) -> TokenSums:
+        """Read what `save` wrote."""
+        with np.load(path, allow_pickle=False) as arrays:
+            return cls(arrays["tokens"], {name: arrays[name] for name in arrays.files if name != "tokens"})
 
 
 def evaluate_tokens(

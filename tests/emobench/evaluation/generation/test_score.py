@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.evaluation.generation import features
+from emobench.evaluation.generation import features, score
 from emobench.evaluation.generation.samples import Sample, read_samples
 from emobench.evaluation.metrics.features import embed
+from emobench.evaluation.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.catalog import ModelSource
 from emobench.models.encoder import SentenceEncoder
 from emobench.models.load import load_featurizer
@@ -107,6 +108,26 @@ def test_human_texts_are_read_once_for_all_models(
     assert [len(texts) for texts in work.featurized] == [60]
     assert [len(texts) for texts in work.sentences] == ([60] if extra else [])
     assert not set(human) & set(work.featurized[0])
+
+
+def test_the_test_text_is_read_once_however_texts_are_decoded_and_compared(
+    evaluate: Any, small_model: Path, other_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = []
+
+    def read(*args: Any, **options: Any) -> TokenSums:
+        passes.append(1)
+        return evaluate_tokens(*args, **options)
+
+    monkeypatch.setattr(score, "evaluate_tokens", read)
+    one = "generation.sampling.samples=1"
+    first = evaluate(small_model, one)
+    greedy = evaluate(small_model, one, "generation.sampling.method=greedy")
+    assert len(passes) == 1
+    assert greedy["metrics"]["wikitext2/ppl_test"] == first["metrics"]["wikitext2/ppl_test"]
+    evaluate(small_model, one, "generation.test_blocks=2")
+    evaluate(other_model, one)
+    assert len(passes) == 3
 
 
 def test_scores_equal_the_libraries_on_the_samples_on_disk(evaluate: Any, small_model: Path, tmp_path: Path) -> None:

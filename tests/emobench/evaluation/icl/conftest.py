@@ -90,6 +90,7 @@ def subject(tmp_path: Path) -> Callable[..., Subject]:
             sentence_encoder=lambda name: counting,
             retriever=load_retriever,
             keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
+            facts={},
         )
 
     return make

@@ -97,7 +97,7 @@ def subject(model: Any, tokenizer: Any, tmp_path: Path) -> Callable[..., Subject
             return folder
 
         nothing: Any = None
-        return Subject(model, tokenizer, nothing, work, nothing, load_retriever, keep)
+        return Subject(model, tokenizer, nothing, work, nothing, load_retriever, keep, {})
 
     return make
 

@@ -154,6 +154,7 @@ def subject_of(model: Any, tokenizer: Any) -> Subject:
         sentence_encoder=absent,
         retriever=absent,
         keep=absent,
+        facts={},
     )
 
 
