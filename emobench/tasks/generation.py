@@ -123,7 +123,7 @@ class PromptRule:
     without: tuple[str, ...] = ()
     first_texts: int | None = None
     """Only the first texts of the split are looked at."""
-    bos: Literal["none", "one", "tokenizer"] = "none"
+    bos: Literal["tokenizer", "none", "one"] = "none"
     """Whether each prompt begins with a beginning-of-text token: "tokenizer" if the tokenizer adds one by itself."""
     joiner: str = ""
     """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
