@@ -64,6 +64,7 @@ def check_model(
     head = skeleton.get_output_embeddings()
     if head is None:
         raise ModelError(f"The model {source.name} ({type(skeleton).__name__}) has no LM head; give a causal model.")
+    _require_causal(source.name, skeleton)
     rows, width = head.weight.shape
     size = _tokenizer_size(tokenizer)
     _check_sizes(source.name, rows, size)
@@ -299,6 +300,20 @@ def _tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
 
 def _tokenizer_size(tokenizer: Any) -> int:
     return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1))
+
+
+def _require_causal(name: str, skeleton: Any) -> None:
+    """Raise ModelError for an encoder such as BERT, which transformers also builds as a decoder on request."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    config = skeleton.config
+    # XLM calls it `causal`; the others that are both are decoders only where their config.json says so.
+    decodes = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not decodes:
+        raise ModelError(
+            f"The model {name} ({config.model_type}) is an encoder, whose tokens see those after them; expected a "
+            "causal LM, such as gpt2."
+        )
 
 
 def _check_sizes(name: str, rows: int, size: int) -> None:

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertLMHeadModel,
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
@@ -29,7 +30,7 @@ from transformers import (
 from emobench.errors import MetricError, ModelError
 from emobench.evaluation.metrics.features import embed
 from emobench.models.catalog import ModelSource
-from emobench.models.load import check_featurizer, load_featurizer
+from emobench.models.load import check_featurizer, check_model, load_featurizer
 
 BERT: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 TEXTS = ["w1 w2 w3", "w4", "w5 w6 w7 w8"]
@@ -166,3 +167,14 @@ def test_a_text_without_tokens_is_named(tmp_path: Path) -> None:
     loaded.tokenizer._tokenizer.post_processor = processors.TemplateProcessing(single="$A", special_tokens=[])
     with pytest.raises(MetricError, match=r"1 of 2 texts \(the first: ' '\) have no token"):
         embed(["w1", " "], loaded.model, loaded.tokenizer, pooling="mean", max_length=8)
+
+
+@pytest.mark.parametrize("cls", [BertModel, BertForMaskedLM])
+def test_an_encoder_is_no_causal_model(tmp_path: Path, cls: Any) -> None:
+    with pytest.raises(ModelError, match=r"The model m \(bert\) is an encoder, .*; expected a causal LM, such as gpt2"):
+        check_model(save(tmp_path / "m", bert(cls)))
+
+
+def test_a_bert_that_was_saved_as_a_decoder_is_a_causal_model(tmp_path: Path) -> None:
+    decoder = BertLMHeadModel(BertConfig(vocab_size=13, max_position_embeddings=16, is_decoder=True, **BERT))
+    assert check_model(save(tmp_path / "m", decoder)).class_name == "BertLMHeadModel"
