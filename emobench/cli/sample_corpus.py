@@ -10,6 +10,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, reporter
+from emobench.tasks.generation import GenerationProtocol
 
 
 def sample_corpus(
@@ -65,4 +66,12 @@ def sample_corpus(
         print_lines(f"{request.file(split)}: {numbers}")
     print_lines(f"{request.facts_file}: what they were sampled from")
     if name == "gpt2-oracle":
+        from emobench.registry import find_task
+
+        need = find_task(name).protocol_as(GenerationProtocol).shortest
+        if facts["length"] < need:
+            print_lines(
+                f"Texts of at most {facts['length']} tokens give no prompt of task {name}, which needs {need}: sample "
+                "longer ones, or give it a shorter generation.prefix and generation.continuation, too:"
+            )
         print_lines(f"emobench run --suite gpt2-oracle --data-dir {out} --set oracle.model={model} --model MODEL")
