@@ -55,7 +55,11 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
         lines.append(_baseline(shown, labels))
     lines += _untested(shown, current)
     if shown.absent:
-        lines.append(f"Of no objective: {'; '.join(f'{metric} ({why})' for metric, why in shown.absent.items())}.")
+        reasons: dict[str, list[str]] = {}
+        for metric, why in shown.absent.items():
+            reasons.setdefault(why, []).append(metric)
+        said = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
+        lines.append(f"Of no objective: {'; '.join(said)}.")
     if own:
         lines.append("› one of this run's objectives.")
     return [clean(line) for line in (*lines, *_older(shown, labels)) if line]

@@ -130,7 +130,8 @@ def _check(human_ND: np.ndarray, generated_MD: np.ndarray, seeds: Sequence[int])
         if len(features) < FEWEST:
             raise MetricError(
                 f"MAUVE was given {len(features)} {side} texts; it clusters 10 a side into each of at least 2 buckets, "
-                f"so {FEWEST} are the fewest, and {SMALL_N} are advised. Raise --limit."
+                f"so {FEWEST} are the fewest, and {SMALL_N} are advised. Use more texts, or a larger --limit where "
+                "one is given."
             )
         if not np.isfinite(features).all():
             raise MetricError(f"The features of the {side} texts are not finite; look at the featurizer.")
