@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError, DataError
+from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.evaluation.kinds import Beside, TaskData, evaluator
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_backend, check_machine
@@ -28,6 +28,9 @@ from emobench.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from emobench.data.oracle import HiddenMarkovLanguage
+
+BESIDE = {"featurizer": "mauve.featurizer", "oracle": "oracle.model", "surrogate": "surrogate.model"}
+"""The settings that name models beside the evaluated one, by their part."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,7 @@ class _Planner:
                 check_backend(self.request, task)
                 self._check_data(task)
                 self.retrieval(task)
+                self._check_beside(task)
                 evaluator(task.kind).check(task, self.data(task), self.model)
 
     def _check_data(self, task: Task) -> None:
@@ -244,6 +248,19 @@ class _Planner:
                 raise
             way = f"Or name the tasks that you have data for, of --set tasks={','.join(others)}."
             raise DataError(f"{error} {way}") from None
+
+    def _check_beside(self, task: Task) -> None:
+        """Look for the models beside the evaluated one; an error names the setting that such a model is from."""
+        for part, beside in evaluator(task.kind).models(task).items():
+            try:
+                self.model.known(beside)
+            except (ModelError, UnknownNameError) as error:
+                if part not in BESIDE:
+                    raise  # it names its setting by itself
+                where = f"--set {BESIDE[part]}={beside.name}"
+                given = BESIDE[part].removeprefix(f"{task.kind}.") in task.changes
+                own = "" if given else f", by protocol {task.protocol_name} of task {task.name}"
+                raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {beside.name}: ')}") from None
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
         """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""

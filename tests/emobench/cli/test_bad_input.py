@@ -86,7 +86,15 @@ def nothing_was_made(folder: Path) -> None:
             ["--set", "generation.sampling.method=greedy", "--set", "generation.sampling.samples=5"],
             ["`method` is greedy", "`samples` is 5; expected 1: add --set generation.sampling.samples=1."],
         ),
-        (["--set", "mauve.featurizer=gpt3"], ["There is no model 'gpt3'; did you mean 'gpt2'?"]),
+        (
+            ["--set", "mauve.featurizer=gpt3"],
+            ["error: --set mauve.featurizer=gpt3: There is no model 'gpt3'; did you mean 'gpt2'?"],
+        ),
+        (
+            ["--set", "mauve.featurizer=/no/such"],
+            ["error: --set mauve.featurizer=/no/such: there is no such folder."],
+        ),
+        (["--set", "oracle.model=/no/such"], ["error: --set oracle.model=/no/such: there is no such folder."]),
         (["--set", "surrogate.limit=5"], ["--set surrogate.*: no task here is of kind 'surrogate'"]),
         (["--set", "objective.gama=0.2"], ["objective mle: There is no setting 'gama'"]),
         (["--set", "protocol=quik"], ["Task lm-quick: There is no protocol 'quik'; did you mean 'quick'?"]),
