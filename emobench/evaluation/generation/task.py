@@ -9,7 +9,7 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, DataError
 from emobench.evaluation.generation.generate import generate_samples
 from emobench.evaluation.generation.prompts import bos_ids, select_prompts
 from emobench.evaluation.generation.score import score_samples
@@ -40,7 +40,10 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
     check_featurizer(task, beside["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
     if "oracle" in beside:
         _check_oracle(task, beside["oracle"], rules.text_tokens, model)
-    select_prompts(texts.texts, model.tokenizer, rules, limit=1)
+    try:
+        select_prompts(texts.texts, model.tokenizer, rules, limit=1)
+    except DataError as error:
+        raise DataError(f"Task {task.name}, {texts.corpus}.{texts.split} ({texts.origin}): {error}") from None
 
 
 def _check_context(task: Task, rules: GenerationProtocol, model: BaseModel) -> None:

@@ -94,6 +94,10 @@ def nothing_was_made(folder: Path) -> None:
             ["--set", "mauve.featurizer=/no/such"],
             ["error: --set mauve.featurizer=/no/such: there is no such folder."],
         ),
+        (
+            ["--set", "generation.margin=900"],
+            ["error: Task lm-quick, wikitext2.test (local: wikitext2.test.jsonl): None of ", " texts gives a prompt"],
+        ),
         (["--set", "oracle.model=/no/such"], ["error: --set oracle.model=/no/such: there is no such folder."]),
         (["--set", "surrogate.limit=5"], ["--set surrogate.*: no task here is of kind 'surrogate'"]),
         (["--set", "objective.gama=0.2"], ["objective mle: There is no setting 'gama'"]),
