@@ -53,7 +53,7 @@ def _downloads(lines: Sequence[StageLine]) -> StageLine:
     size = sum(line.download_bytes or 0 for line in lines)
     return replace(
         lines[0],
-        what=f"{len(lines)} data sets: {', '.join(line.group for line in lines)}",
+        what=f"{len(lines)} small data sets and corpora: {', '.join(line.group for line in lines)}",
         amount="under 0.05 GB in all" if size < SMALL else f"{gigabytes(size)} in all",
         download_bytes=size,
     )

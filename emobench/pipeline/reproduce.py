@@ -63,6 +63,9 @@ def outline_table(table: Table, request: Request, scale: str | None = None) -> O
         for row, candidates in table.rows.items()
         if len(candidates) > 1
     ]
+    names = [text.partition("(")[0] for text in firsts(table)]
+    if swept := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        remarks.append(f"{', '.join(swept)}: every value is a row of its own; none is chosen.")
     title = f"{table.name}: {table.description}"
     return replace(found, title=title, assumptions=(*found.assumptions, *remarks, *said), several=True)
 

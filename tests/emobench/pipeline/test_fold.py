@@ -65,7 +65,7 @@ def test_small_downloads_are_one_line_and_unknown_ones_stay() -> None:
     )
     found = folded(Outline("t", lines, make_outline(request("tasks=sst2")).machine, ()))
     assert [(line.what, line.download_bytes) for line in found] == [
-        ("2 data sets: sst2, trec", 30_000_000),
+        ("2 small data sets and corpora: sst2, trec", 30_000_000),
         ("data set large from o/large", 900_000_000),
         ("data set unknown from o/unknown", None),
     ]

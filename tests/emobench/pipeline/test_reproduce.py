@@ -66,6 +66,11 @@ def test_gamma_is_swept_by_the_official_formulas(name: str) -> None:
     assert others == {row: (row,) for row in ([] if name in SWEEPS else [PRETRAINED]) + ["mle", "emo"]}
 
 
+def test_a_dry_run_of_figure_2_says_that_no_value_is_chosen() -> None:
+    found = outline_table(find_table("figure-2"), Request(suite="figure-2"))
+    assert "tailr-official, mixce: every value is a row of its own; none is chosen." in found.notes()
+
+
 def test_figure_2_has_no_published_numbers_and_all_of_the_sweep() -> None:
     table = find_table("figure-2")
     assert published_entries(table) == []
