@@ -323,6 +323,8 @@ def _interruptible(stop: StopOnRequest) -> Iterator[None]:
         if stop.requested:
             raise KeyboardInterrupt
         stop.requested = True
+        # Not `print`: a handler may run within another print, which cannot be entered again.
+        os.write(2, b"\nStopping after this step; once more stops at once.\n")
 
     try:
         before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -70,7 +70,10 @@ def test_it_goes_on_to_the_same_weights(
     assert out == ""
     if name == "SIGINT":
         assert process.returncode == 130
-        assert err == ("\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n")
+        assert err == (
+            "\nStopping after this step; once more stops at once.\n"
+            "\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n"
+        )
     else:
         assert process.returncode == -signal.SIGKILL
     assert not list(tmp_path.rglob("stage.json"))
