@@ -11,7 +11,7 @@ from typing import Any
 from emobench.config import to_plain
 from emobench.leaderboard.compare import Comparison, place
 from emobench.leaderboard.components import KMEANS, SAMPLING, TEXTS, TRAINING
-from emobench.leaderboard.entry import MetricSummary
+from emobench.leaderboard.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.labels import clean
 
 ABSENT = "–"
@@ -68,14 +68,22 @@ def _row(metric: str, of: dict[str, MetricSummary]) -> tuple[str, ...]:
     left = [math.hypot(*(part.sd_of_mean for part in s.components.values())) for s in summaries]
     draws = [{s.components[name].draws for s in summaries if name in s.components} for name in sources[:3]]
     over = " x ".join("-".join(map(str, sorted({min(of), max(of)}))) for of in draws if of)
-    return (clean(f"{metric} ({unit})"), *(_shown(some, unit) for some in deviations), over, _shown(left, unit))
+    # A deviation of logarithms is relative as it is.
+    least = ROUNDING * (1.0 if unit == "%" else max(abs(s.mean) for s in summaries))
+    shown = [_shown(some, unit, least) for some in (*deviations, left)]
+    return (clean(f"{metric} ({unit})"), *shown[:-1], over, shown[-1])
 
 
-def _shown(deviations: Sequence[float], unit: str) -> str:
-    """Return the root of the mean square with 2 digits, as points of fractions or percent of perplexities."""
+def _shown(deviations: Sequence[float], unit: str, least: float) -> str:
+    """Return the root of the mean square with 2 digits, as points of fractions or percent of perplexities.
+
+    What is not above `least`, float rounding, is 0.
+    """
     if not deviations:
         return ABSENT
     pooled = math.sqrt(fmean(deviation**2 for deviation in deviations))
+    if pooled <= least:
+        return "0"
     # The deviation of a perplexity's logarithm; a wild one is no number that anyone reads.
     value = 100 * math.expm1(min(pooled, 50.0)) if unit == "%" else 100 * pooled if unit == "points" else pooled
     return f"{value:.2g}" if value < 100 else f"{value:.0f}"

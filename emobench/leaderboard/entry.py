@@ -24,6 +24,12 @@ from emobench.tasks.scores import SECONDARY
 
 SCHEMA_VERSION = 3
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
+ROUNDING = 1e-6
+"""A spread of a score over seeds that is no more than this part of it is float rounding, and no spread.
+
+A float32 is exact to 6e-8, and sums in another order lose some of that. A seed whose training differs moves a score by
+more: one other answer by 1 / n, a perplexity by far more than a millionth.
+"""
 DEEPEST = 16
 """Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from emobench.leaderboard.entry import MetricSummary
+from emobench.leaderboard.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.labels import clean
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def _apart(bounds: Sequence[float], places: int) -> int:
 
 
 def _std(summary: MetricSummary) -> float:
-    """Return the spread of a metric's seeds; that of equal values is of their last binary digit, which is none."""
+    """Return the spread of a metric's seeds, of which float rounding is none."""
     std = summary.std or 0.0
-    return std if std > 1e-12 * abs(summary.mean) else 0.0
+    return std if std > ROUNDING * abs(summary.mean) else 0.0
 
 
 def _spread(value: float, places: int) -> str:

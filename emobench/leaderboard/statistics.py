@@ -306,8 +306,12 @@ def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
         _check_seeds_suffice(a, b)
     test, found = _tested(left_S, right_S, items, paired=seeds_a == seeds_b)
     count = sum(left.shape[1] for left, _ in items) or None
+    if found is not None and (
+        why := uncertainty.without_spread(left_S, right_S, items, paired=seeds_a == seeds_b, log=log)
+    ):
+        raise _Undetermined(why)
     if found is None and effect:
-        raise _Undetermined("every seed differs by the same amount, so that no noise can be estimated")
+        raise _Undetermined(uncertainty.SAME_AMOUNT)
     if found is None:
         return Difference(0.0, None, 1.0, "seeds", seeds, log, EQUAL, count, None)
     interval, p = found.interval(effect), found.p_value(effect)

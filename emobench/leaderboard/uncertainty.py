@@ -24,10 +24,13 @@ residuals are beside it (67 % in one simulation).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
+
+from emobench.leaderboard.entry import ROUNDING
 
 Array: TypeAlias = np.ndarray
 Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
@@ -38,6 +41,8 @@ ALPHA = 0.05
 POWER = 0.8
 EXPONENT = 1.25
 SMALLEST_P = 1e-100  # beyond it the t quantiles of a few degrees of freedom overflow
+SAME_SEEDS = "the seeds of either side do not differ (one step, or nothing random), so that no noise can be estimated"
+SAME_AMOUNT = "every seed differs by the same amount, so that no noise can be estimated"
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,26 @@ def over_items(values_I: Array) -> Uncertainty | None:
 
 def over_seeds(values_S: Array) -> Uncertainty | None:
     return _uncertain(((float(values_S.var(ddof=1)) / len(values_S), len(values_S) - 1),), "seeds", values_S)
+
+
+def without_spread(
+    left_S: Array, right_S: Array, items: Sequence[tuple[Array, Array]], *, paired: bool, log: bool
+) -> str | None:
+    """Return why seeds show no noise, where their spread is nothing but float rounding; else None."""
+    # A logarithm's spread is relative to its number as it is.
+    limit = ROUNDING * (1.0 if log else float(np.abs([*left_S, *right_S]).max()))
+    sides = ((left_S, [left for left, _ in items]), (right_S, [right for _, right in items]))
+    if all(_spread_of_seeds(*side) <= limit for side in sides):
+        return SAME_SEEDS
+    if paired and _spread_of_seeds(left_S - right_S, [left - right for left, right in items]) <= limit:
+        return SAME_AMOUNT
+    return None
+
+
+def _spread_of_seeds(values_S: Array, of_tasks: Sequence[Array]) -> float:
+    """Return the standard deviation over seeds of a score, or what theirs of single items leave in it if it is more."""
+    residuals = [math.sqrt(float(values_SI.var(axis=0, ddof=1).mean()) / values_SI.shape[1]) for values_SI in of_tasks]
+    return max([float(values_S.std(ddof=1)), *residuals])
 
 
 def items_variance(values_SI: Array) -> float:

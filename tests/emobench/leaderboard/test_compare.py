@@ -385,3 +385,13 @@ def test_the_noise_of_perplexities_is_in_percent(make_row: Callable[..., Entry])
         rows.append(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}, metrics={"lm/ppl": plain}))
     (table,) = noise_tables([compare(rows[0], rows[1:])])
     assert table.rows == (("lm/ppl (%)", "–", "5", "–", "–", "5", "2"),)
+
+
+def test_components_of_float_rounding_are_zero(make_row: Callable[..., Entry]) -> None:
+    rows = []
+    for name in ("mle", "emo"):
+        plain = to_plain(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}).metrics["lm/ppl"])
+        plain["components"] = {"sampling": {"sd": 9e-7, "sd_of_mean": 2e-6, "draws": 5}}
+        rows.append(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}, metrics={"lm/ppl": plain}))
+    (table,) = noise_tables([compare(rows[0], rows[1:])])
+    assert table.rows == (("lm/ppl (%)", "–", "0", "–", "–", "5", "0.0002"),)

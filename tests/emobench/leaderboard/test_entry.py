@@ -172,7 +172,8 @@ def test_real_entries_validate_against_the_json_schema(entry: Entry) -> None:
 def test_the_json_schema_names_the_fields_of_the_dataclass() -> None:
     schema = json.loads(JSON_SCHEMA.read_text())
     plain = to_plain(new_entry(fields()))
-    assert list(schema["properties"]) == list(plain) == schema["required"]
+    assert list(schema["properties"]) == list(plain)
+    assert schema["required"] == [name for name in plain if name != "changes"]  # which older entries lack
     shapes = [
         (name, schema["properties"][name]) for name in ("suite", "model", "objective", "cost", "source", "provenance")
     ]

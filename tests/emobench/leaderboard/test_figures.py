@@ -104,3 +104,9 @@ def test_an_interval_of_a_difference_is_on_its_scale() -> None:
     assert figures.difference(points, 1, interval=True) == "+5.0 [+1.0, +9.0]"
     ratio = contrast(math.log(2), "perplexity", True, (math.log(0.5), math.log(8)))
     assert figures.difference(ratio, 0, interval=True) == "+100 [-50, +700] %"
+
+
+def test_a_spread_of_float_rounding_is_zero(make_row: MakeEntry) -> None:
+    entry = make_row("mle", {"a/ppl": [463.264, 463.264004, 463.264001]})
+    summary = entry.metrics["a/ppl"]
+    assert figures.number(summary, figures.decimals([summary])) == "463.3 ± 0.0"

@@ -392,3 +392,46 @@ def test_best_sees_a_large_effect(seeds: int, effect: float) -> None:
         rows = {name: series(scores(sample(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
         won += best(rows) == "b"
     assert won >= 54
+
+
+@pytest.mark.parametrize("examples", [False, True])
+def test_float_rounding_over_seeds_is_no_spread(examples: bool) -> None:
+    """Trainings of one step: seeds are equal but for the last digits, so that nothing is known of another seed."""
+    rng = np.random.default_rng(3)
+    item_I = rng.normal(6, 1, 20)
+
+    def row(mean: float, noise: float) -> Series:
+        return series(scores(mean + item_I + rng.normal(0, noise, (3, 20)), examples=examples))
+
+    dust, far = row(457, 4e-6), row(458, 4e-6)
+    assert "one step" in compared([dust], [far])
+    assert best({"a": dust, "b": far}) is None
+    honest = difference(row(457, 0.01), row(458, 0.01))
+    assert honest is not None
+    assert honest.p < 0.05
+    assert difference(dust, row(458, 0.01)) is not None  # one side's seeds are enough
+
+
+def test_one_other_answer_of_a_large_test_is_no_rounding() -> None:
+    rng = np.random.default_rng(4)
+    answers_SI = np.repeat((rng.random((1, 10_000)) < 0.7).astype(float), 3, axis=0)
+    other_SI = np.repeat((rng.random((1, 10_000)) < 0.6).astype(float), 3, axis=0)
+    assert "one step" in compared([plain_series(answers_SI)], [plain_series(other_SI)])
+    other_SI[0, 0] = 1 - other_SI[0, 0]
+    found = difference(plain_series(answers_SI), plain_series(other_SI))
+    assert found is not None
+    assert found.p < 0.05
+
+
+def test_perplexities_that_are_equal_up_to_rounding_have_no_spread() -> None:
+    made = [
+        Series(values=dict(enumerate(v)), examples=None, higher_is_better=False, log_scale=True)
+        for v in ([463.264, 463.264004, 463.264002], [470.0, 470.000004, 470.0])
+    ]
+    assert "one step" in compared(made[:1], made[1:])
+
+
+def test_a_difference_that_is_rounding_is_none() -> None:
+    left = np.array([[0.51], [0.52], [0.53]])
+    a, b = (series(scores(values, examples=False)) for values in (left, left + np.array([[1e-8], [3e-8], [2e-8]])))
+    assert "same amount" in compared([a], [b])
