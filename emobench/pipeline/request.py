@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
+from emobench.tasks.spec import dotted
 
 SETTINGS = (
     *("objective", "recipe", "generation", "oracle", "surrogate", "icl", "lm_eval"),
@@ -45,7 +47,7 @@ class Request:
     def __post_init__(self) -> None:
         for key in self.settings:
             if key not in SETTINGS:
-                raise UnknownNameError("setting", key, SETTINGS, where="--set: ")
+                raise UnknownNameError("setting", key, SETTINGS, where="--set: ", hint=_deeper(key))
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
         if self.dtype not in ("float32", "bfloat16", "float16"):
@@ -83,6 +85,14 @@ class Request:
         if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
             raise ConfigError(f"--set {name}: expected a list of names, such as --set {name}={_EXAMPLES[name]}.")
         return tuple(listed)
+
+
+def _deeper(key: str) -> str:
+    """Return a sentence that names the settings of tasks that end in a word; empty where there is none."""
+    defaults = {"generation": GenerationProtocol(), "oracle": OracleProtocol(), "surrogate": SurrogateProtocol()}
+    names = [f"{kind}.{name}" for kind, rules in defaults.items() for name in dotted(rules)]
+    found = [name for name in names if name.endswith(f".{key}")]
+    return f"Tasks have {', '.join(found)}." if found else ""
 
 
 _EXAMPLES = {

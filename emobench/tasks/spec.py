@@ -237,7 +237,7 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
     for key, change in changes.items():
         if key not in merged:
             place = located.where(key) if located else "--set"
-            if deeper := [repr(prefix + name) for name in _dotted(value) if name.endswith(f".{key}")]:
+            if deeper := [repr(prefix + name) for name in dotted(value) if name.endswith(f".{key}")]:
                 raise ConfigError(f"{place}: There is no setting '{prefix}{key}'; did you mean {' or '.join(deeper)}?")
             raise UnknownNameError("setting", f"{prefix}{key}", [prefix + name for name in merged], where=f"{place}: ")
         current = merged[key]
@@ -248,11 +248,11 @@ def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
     return build(type(value), merged, located.where() if located else where)
 
 
-def _dotted(value: Any, prefix: str = "") -> list[str]:
+def dotted(value: Any, prefix: str = "") -> list[str]:
     """Return the names of all settings within a dataclass, such as "sampling.top_p"."""
     found: list[str] = []
     for field in dataclasses.fields(value):
         found.append(prefix + field.name)
         if dataclasses.is_dataclass(within := getattr(value, field.name)):
-            found += _dotted(within, f"{prefix}{field.name}.")
+            found += dotted(within, f"{prefix}{field.name}.")
     return found

@@ -71,6 +71,8 @@ def nothing_was_made(folder: Path) -> None:
         (["--track", "tensorbord"], ["--track: There is no tracker 'tensorbord'; did you mean 'tensorboard'?"]),
         (["--set", "recipe.epoch=1"], ["There is no setting 'recipe.epoch'; did you mean 'recipe.epochs'?"]),
         (["--set", "recpe.epochs=1"], ["--set: There is no setting 'recpe'; did you mean 'recipe'?"]),
+        (["--set", "sampling.top_p=0.9"], ["There is no setting 'sampling'", "Tasks have generation.sampling."]),
+        (["--set", "top_p=0.9"], ["There is no setting 'top_p'", "Tasks have generation.sampling.top_p."]),
         (["--set", "recipe.epochs"], ["--set recipe.epochs: expected key=value"]),
         (["--set", "recipe.epochs=0"], ["--set recipe: `epochs` is 0.0; expected a number above 0."]),
         (["--set", "recipe.epochs=.inf"], ["`epochs` is inf; expected a number above 0."]),
