@@ -28,7 +28,7 @@ from emobench.pipeline.forwarded import (
 from emobench.pipeline.machine import check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine, evaluation_words, run_words, training_words
-from emobench.pipeline.plan import Plan, PlannedTraining, make_plan, models_read
+from emobench.pipeline.plan import Plan, PlannedTraining, make_plan, models_read, naming_setting
 from emobench.pipeline.reporter import Silent
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
@@ -106,8 +106,9 @@ class _Outliner:
         elif isinstance(rules, (GenerationProtocol, OracleProtocol, SurrogateProtocol)):
             if not isinstance(rules, OracleProtocol):
                 self.at.texts(task.corpus, rules.split)
-            for beside in evaluator(task.kind).models(task).values():
-                self.beside[beside] = self.size if beside.name == PRETRAINED else self.at.beside(beside)
+            for part, beside in evaluator(task.kind).models(task).items():
+                with naming_setting(task, part, beside):
+                    self.beside[beside] = self.size if beside.name == PRETRAINED else self.at.beside(beside)
         else:
             self.at.task_data(task)
 

@@ -7,6 +7,7 @@ and the tasks that evaluate it. Their stages have keys already, so a plan also k
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,20 @@ def models_read(objective: LoadedObjective) -> list[str]:
     return [name for name in objective.objective.reads if name != LANGUAGE]
 
 
+@contextmanager
+def naming_setting(task: Task, part: str, beside: Beside) -> Iterator[None]:
+    """Begin the error of a model beside the evaluated one with the setting that it is from."""
+    try:
+        yield
+    except (ModelError, UnknownNameError) as error:
+        if part not in BESIDE:
+            raise  # it names its setting by itself
+        where = f"--set {BESIDE[part]}={beside.name}"
+        given = BESIDE[part].removeprefix(f"{task.kind}.") in task.changes
+        own = "" if given else f", by protocol {task.protocol_name} of task {task.name}"
+        raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {beside.name}: ')}") from None
+
+
 def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:
     """Return the language that all of these texts were sampled from; None where nobody knows it."""
     from emobench.data.oracle import TEXT_COUNTS, oracle_language
@@ -250,17 +265,10 @@ class _Planner:
             raise DataError(f"{error} {way}") from None
 
     def _check_beside(self, task: Task) -> None:
-        """Look for the models beside the evaluated one; an error names the setting that such a model is from."""
+        """Look for the models beside the evaluated one."""
         for part, beside in evaluator(task.kind).models(task).items():
-            try:
+            with naming_setting(task, part, beside):
                 self.model.known(beside)
-            except (ModelError, UnknownNameError) as error:
-                if part not in BESIDE:
-                    raise  # it names its setting by itself
-                where = f"--set {BESIDE[part]}={beside.name}"
-                given = BESIDE[part].removeprefix(f"{task.kind}.") in task.changes
-                own = "" if given else f", by protocol {task.protocol_name} of task {task.name}"
-                raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {beside.name}: ')}") from None
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
         """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""

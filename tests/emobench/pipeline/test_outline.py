@@ -13,7 +13,7 @@ from huggingface_hub import constants
 
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
-from emobench.errors import ConfigError, UnknownNameError, UserError
+from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
 from emobench.pipeline.at_hand import shown_name
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.outliner import make_outline
@@ -321,3 +321,9 @@ def test_what_is_finished_is_not_in_the_totals() -> None:
     assert (done.totals().tokens["train"], done.totals().seconds["train"], done.totals().memory_bytes) == (5, 1.0, 7)
     finished = Outline("t", (StageLine(**{**vars(line), "state": DONE}),), found.machine, ())
     assert finished.notes() == ["All is finished."]
+
+
+def test_a_model_beside_that_is_not_there_is_named_by_its_setting() -> None:
+    for setting in ("mauve.featurizer=/no/such", "oracle.model=/no/such"):
+        with pytest.raises(ModelError, match=f"^--set {setting}: there is no such folder"):
+            outline("tasks=wikitext2", setting, suite="generation", model="gpt2", objectives=("mle",), seeds=(0,))
