@@ -2,6 +2,7 @@
 
 const MOST_ROWS = 40;
 const MOST_COLUMNS = 14;
+const BEYOND_NOISE = ["better", "worse", "differs"];
 
 function differences(rows, shown) {
   const suite = board.suites[state.suite];
@@ -77,9 +78,9 @@ function heatMap(rows, shown) {
       const most = Math.max(...found.map((item) => Math.abs(item.gain))) || 1;
       // Each metric has its own unit: its largest difference gets the full colour. Of the square root, so that small
       // differences beside a large one still show.
-      // What is tied has none: a colour would claim what noise explains.
+      // Only what is beyond noise has one: a colour would claim what noise explains, or what nobody knows.
       const colour = ({ gain, word }) =>
-        word === "tied" ? 0 : Math.sign(gain) * Math.sqrt(Math.abs(gain) / (every ? most : 1));
+        BEYOND_NOISE.includes(word) ? Math.sign(gain) * Math.sqrt(Math.abs(gain) / (every ? most : 1)) : 0;
       cells.push(...found.map((item) => ({ ...item, row, column: column(group, item.place), colour: colour(item) })));
     }
   }

@@ -85,7 +85,11 @@ function metricsTable(full, group) {
         number_(value.ci95 ? interval(...value.ci95, metric, decimals) : ABSENT),
         h("td", {}, [of, ...value.flags.map(remark)].join("; ")),
         number_(value.n === null ? ABSENT : whole(value.n)),
-        number_(value.values.map((item) => plain(item * scale(metric), decimals)).join("  ")),
+        h(
+          "td",
+          { class: "number values" },
+          value.values.map((item) => plain(item * scale(metric), decimals)).join("  "),
+        ),
       ];
     });
   return table(
@@ -111,13 +115,14 @@ function noiseSection(full, group) {
     .map((metric) => [metric, Object.entries(full.metrics[metric.key]?.components ?? {})])
     .filter(([, parts]) => parts.length)
     .map(([metric, parts]) => {
+      const { mean } = full.metrics[metric.key];
       const part = Object.fromEntries(parts);
       const over = SOURCES.slice(0, 3).filter((name) => part[name]);
       const left = Math.hypot(...parts.map(([, { sd_of_mean }]) => sd_of_mean));
       const cells = [
-        ...SOURCES.map((name) => (part[name] ? deviation(part[name].sd, metric) : ABSENT)),
+        ...SOURCES.map((name) => (part[name] ? deviation(part[name].sd, metric, mean) : ABSENT)),
         over.map((name) => part[name].draws).join(" × "),
-        deviation(left, metric),
+        deviation(left, metric, mean),
       ];
       return [metricTitle(metric), ...cells.map((text) => h("td", { class: "number" }, text))];
     });
@@ -128,8 +133,10 @@ function noiseSection(full, group) {
   return section("Where the noise comes from", text, [], table(heads, rows, "Where the noise comes from"));
 }
 
-/** A standard deviation with 2 digits; of perplexities, whose logarithms have it, in percent. */
-function deviation(value, metric) {
+/** A standard deviation with 2 digits; of perplexities, whose logarithms have it, in percent. A millionth of the mean is
+ * float rounding, and none (`entry.py`: ROUNDING). */
+function deviation(value, metric, mean) {
+  if (value <= 1e-6 * (metric.unit === "perplexity" ? 1 : Math.abs(mean))) return "0";
   const shown = metric.unit === "perplexity" ? 100 * Math.expm1(value) : value * scale(metric);
   return `${Number(shown.toPrecision(2))}${metric.unit === "perplexity" ? " %" : ""}`;
 }

@@ -119,14 +119,25 @@ function curvesBody(chosen, host) {
       host.querySelector("select").focus();
     },
   );
-  const body = chart("Training curves", (width) =>
-    curvesSpec({ points: curvePoints(chosen, view.part), names, title: view.part, width }),
-  );
+  const body = chart("Training curves", (width) => {
+    const points = curvePoints(chosen, view.part);
+    return new Set(points.map(({ step }) => step)).size > 1
+      ? curvesSpec({ points, names, title: view.part, width })
+      : oneStep(points, view.part);
+  });
   host.replaceChildren(
     h("div", { class: "controls" }, control),
     body,
     h("p", { class: "note" }, "Thick lines are means over the seeds, thin lines the seeds themselves."),
   );
+}
+
+/** A sentence in place of curves of a single step, which have no line. */
+function oneStep(points, part) {
+  const means = points.filter(({ seed, value }) => seed === "mean" && value !== null);
+  if (!means.length) return `No finite value of ${part} was logged.`;
+  const values = means.map(({ name, value }) => `${name} ${value}`).join(", ");
+  return `One step was logged (${means[0].step}), which makes no curve; ${part}: ${values}.`;
 }
 
 function trainings(rows, shown, set) {

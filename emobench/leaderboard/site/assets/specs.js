@@ -64,7 +64,7 @@ function heatMapSpec({ cells, rows, columns, limit, ends, tooltip, width }) {
   const step = Math.max(84, Math.min(220, (width - longest - 16) / columns.length));
   const axis = { title: null, domain: false, ticks: false, labelPadding: 8, labelColor: colours.text };
   const scale = { domain: [-limit, 0, limit], range: colours.scale, interpolate: "rgb" };
-  const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'tied'`;
+  const expression = `datum.value < 0 ? '${ends[0]}' : datum.value > 0 ? '${ends[1]}' : 'not shown to differ'`;
   const legend = {
     title: null,
     values: [-limit, 0, limit],

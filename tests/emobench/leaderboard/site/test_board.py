@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from emobench.leaderboard.entry import Entry
+
 Opened = Callable[..., Page]
 
 CONTRAST = """
@@ -129,12 +131,25 @@ def test_the_heat_map_says_by_how_much_and_whether_noise_explains_it(
         "mle", "emo", "tailr", "pretrained", "small", "large", "worse", "better",
     }  # fmt: skip
     legend = page.get_by_role("group", name="Differences from the baseline").locator(".role-legend-label text")
-    assert legend.all_text_contents() == ["worse", "tied", "better"]
+    assert legend.all_text_contents() == ["worse", "not shown to differ", "better"]
     page.get_by_label("Baseline", exact=True).select_option("emo")
     drawn(page)
     turned = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
     assert "−10.1" in turned
     assert "worse" in turned
+
+
+def test_only_what_is_beyond_noise_has_a_colour(
+    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
+) -> None:
+    entries = [row(name, {"toy/accuracy": [value]}) for name, value in (("mle", 0.6), ("emo", 0.9))]  # of one seed
+    page = opened(page_of(tmp_path, entries, tmp_path))
+    drawn(page)
+    chart = page.get_by_role("group", name="Differences from the baseline")
+    assert {"baseline", "undetermined"} <= set(chart.locator("svg text").all_text_contents())
+    cells = chart.locator("g.mark-rect.role-mark path")
+    assert cells.count() == 2
+    assert len({cell.get_attribute("fill") for cell in cells.all()}) == 1
 
 
 def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:

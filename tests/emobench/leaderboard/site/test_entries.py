@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from scipy.stats import binom
 
+from emobench.config import file_sha256
 from emobench.leaderboard.compare import compare
 from emobench.leaderboard.entry import Component, Entry
 
@@ -220,3 +221,27 @@ def unfold(page: Page) -> None:
 def squeezed_text(text: str) -> str:
     """Return text as a browser's text content compares: a NUL cannot be in a document."""
     return " ".join(text.split())
+
+
+def test_a_training_of_one_step_is_said_in_place_of_a_curve(
+    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
+) -> None:
+    log = tmp_path / "mle-0" / "log.jsonl"
+    log.parent.mkdir()
+    log.write_text(json.dumps({"step": 1, "steps": 1, "loss": 5.25, "mle": 5.25}) + "\n")
+    run = {"seed": 0, "key": "mle-0", "curves": [{"path": "mle-0/log.jsonl", "sha256": file_sha256(log)}]}
+    entry = row("mle", {"toy/accuracy": [0.6]}, runs=[run])
+    page = opened(page_of(tmp_path / "out", [entry], tmp_path), f"#/entry/{entry.id}")
+    chart = page.get_by_role("group", name="Training curves")
+    chart.scroll_into_view_if_needed()
+    expect(chart).to_contain_text("One step was logged (1), which makes no curve; mle: mle 5.25.")
+
+
+def test_the_values_of_many_seeds_are_not_cut_off(
+    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path
+) -> None:
+    entry = row("mle", {"toy/accuracy": [0.6 + seed / 1000 for seed in range(20)]})
+    page = opened(page_of(tmp_path / "out", [entry], tmp_path), f"#/entry/{entry.id}", width=1300)
+    shown = page.get_by_role("region", name="Metrics", exact=True).first.locator("td.values").bounding_box()
+    assert shown is not None
+    assert shown["x"] + shown["width"] <= 1300
