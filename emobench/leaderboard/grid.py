@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Style = Literal["", "own", "older", "better", "worse"]
@@ -69,3 +69,20 @@ class Grid:
 
 def marks(notes: Sequence[int]) -> str:
     return "".join(f" [{note}]" for note in notes)
+
+
+def said_once(grids: Sequence[Grid]) -> tuple[list[Grid], list[str]]:
+    """Return several grids without what all of them say below, and that: legend lines, and equal lists of notes."""
+    if len(grids) < 2:
+        return list(grids), []
+    lines = [line for line in grids[0].legend if all(line in grid.legend for grid in grids)]
+    notes = grids[0].notes if len({grid.notes for grid in grids}) == 1 else ()
+    kept = [
+        replace(
+            grid,
+            legend=tuple(line for line in grid.legend if line not in lines),
+            notes=() if notes else grid.notes,
+        )
+        for grid in grids
+    ]
+    return kept, [*lines, *(f"[{number}] {note}" for number, note in enumerate(notes, 1))]

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 
 from emobench.leaderboard.grid import Cell, Column, Grid, Label
 
-GAP = 2
+GAP = 3
+"""Columns apart, as rich draws a table: 2 of padding, and 1 where another box would have a line."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from emobench.config import to_plain
 from emobench.leaderboard.cells import NO_ENTRIES, grids
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.grid import Cell, Grid, Label
+from emobench.leaderboard.grid import Cell, Grid, Label, said_once
 from emobench.leaderboard.labels import markdown_text
 from emobench.leaderboard.layout import GAP, Sheet, fit
 from emobench.leaderboard.standings import Standings, standings
@@ -36,7 +36,8 @@ def render(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view
     view = view or View()
     if not entries:
         return Text(NO_ENTRIES)
-    return Group(*(GridView(grid) for grid in grids(standings(entries, examples_of, view), view)))
+    found, ending = said_once(grids(standings(entries, examples_of, view), view))
+    return Group(*map(GridView, found), *(Text(line, style="dim") for line in ending))
 
 
 def markdown(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None) -> str:
@@ -44,7 +45,8 @@ def markdown(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, vi
     view = view or View()
     if not entries:
         return NO_ENTRIES + "\n"
-    return "\n".join(grid_markdown(grid) for grid in grids(standings(entries, examples_of, view), view))
+    found, ending = said_once(grids(standings(entries, examples_of, view), view))
+    return "\n".join([*map(grid_markdown, found), *(f"{markdown_text(line)}\n" for line in ending)])
 
 
 def to_json(
@@ -108,7 +110,7 @@ class GridView:
 
 
 def _rich_table(sheet: Sheet) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), show_edge=False)
     table.add_column(Text(sheet.corner), overflow="fold", vertical="bottom")
     for head in sheet.heads:
         table.add_column(_styled(head), justify="right", overflow="fold", vertical="bottom")

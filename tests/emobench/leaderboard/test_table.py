@@ -275,6 +275,26 @@ def test_tables_of_one_suite_stand_together_and_name_the_one_that_they_differ_fr
     ]
 
 
+def test_what_is_said_of_every_table_is_said_once_at_the_end(make: MakeEntry) -> None:
+    few = summary("accuracy", [0.5], flags=("small_n",))
+    entries = [make("mle", {"accuracy": few}, recipe={"name": "lm", "epochs": n}, seeds=[0]) for n in (1, 2)]
+    for shown in (text(entries), markdown(entries).replace("\\", "")):
+        assert shown.count("small n") == 1
+        assert shown.count("Values of one seed.") == 1
+        assert shown.index("Not ranked with") < shown.index("Values of one seed.") < shown.rindex("[1] ")
+    (one,) = [text(entries[:1])]
+    assert "Values of one seed." in one
+
+
+def test_a_cell_is_never_broken(make: MakeEntry) -> None:
+    values = [463.264, 463.268, 463.266]
+    names = [f"task{number}/ppl" for number in range(5)]
+    entries = [make(name, {task: summary("ppl", values) for task in names}) for name in ("mle", "emo")]
+    for width in range(50, 121):
+        cells = re.findall(r"463\.266 ± 0\.002(?!\d)", text(entries, width))
+        assert len(cells) == 2 * (len(names) + 1), width  # and their mean
+
+
 def test_two_rows_of_one_objective_are_told_apart_by_id(make: MakeEntry) -> None:
     entries = [make("emo", {"accuracy": summary("accuracy", [0.5 + i / 10])}) for i in range(2)]
     assert {f"emo [{entry.id[:6]}]" for entry in entries} <= rows(text(entries)).keys()
