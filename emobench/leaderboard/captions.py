@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from emobench.config import content_hash
 from emobench.leaderboard import changes
 from emobench.leaderboard.comparison import differences, digests
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean, parameters
 from emobench.leaderboard.standings import Standings
 
@@ -53,6 +54,8 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
     lines = [" ".join(filter(None, [_spread(current, intervals), _stars(shown, current)])), *_ranks(shown)]
     if shown.baseline is not None:
         lines.append(_baseline(shown, labels))
+    if not intervals and not isinstance(shown.baseline, Entry):
+        lines += _beyond_spread(shown.metrics, current)
     lines += _untested(shown, current)
     if shown.absent:
         reasons: dict[str, list[str]] = {}
@@ -104,6 +107,20 @@ def _spread(current: Sequence[Entry], intervals: bool) -> str:
         return "Values of one seed." if counts == [1] else "Single values."
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return f"Mean {'[95 % interval]' if intervals else '± standard deviation'} over {many} seeds."
+
+
+def _beyond_spread(metrics: Sequence[str], rows: Sequence[Entry]) -> list[str]:
+    """Name the metrics of which more noise is left, averaged over their draws, than ± shows."""
+    found = [metric for metric in metrics if any(_hides(e.metrics[metric]) for e in rows if metric in e.metrics)]
+    if not found:
+        return []
+    return [f"± of {_named(found, metrics)} is not all of the noise: `emobench compare` says where it comes from."]
+
+
+def _hides(summary: MetricSummary) -> bool:
+    left = math.hypot(*(part.sd_of_mean for part in summary.components.values()))
+    times = summary.mean if summary.unit == "perplexity" else 1.0  # whose parts are of logarithms
+    return summary.std is not None and left * times > summary.std
 
 
 def _stars(shown: Standings, current: Sequence[Entry]) -> str:

@@ -6,15 +6,20 @@ Legend: S training seeds, R sampling runs, K k-means seeds, I texts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from emobench.config import to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.components import components
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.table import markdown
+from emobench.leaderboard.view import View
 from emobench.tasks.scores import Score
 
 SDS = {"training seed": 0.5, "sampling": 0.8, "k-means": 0.6, "texts": 1.2}
@@ -184,3 +189,19 @@ def test_repeats_that_are_no_table(second: tuple[tuple[float, ...], ...], told: 
     first, other = scores(np.array([[[0.1, 0.2], [0.3, 0.4]]] * 2))
     with pytest.raises(MetricError, match=told):
         summarise([first, replace(other, repeats=second)])
+
+
+@pytest.mark.parametrize(("left", "said"), [(0.02, True), (0.001, False)])
+def test_a_board_says_where_more_noise_is_left_than_it_shows(
+    make_row: Callable[..., Entry], left: float, said: bool
+) -> None:
+    rows = []
+    for name in ("mle", "emo"):
+        scores = {"lm/mauve": [0.50, 0.51, 0.52], "lm/accuracy": [0.5, 0.6, 0.7]}
+        metrics = {key: to_plain(summary) for key, summary in make_row(name, scores).metrics.items()}
+        metrics["lm/mauve"]["components"] = {"k-means": {"sd": 0.05, "sd_of_mean": left, "draws": 5}}
+        rows.append(make_row(name, scores, metrics=metrics))
+    told = "± of mauve is not all of the noise: `emobench compare` says where it comes from."
+    legend = markdown(rows).replace("\\", "")
+    assert (told in legend) == said
+    assert told not in markdown(rows, view=View(intervals=True)).replace("\\", "")
