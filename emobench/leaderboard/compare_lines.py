@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from emobench.leaderboard import figures
 from emobench.leaderboard.compare import Comparison, place
-from emobench.leaderboard.compare_noise import EXPLAINED, noise_tables
+from emobench.leaderboard.compare_noise import EXPLAINED, noise_tables, unrepeated
 from emobench.leaderboard.contrasts import Contrast, undeciding
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN, clean, labels
@@ -62,7 +62,7 @@ def sheets(comparisons: Sequence[Comparison]) -> tuple[list[Sheet], list[str]]:
     pairs = [(comparison, candidate) for comparison in comparisons for candidate in comparison.candidates]
     found = [_sheet(comparison, candidate, notes) for comparison, candidate in pairs if comparison.of(candidate)]
     legend = [text for comparison, candidate in pairs for text in _legend(comparison, candidate)]
-    legend += EXPLAINED if noise_tables(comparisons) else ()
+    legend += [*EXPLAINED, *unrepeated(comparisons)] if noise_tables(comparisons) else []
     return found, [clean(text) for text in dict.fromkeys([*notes.texts(), *legend])]
 
 
@@ -154,12 +154,14 @@ def _decimals(contrast: Contrast) -> int:
 
 
 def _adjusted(family: int, tested: Sequence[Contrast]) -> str:
-    """Say what p values are adjusted for, after a comma; nothing where there is one."""
+    """Say what p values are adjusted for, after a comma or a semicolon; nothing where there is one."""
     apart = undeciding(tested)
     if family > 1:
-        too = f" (that of a {apart} one for these, too)" if apart else ""
-        return f", adjusted for all {family} metrics of the pair (Holm), shown or not{too}"
-    return f", that of a {apart} metric adjusted for all metrics of the pair (Holm)" if apart else ""
+        own = (
+            f"; a {apart} metric is not among the {family}, and its own p is adjusted for every metric" if apart else ""
+        )
+        return f", adjusted for all {family} metrics of the pair (Holm), shown or not{own}"
+    return f"; the p of a {apart} metric is adjusted for all metrics of the pair (Holm)" if apart else ""
 
 
 def _p(p: float | None) -> str:

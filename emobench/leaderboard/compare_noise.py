@@ -15,6 +15,7 @@ from emobench.leaderboard.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.labels import clean
 
 ABSENT = "–"
+MOST_NAMED = 6
 HEADER = ("metric", "training", "sampling", "k-means", "texts", "averaged over", "left")
 EXPLAINED = (
     "Where the noise comes from: the standard deviation that one value would have if only its training seed, its "
@@ -40,6 +41,22 @@ def noise_tables(comparisons: Sequence[Comparison]) -> list[NoiseTable]:
         if rows:
             found.append(NoiseTable(clean(f"Where the noise comes from · {place(comparison.baseline)}"), rows))
     return found
+
+
+def unrepeated(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return a sentence on the metrics of the tables' comparisons that are in no table, if there are any."""
+    names = list(dict.fromkeys(
+        contrast.metric
+        for comparison in comparisons
+        if (known := _known(comparison))
+        for contrast in comparison.contrasts
+        if contrast.metric not in known and contrast.metric in comparison.baseline.metrics
+    ))  # fmt: skip
+    if not names:
+        return []
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    said = f"{', '.join(names[:MOST_NAMED])}{more}, which {'has' if len(names) == 1 else 'have'} one value a seed"
+    return [f"Not in this table: {said}, so that nothing tells sources apart."]
 
 
 def plain_components(comparison: Comparison) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.compare import Comparison, compare, comparisons
 from emobench.leaderboard.compare_chart import png, specification
 from emobench.leaderboard.compare_lines import sheets
-from emobench.leaderboard.compare_noise import noise_tables
+from emobench.leaderboard.compare_noise import noise_tables, unrepeated
 from emobench.leaderboard.compare_table import ComparisonView, latex, markdown, to_csv, to_json
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
@@ -177,7 +177,7 @@ def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs
     assert sheet.lines[0].verdict == "undetermined [1]"
     assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == ("<.001", True)
     assert "[1] small n: too few examples for a verdict." in legend
-    assert "that of a small-n metric adjusted for all metrics of the pair (Holm)" in " ".join(legend)
+    assert "the p of a small-n metric is adjusted for all metrics of the pair (Holm)" in " ".join(legend)
 
 
 def test_what_was_tested_over_seeds_is_not_said_to_lack_examples(make_entry: Callable[..., Entry], runs: Path) -> None:
@@ -367,6 +367,8 @@ def test_where_the_noise_comes_from(
     printed = capsys.readouterr().out
     assert "3-4 x 5 x 5" in printed
     assert "left: the standard error of a row's mean" in " ".join(printed.split())
+    said = "Not in this table: trec/accuracy, which has one value a seed, so that nothing tells sources apart."
+    assert unrepeated([comparison]) == [said]
     assert "| sst2/accuracy (points) | 1.2 | 0.8 | 0.6 | 2.2 | 3-4 x 5 x 5 | 1.3 |" in markdown([comparison])
     plain = to_json(comparison)["components"]
     assert set(plain) == {"sst2/accuracy", "cr/accuracy"}

@@ -94,7 +94,10 @@ def test_tests_of_main_metrics_are_adjusted_for_main_metrics_alone(rows: dict[st
             assert contrast.p_holm == pytest.approx(p_holm)
     assert any(c.secondary for c in every.contrasts)
     assert "adjusted for all 3 metrics of the pair (Holm), shown or not;" in " ".join(sheets([main])[1])
-    assert "shown or not (that of a secondary one for these, too);" in " ".join(sheets([every])[1])
+    assert (
+        "shown or not; a secondary metric is not among the 3, and its own p is adjusted for every metric;"
+        in " ".join(sheets([every])[1])
+    )
 
 
 def test_a_table_of_differences_says_what_it_is_adjusted_for(rows: dict[str, Entry]) -> None:
@@ -118,7 +121,7 @@ def test_one_metric_is_not_said_to_be_adjusted(rows: dict[str, Entry]) -> None:
     assert [line.metric for line in sheet.lines] == ["trec/accuracy (%) ↑"]
     assert "(two-sided 5 %, one metric)" in shown(one, baseline="mle")
     found = compare(two["mle"], [two["emo"]], metrics=list(two["mle"].metrics))
-    assert "that of a secondary metric adjusted for all metrics of the pair (Holm)" in " ".join(sheets([found])[1])
+    assert "the p of a secondary metric is adjusted for all metrics of the pair (Holm)" in " ".join(sheets([found])[1])
     asked = shown(two, baseline="mle", metrics=("*",))
     assert "(two-sided 5 %, Holm over the one main metric and secondary ones)" in asked
 
