@@ -20,8 +20,8 @@ class Score:
     tokens), "corpus" is no mean of examples, so that there are none (self-BLEU), and "jackknife" has an example's
     pseudo-value, n value - (n - 1) (value without the example): their spread is the value's, their mean is not (MAUVE).
     Who reads examples back knows no aggregate and needs none: a value is always taken for the centre of its examples.
-    `repeats` holds the value of each sampling run, a row, by each k-means seed; empty where nothing is repeated. Runs of
-    one place have the same random numbers in all training seeds, or others: `leaderboard.components` minds neither.
+    `repeats` holds the value of each sampling run, a row, by each k-means seed; empty where nothing is repeated. Runs
+    of one place have the same random numbers in all training seeds, or others: `leaderboard.components` minds neither.
     """
 
     value: float
