@@ -216,7 +216,7 @@ def _rows(
             for index, (continuation,) in batch:
                 if index >= there:
                     text = loaded.tokenizer.decode(
-                        continuation.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                        continuation.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
                     )
                     length_ = len(continuation.ids)
                     yield index, {"id": index, "text": text, "length": length_, "ended": continuation.ended}

@@ -81,7 +81,7 @@ def test_texts_are_ancestral_samples_of_the_seed_the_split_and_their_place(
                 if token == tokenizer.eos_token_id:
                     break
                 ids.append(token)
-            assert row["text"] == tokenizer.decode(ids[1:], skip_special_tokens=True)
+            assert row["text"] == tokenizer.decode(ids[1:])
             assert (row["length"], row["ended"]) == (len(ids) - 1, len(ids) <= 12)
 
 
