@@ -177,22 +177,9 @@ def _base_skeleton(folder: Path, name: str) -> Any:
 
 def _read_base(folder: Path, name: str) -> Any:
     import torch
-    from safetensors import SafetensorError
     from transformers import AutoModel
 
-    loader: Any = AutoModel
-    try:
-        model, info = loader.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # reported below, as a sentence
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+    model, info = _from_files(AutoModel, folder, name, torch.float32, trust_remote_code=False)
     parts = dict(model.named_children()).keys() - {POOLER}
 
     def read(key: str) -> bool:
@@ -225,23 +212,30 @@ def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_c
         return _tokenizer(folder, source.name, trust_remote_code)
 
 
-def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
+def _from_files(
+    loader: Any, folder: Path, name: str, dtype: Any, *, trust_remote_code: bool
+) -> tuple[Any, dict[str, Any]]:
+    """Return what a transformers class reads from a folder, and which weights did not fit it."""
     from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
 
-    loader: Any = AutoModelForCausalLM
     try:
-        model, info = loader.from_pretrained(
+        return loader.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=trust_remote_code,
-            ignore_mismatched_sizes=True,  # reported below, as a sentence
+            ignore_mismatched_sizes=True,  # the caller reports them, as a sentence
             output_loading_info=True,
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+
+
+def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    model, info = _from_files(AutoModelForCausalLM, folder, name, dtype, trust_remote_code=trust_remote_code)
     _require_all_weights(
         name,
         model,
