@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +39,7 @@ class ComparisonView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         found, legend = sheets(self.comparisons)
         for sheet in found:
-            wide = _table(sheet, narrow=False)
-            fits = console.measure(wide, options=options.update(width=10_000)).maximum <= options.max_width
-            yield from (Text(sheet.heading, style="bold"), Text(), wide if fits else _table(sheet, narrow=True), Text())
+            yield from (Text(sheet.heading, style="bold"), Text(), _fitting(sheet, console, options), Text())
             yield from (Text(line, style="dim") for line in sheet.within)
             yield from [Text()] * bool(sheet.within)
         for table in noise_tables(self.comparisons):
@@ -135,11 +134,20 @@ def _plain_table() -> Table:
     return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
 
 
-def _table(sheet: Sheet, *, narrow: bool) -> Table:
-    """Return a table; a narrow one has the interval below the difference, and what is detectable below p."""
+def _fitting(sheet: Sheet, console: Console, options: ConsoleOptions) -> Table:
+    """Return the widest table that fits, else the narrowest."""
     header, rows = sheet.grid()
-    if narrow:
-        header, *rows = _narrow([header, *rows])
+    wide = [header, *rows]
+    paired = _paired(wide)
+    for grid in (wide, paired):
+        table = _table(sheet, grid)
+        if console.measure(table, options=options.update(width=10_000)).maximum <= options.max_width:
+            return table
+    return _table(sheet, [[_broken(row[0]), *row[1:]] for row in paired])
+
+
+def _table(sheet: Sheet, grid: list[list[str]]) -> Table:
+    header, *rows = grid
     table = _plain_table()
     for place, head in enumerate(header):
         outer = place in (0, len(header) - 1)
@@ -153,18 +161,20 @@ def _table(sheet: Sheet, *, narrow: bool) -> Table:
     return table
 
 
-def _narrow(rows: list[list[str]]) -> list[list[str]]:
-    """Return header and rows with long metrics broken at _, and pairs of columns as one where all of them are there."""
-    broken = [
-        [row[0].replace("_", "_\n", row[0].count("_") - 1 or 1) if len(row[0]) > 20 else row[0], *row[1:]]
-        for row in rows
-    ]
+def _paired(rows: list[list[str]]) -> list[list[str]]:
+    """Return header and rows with the interval below the difference and what is detectable below p, if all stand."""
     if len(rows[0]) < 8:
-        return broken
+        return rows
     return [
-        [a, b, c, f"{effect}\n{interval}", f"{p}\n{least}", last]
-        for a, b, c, effect, interval, p, least, last in broken
+        [a, b, c, f"{effect}\n{interval}", f"{p}\n{least}", last] for a, b, c, effect, interval, p, least, last in rows
     ]
+
+
+def _broken(metric: str) -> str:
+    """Return a metric on two lines: below its task if it has one, else broken at one of its last underscores."""
+    if task := re.match(r".*(/|, )", metric):
+        return f"{task[0].rstrip()}\n{metric[task.end() :]}"
+    return metric.replace("_", "_\n", metric.count("_") - 1 or 1) if len(metric) > 20 else metric
 
 
 _LATEX = {

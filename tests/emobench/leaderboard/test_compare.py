@@ -294,17 +294,14 @@ def found(pair: tuple[Entry, Entry], runs: Path) -> Comparison:
 
 
 def test_every_output_has_every_contrast(found: Comparison) -> None:
-    texts = {
-        "terminal": _printed(found, 120),
-        "narrow": _printed(found, 60),
-        "markdown": markdown([found]),
-        "latex": latex([found]),
-    }
+    texts = {str(width): _printed(found, width) for width in (120, 100, 60)}
+    texts |= {"markdown": markdown([found]), "latex": latex([found])}
     for name, text in texts.items():
         for line in sheets([found])[0][0].lines:
             difference = line.difference.replace("-", "$-$").replace("%", "\\%") if name == "latex" else line.difference
             assert difference in text, name
             assert line.verdict in text, name
+            assert (line.metric in text) == (name not in ("60", "latex")), f"{name}: in one piece where it has room"
     rows = list(csv.DictReader(io.StringIO(to_csv([found]))))
     assert [float(row["effect"]) for row in rows] == [c.effect for c in found.contrasts]
     assert [float(row["ci95_low"]) for row in rows] == [c.ci95[0] for c in found.contrasts if c.ci95]
