@@ -96,7 +96,6 @@ class _Suite:
             "ranks": [found.ranks.get(entry.id) for entry in rows] if found.ranks else None,
             "baseline": named[0] if named else None,
             "decimals": [figures.decimals(of) for of in summaries],
-            "relative": [figures.relative_decimals(of) for of in summaries],
             "ranked": found.ranked,
             "untested": found.untested,
             "best": [ids.index(winner) if winner else None for winner in best],

@@ -26,8 +26,14 @@ function interval(low, high, metric, decimals) {
 /** An effect of a test: a difference in the metric's unit, or, of logarithms, the relative change. */
 function effect(value, test, metric, decimals) {
   if (value === null) return ABSENT;
-  if (test.log_scale) return `${signed(100 * Math.expm1(value), 1)} %`;
+  if (test.log_scale) return `${signed(100 * Math.expm1(value), relativeDecimals(test))} %`;
   return signed(value * scale(metric), decimals);
+}
+
+/** As many decimals of percent as show two digits of the interval's half width, 1 to 6, as `emobench compare` does. */
+function relativeDecimals({ low, high }) {
+  const half = 50 * (Math.expm1(high ?? 0) - Math.expm1(low ?? 0));
+  return half > 0 && Number.isFinite(half) ? Math.min(6, Math.max(1, 1 - Math.floor(Math.log10(half)))) : 1;
 }
 
 const pValue = (p) => (p === null ? ABSENT : p < 0.001 ? "< 0.001" : p.toFixed(3));

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from emobench.leaderboard.compare import compare
+from emobench.leaderboard.compare_lines import sheets
 from emobench.leaderboard.entry import Entry
 
 Opened = Callable[..., Page]
@@ -137,6 +139,18 @@ def test_the_heat_map_says_by_how_much_and_whether_noise_explains_it(
     turned = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
     assert "−10.1" in turned
     assert "worse" in turned
+
+
+def test_a_small_relative_change_has_the_digits_that_compare_gives_it(
+    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
+) -> None:
+    mle, emo = row("mle", {"toy/ppl": [100.0, 101.0, 99.0]}), row("emo", {"toy/ppl": [99.961, 100.958, 98.961]})
+    page = opened(page_of(tmp_path, [mle, emo], tmp_path))
+    drawn(page)
+    said = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
+    (line,) = sheets([compare(mle, [emo])])[0][0].lines
+    assert line.difference.replace("-", "−") in said
+    assert line.difference.startswith("-0.040")
 
 
 def test_only_what_is_beyond_noise_has_a_colour(
