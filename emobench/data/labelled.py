@@ -67,7 +67,10 @@ class LabelledSource:
     group: str = ""
     """A column: shots are taken from the same group only; `{group}` is its text, with spaces for underscores."""
     golden: dict[str, str] = field(default_factory=dict)
-    """First 12 hex digits of a text's sha256 -> its class, for rows that are known."""
+    """First 12 hex digits of the sha256 of a row's text -> its class, for rows that are known and must be there.
+
+    Of several fields: their texts joined by the unit separator, U+001F. Spaces at a text's ends do not count.
+    """
 
     def __post_init__(self) -> None:
         if len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
@@ -114,14 +117,20 @@ class LabelledData:
 
 
 def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
-    """Read both splits. Raises DataError for a row without its fields, an unknown class, or another source's size."""
-    splits, provenance = [], {}
+    """Read both splits.
+
+    Raises DataError for a row without its fields, an unknown class, and of a repository for another number of rows, or
+    golden rows that are not there or of another class.
+    """
+    splits, provenance, origins = [], {}, []
     for part in (source.pool, source.test):
         examples, origin = _load_split(source, part, data_dirs, offline)
         if not examples:
             raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
         splits.append(examples)
         provenance[f"{source.name}.{part.split}"] = f"{_fingerprint(examples)} ({origin})"
+        origins.append(origin)
+    _check_golden(source, splits, origins)
     return LabelledData(source.name, splits[0], splits[1], provenance)
 
 
@@ -148,7 +157,11 @@ def _load_split(
             f"{source.name} ({part.split}) could not be read from {source.repo}. {error} Or put it, one "
             f'{{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give --data-dir DIR.'
         ) from None
-    _check_source(source, part, found, origin, file)
+    if part.rows is not None and len(found) != part.rows:
+        raise DataError(
+            f"{origin} gave {len(found):,} rows for {source.name} ({part.split}), expected {part.rows:,}: the source "
+            f"has changed. Put the rows that you want in {file} and give --data-dir DIR."
+        )
     return found, origin
 
 
@@ -235,16 +248,28 @@ def _fingerprint(examples: Sequence[Example]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _check_source(source: LabelledSource, part: LabelledSplit, found: list[Example], origin: str, file: str) -> None:
-    if part.rows is not None and len(found) != part.rows:
+def _check_golden(source: LabelledSource, splits: Sequence[Sequence[Example]], origins: Sequence[str]) -> None:
+    """Compare the known rows with the splits that were read from the repository; all must be there if both were."""
+    missing = dict(source.golden)
+    advice = f"Put the rows in DIR/{source.name}.SPLIT.jsonl and give --data-dir DIR."
+    read = [(examples, origin) for examples, origin in zip(splits, origins, strict=True) if origin.startswith("hub:")]
+    for examples, origin in read:
+        for example in examples:
+            key = _golden_key(example)
+            known = source.golden.get(key)
+            missing.pop(key, None)
+            if known is not None and known != example.label:
+                raise DataError(
+                    f"{origin} says '{example.label}' of a row of {source.name} ({example.where}) that is known to be "
+                    f"'{known}': the order of its labels has changed. {advice}"
+                )
+    if missing and len(read) == len(splits):
         raise DataError(
-            f"{origin} gave {len(found):,} rows for {source.name} ({part.split}), expected {part.rows:,}: the source "
-            f"has changed. Put the rows that you want in {file} and give --data-dir DIR."
+            f"{read[0][1]} lacks {len(missing)} of the {len(source.golden)} rows of {source.name} whose class is known "
+            f"({', '.join(missing)}), so that the meaning of its labels cannot be checked: its texts have changed. "
+            f"{advice}"
         )
-    for example in found:
-        known = source.golden.get(example.id.partition("-")[0])
-        if known is not None and known != example.label:
-            raise DataError(
-                f"{origin} says '{example.label}' of a row of {source.name} ({part.split}) that is known to be "
-                f"'{known}': the order of its labels has changed. Put the rows in {file} and give --data-dir DIR."
-            )
+
+
+def _golden_key(example: Example) -> str:
+    return hashlib.sha256("\x1f".join(text.strip() for text in example.fields.values()).encode()).hexdigest()[:12]

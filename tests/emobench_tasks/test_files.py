@@ -56,6 +56,13 @@ def test_the_protocols_of_lm_quick() -> None:
     assert find_task("lm-quick").protocol_name == "quick"
 
 
+@pytest.mark.parametrize("name", ["wikitext2", "wikitext103", "webtext", "ptb", "writingprompts", "ag_news"])
+def test_the_official_code_looks_at_the_first_lines(name: str) -> None:
+    """4,000 test lines, of WebText and WritingPrompts 5,000 (test_utils.py)."""
+    rules = to_plain(find_task(f"generation/{name}", protocol="official-code").protocol)
+    assert rules["first_texts"] == (5000 if name in ("webtext", "writingprompts") else 4000)
+
+
 def test_the_embedded_default() -> None:
     suite = find_suite("oracle-language")
     assert set(suite.objectives) == {"mle", "tailr", "mixce", "emo"}

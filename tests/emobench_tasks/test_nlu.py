@@ -6,6 +6,7 @@ Sources: EMO paper, Table 5 (protocol paper); the official repository's icl.py (
 from __future__ import annotations
 
 import csv
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ OFFICIAL: dict[str, tuple[str, dict[str, str]]] = {
 }
 CASES = [(n, "paper", *c) for n, c in PAPER.items()] + [(n, "official-code", *c) for n, c in OFFICIAL.items()]
 SIZES = {
-    "tweet_emotion": (3257, 1421), "sst2": (6920, 1821), "trec": (5452, 500), "subj": (8000, 2000), "cr": (None, None),
+    "tweet_emotion": (3257, 1421), "sst2": (6920, 1821), "trec": (5452, 500), "subj": (8000, 2000), "cr": (3394, 376),
     "rotten_tomatoes": (8530, 1066), "ag_news": (120_000, 7600), "mmlu": (285, 14_042),
 }  # fmt: skip
 
@@ -172,17 +173,39 @@ def data() -> Path:
     return folder
 
 
+@pytest.mark.parametrize("name", set(SIZES) - {"cr"})
+def test_every_class_of_a_source_has_a_golden_row(name: str) -> None:
+    """Of CR no public copy of the repository's own texts was found; its sizes are checked."""
+    source = source_of(find_task(name))
+    assert set(source.golden.values()) == set(source.classes)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("@user Get Donovan out of your soccer booth. He's awful. He's bitter. He makes me want to mute the tv. #horrid",
+         "anger"),
+        ("What makes you feel #joyful?", "joy"),
+        ("The only upside to being deathly ill this week is that I've gotten better at taking pills. #optimism",
+         "optimism"),
+        ("In need of a change! #restless", "sadness"),
+    ],
+)  # fmt: skip
+def test_the_golden_tweets_are_those_of_tweeteval(text: str, label: str) -> None:
+    """cardiffnlp/tweeteval at 8df207a, datasets/emotion: lines 11, 5, 25 and 8 of test_text.txt and test_labels.txt."""
+    assert source_of(find_task("tweet_emotion")).golden[hashlib.sha256(text.encode()).hexdigest()[:12]] == label
+
+
 @pytest.mark.parametrize("name", AT_HAND)
 def test_the_data_at_hand_has_the_classes_that_the_task_knows(data: Path, name: str) -> None:
     source = source_of(find_task(name))
     found = load_labelled(source, data_dirs=[data], offline=True)
     assert {e.label for e in found.pool} == {e.label for e in found.test} == set(source.classes)
     assert all("(local: " in origin for origin in found.provenance.values())
-    golden = {e.id.partition("-")[0]: e.label for e in (*found.pool, *found.test)}
-    known = {key: golden[key] for key in source.golden if key in golden}
-    assert known == source.golden
-    # A swap of any two classes would show.
-    assert set(known.values()) == set(source.classes) or len(source.classes) == 2
+    golden = {
+        hashlib.sha256(e.fields["text"].strip().encode()).hexdigest()[:12]: e.label for e in (*found.pool, *found.test)
+    }
+    assert {key: golden[key] for key in source.golden} == source.golden
 
 
 ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {

@@ -237,14 +237,31 @@ def test_golden_rows_are_those_of_the_source_and_of_no_local_file(cache: Path, t
     def golden(**classes: str) -> LabelledSource:
         return replace(HUB, golden={hashlib.sha256(k.encode()).hexdigest()[:12]: v for k, v in classes.items()})
 
-    downloaded(cache)
-    load(golden(a="no", d="yes", unknown="yes"))
+    downloaded(cache, test=[{"text": "d \n", "label": 1}, TEST[1]])
+    load(golden(a="no", d="yes"))  # spaces at a text's ends do not count
     with pytest.raises(DataError) as error:
         load(golden(a="no", d="no"))
-    assert f"hub: some/toy@{COMMIT} says 'yes' of a row of toy (test) that is known to be 'no'" in str(error.value)
-    assert "the order of its labels has changed" in str(error.value)
-    mine = local(tmp_path / "mine", named("d", "no"), source=golden(d="yes"))
+    assert f"hub: some/toy@{COMMIT} says 'yes' of a row of toy (hub" in str(error.value)
+    assert "test-00000-of-00001.parquet:1) that is known to be 'no': the order of its labels has" in str(error.value)
+    mine = local(tmp_path / "mine", named("d", "no"), source=golden(d="yes", unknown="yes"))
     assert mine.test[0].label == "no"
+
+
+def test_golden_rows_that_occur_in_no_text_are_an_error_where_the_whole_source_was_read(
+    cache: Path, tmp_path: Path
+) -> None:
+    unknown = hashlib.sha256(b"unknown").hexdigest()[:12]
+    source = replace(HUB, golden={hashlib.sha256(b"a").hexdigest()[:12]: "no", unknown: "yes"})
+    downloaded(cache)
+    with pytest.raises(DataError) as error:
+        load(source)
+    assert str(error.value) == (
+        f"hub: some/toy@{COMMIT} lacks 1 of the 2 rows of toy whose class is known ({unknown}), so that the meaning of "
+        "its labels cannot be checked: its texts have changed. Put the rows in DIR/toy.SPLIT.jsonl and give "
+        "--data-dir DIR."
+    )
+    write(tmp_path / "mine", "toy.test.jsonl", [named("d", "no")])  # the row may be of the split that was not read
+    assert len(load(source, tmp_path / "mine").pool) == 3
 
 
 def test_a_broken_parquet_file_is_named(cache: Path) -> None:
