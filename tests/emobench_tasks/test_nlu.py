@@ -183,8 +183,8 @@ def test_every_class_of_a_source_has_a_golden_row(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "label"),
     [
-        ("@user Get Donovan out of your soccer booth. He's awful. He's bitter. He makes me want to mute the tv. #horrid",
-         "anger"),
+        ("@user Get Donovan out of your soccer booth. He's awful. He's bitter. "
+         "He makes me want to mute the tv. #horrid", "anger"),
         ("What makes you feel #joyful?", "joy"),
         ("The only upside to being deathly ill this week is that I've gotten better at taking pills. #optimism",
          "optimism"),
