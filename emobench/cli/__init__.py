@@ -10,7 +10,7 @@ import typer
 
 from emobench.cli.answers import answers
 from emobench.cli.compare import compare
-from emobench.cli.console import INTERRUPTED, fail, interrupted, stdout_for_json_alone
+from emobench.cli.console import INTERRUPTED, fail, interrupted, print_text, stdout_for_json_alone
 from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
 from emobench.cli.figures import figures
@@ -22,6 +22,7 @@ from emobench.cli.reproduce import reproduce
 from emobench.cli.run import evaluate, run, train
 from emobench.cli.sample_corpus import sample_corpus
 from emobench.cli.samples import samples
+from emobench.cli.streams import standard_streams
 from emobench.errors import EmobenchError
 
 app = typer.Typer(
@@ -51,7 +52,7 @@ def _version(
     if version:
         from emobench import __version__
 
-        typer.echo(__version__)
+        print_text(__version__)
         raise typer.Exit
 
 
@@ -61,7 +62,7 @@ def main() -> None:
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        with stdout_for_json_alone() if "--json" in sys.argv[1:] else nullcontext():
+        with standard_streams(), stdout_for_json_alone() if "--json" in sys.argv[1:] else nullcontext():
             app()
     except EmobenchError as error:
         sys.exit(fail(error))

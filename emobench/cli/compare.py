@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out
+from emobench.cli.console import print_json, print_out, print_text, remark
 from emobench.errors import ConfigError, StorageError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def compare(
     else:
         _print(found, markdown=markdown, latex=latex, csv=csv)
     for problem in examples.problems:
-        typer.echo(f"without per-example results: {problem}", err=True)
+        remark(f"without per-example results: {problem}")
     if png is not None:
         _draw(found, png)
 
@@ -91,9 +91,9 @@ def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: boo
     from emobench.leaderboard import compare_table as table
 
     if csv:
-        typer.echo(table.to_csv(found), nl=False)
+        print_text(table.to_csv(found))
     elif markdown or latex:
-        typer.echo((table.markdown if markdown else table.latex)(found))
+        print_text((table.markdown if markdown else table.latex)(found))
     else:
         print_out(table.ComparisonView(found))
 
@@ -107,4 +107,4 @@ def _draw(found: Sequence[Comparison], path: Path) -> None:
         path.write_bytes(png(found))
     except OSError as error:
         raise StorageError(f"{path} could not be written: {error.strerror}. Name another file with --png.") from error
-    typer.echo(f"drawn into {path}", err=True)
+    remark(f"drawn into {path}")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from emobench.cli.streams import UnreadError, json_stream, visible, visible_json, visible_lines
 from emobench.errors import EmobenchError
 from emobench.pipeline.reporter import Progress, Silent
 
@@ -32,9 +33,7 @@ class Terminal(Silent):
     """Reports on stderr: a bar for each piece of work, and a line where one ends."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True)
+        self.console = _console(stderr=True)
         self._values = ""
 
     def plan(self, lines: Sequence[str]) -> None:
@@ -60,7 +59,7 @@ class Terminal(Silent):
         began = time.monotonic()
         # Without a terminal (CI, a log file) a line at the end is enough.
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
-            self._values, task = "", bar.add_task(escape(title), total=None, rate="")
+            self._values, task = "", bar.add_task(escape(visible(title)), total=None, rate="")
 
             def progress(done: int, total: int) -> None:
                 speed = bar.tasks[0].speed
@@ -92,7 +91,7 @@ def stdout_for_json_alone() -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w") as _json_out:
+    with json_stream(os.dup(1)) as _json_out:
         os.dup2(2, 1)
         try:
             yield
@@ -107,8 +106,13 @@ def print_json(value: Any) -> None:
     """Print one JSON document on stdout."""
     from emobench.config import to_plain
 
+    print_json_text(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_json_text(text: str) -> None:
+    """Print JSON, or lines of it, on stdout."""
     out = sys.stdout if _json_out is None else _json_out
-    out.write(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    out.write(visible_json(text.removesuffix("\n")) + "\n")
     out.flush()
 
 
@@ -116,19 +120,25 @@ def print_out(*renderables: Any) -> None:
     """Print results on stdout; text is never read as markup."""
     console = _stdout()
     for renderable in renderables:
-        console.print(renderable)
+        console.print(visible_lines(renderable) if isinstance(renderable, str) else renderable)
 
 
 def print_lines(*lines: Any) -> None:
     """Print lines on stdout as they are, however long: a terminal breaks them, and nothing is cut or added."""
     console = _stdout()
     for line in lines:
-        console.print(line, soft_wrap=True)
+        console.print(visible_lines(line) if isinstance(line, str) else line, soft_wrap=True)
 
 
-def visible(text: str) -> str:
-    """Return text with anything that a terminal would act on as its escape, such as `\\x1b`."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def print_text(text: str) -> None:
+    """Print lines of text on stdout to the letter, such as Markdown, without a terminal's ways of showing it."""
+    sys.stdout.write(visible_lines(text.removesuffix("\n")) + "\n")
+
+
+def remark(*lines: str) -> None:
+    """Print lines on stderr: what is said besides the results."""
+    for line in lines:
+        sys.stderr.write(visible_lines(line) + "\n")
 
 
 def width_left(rows: Sequence[Sequence[str]]) -> int:
@@ -139,11 +149,31 @@ def width_left(rows: Sequence[Sequence[str]]) -> int:
 
 
 def _stdout() -> Console:
-    from rich.console import Console
-
     # A file or a pipe has no width of its own: wide enough for a table in one piece.
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
+    return _console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
+
+
+def _console(**settings: Any) -> Console:
+    """Return a console that shows nothing a terminal would act on but its own styles, whatever it is given."""
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+    from rich.segment import Segment
+
+    class Visible:
+        def __init__(self, inner: ConsoleRenderable) -> None:
+            self.inner = inner
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for text, style, control in console.render(self.inner, options):
+                yield Segment(text if control else visible_lines(text), style, control)
+
+    class Door(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [Visible(renderable) for renderable in renderables]
+
+    console = Console(**settings)
+    console.push_render_hook(Door())
+    return console
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()) -> None:
@@ -151,23 +181,24 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    table = Table(title=Text(visible(title)), title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for name in header:
-        table.add_column(Text(name), overflow="fold", no_wrap=name in unbroken)
+        table.add_column(Text(visible(name)), overflow="fold", no_wrap=name in unbroken)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(visible_lines(cell)) for cell in row))
     print_out(table)
 
 
 def fail(error: EmobenchError) -> int:
-    """Print an error of ours as it is, and return its exit code."""
-    sys.stderr.write(f"error: {error}\n")
+    """Print an error of ours as a sentence, and return its exit code."""
+    if not isinstance(error, UnreadError):
+        remark(f"error: {error}")
     return error.exit_code
 
 
 def interrupted() -> int:
     """Say how to go on after Ctrl-C, and return the exit code."""
-    sys.stderr.write("\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n")
+    remark("", "Stopped. Run the same command again to go on from the last finished stage or checkpoint.")
     return INTERRUPTED
 
 

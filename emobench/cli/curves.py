@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_table, width_left
+from emobench.cli.console import print_json, print_table, print_text, remark, width_left
 from emobench.errors import DataError
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def curves(
         width = max(len(HEADER[1]), min(WIDTH, width_left(beside)))
         rows = [(name, sparkline(list(curve.values()), width), *_ends(curve)) for name, curve in found.items()]
         # Not as the table's title, which would be wrapped to its width.
-        typer.echo(clean(group.title()))
+        print_text(clean(group.title()))
         print_table("", HEADER, rows, unbroken=HEADER[1:2])
-        typer.echo()
+        print_text("")
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
@@ -131,7 +131,7 @@ def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
     if not by_setting:
         raise problems[0]
     for problem in problems:
-        typer.echo(f"skipped: {problem}", err=True)
+        remark(f"skipped: {problem}")
     labels = _labels([members[0][0] for members in by_setting.values()])
     by_seed = [sorted(members, key=lambda member: member[0].seed or 0) for members in by_setting.values()]
     return [Group(label, tuple(members)) for label, members in zip(labels, by_seed, strict=True)]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines
+from emobench.cli.console import print_json, print_lines, remark
 
 
 def figures(
@@ -51,4 +51,4 @@ def figures(
             print_lines(f"{one.entry.objective.label}: {older_line(one.older)}")
     print_lines(*map(str, drawn.files))
     for note in drawn.notes:
-        typer.echo(f"not drawn: {note}", err=True)
+        remark(f"not drawn: {note}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_table, width_left
+from emobench.cli.console import print_json, print_out, print_table, remark, width_left
 from emobench.cli.export_task import export
 from emobench.errors import EmobenchError
 
@@ -134,7 +134,7 @@ def _usable(find: Callable[[str], T], names: Sequence[str]) -> list[T]:
         except EmobenchError as error:
             problems.append(error)
     for problem in problems:
-        typer.echo(f"skipped: {problem}", err=True)
+        remark(f"skipped: {problem}")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, reporter
+from emobench.cli.console import print_json, print_out, print_text, remark, reporter
 from emobench.cli.run import request_of, show_outline
 from emobench.errors import ConfigError
 
@@ -87,7 +87,7 @@ def reproduce(
         from emobench.leaderboard.side_chart import write
 
         write([result.found for result in found], plot, scatter=chosen.scatter)
-        typer.echo(f"drawn into {plot}", err=True)
+        remark(f"drawn into {plot}")
 
 
 def _plain(result: Reproduction) -> dict[str, object]:
@@ -112,4 +112,4 @@ def _print(found: list[Reproduction], format: Format) -> None:
         if format == "text":
             print_out(GridView(grid(result.found)))
         else:
-            typer.echo(grid_markdown(grid(result.found)) if format == "markdown" else latex(result.found))
+            print_text(grid_markdown(grid(result.found)) if format == "markdown" else latex(result.found))

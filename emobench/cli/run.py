@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, reporter
+from emobench.cli.console import print_json, print_out, remark, reporter
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError
 
@@ -144,7 +144,7 @@ def _run(given: dict[str, Any], *, evaluates: bool = False) -> None:
         return
     _print_board(plan, given["runs"], entries)
     if not given["quiet"]:
-        typer.echo(_where(given["leaderboard"], given["runs"], entries, began), err=True)
+        remark(_where(given["leaderboard"], given["runs"], entries, began))
 
 
 def _refuse_rescore(given: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from emobench.cli import options
+from emobench.cli.console import print_json_text, print_text, remark
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,14 +47,14 @@ def export(
             raise ConfigError(
                 f"--to {to} writes a file for each of {len(texts)} entries; name a folder with --out DIR."
             )
-        typer.echo(next(iter(texts.values())), nl=False)
+        (print_json_text if to in ("jsonl", "lm-eval") else print_text)(next(iter(texts.values())))
         return
     from emobench.leaderboard.files import write_whole
 
     for name, text in texts.items():
         path = out if to in ("jsonl", "csv") else out / name
         write_whole(path, text, "The export", "Choose another place with --out.")
-        typer.echo(f"written: {path}", err=True)
+        remark(f"written: {path}")
 
 
 def _entries(wanted: list[str], root: Path) -> list[Entry]:
@@ -66,7 +67,7 @@ def _entries(wanted: list[str], root: Path) -> list[Entry]:
     board.require_folder()
     found = board.entries()
     for problem in board.problems:
-        typer.echo(f"skipped: {problem}", err=True)
+        remark(f"skipped: {problem}")
     if not found:
         raise ConfigError(f"{root} holds no entry to export; `emobench run` makes the first.")
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out
+from emobench.cli.console import print_json, print_out, remark
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
 
@@ -64,7 +64,7 @@ def import_(
             problems.append(clean(str(error)))
     for name, done in found:
         for note in (*_missing(done.entry), *(f"without per-example results: {note}" for note in done.notes)):
-            typer.echo(clean(f"{name}: {note}"), err=True)
+            remark(clean(f"{name}: {note}"))
     if json:
         print_json({"entries": [done.entry for _, done in found], "added": sum(done.added for _, done in found)})
     else:

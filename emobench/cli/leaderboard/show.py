@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out
+from emobench.cli.console import print_json, print_out, print_text, remark
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,16 +98,16 @@ def print_board(
     if json:
         print_json({**table.to_json(page.entries, examples, view), "left_out": page.left_out})
     elif markdown:
-        typer.echo(table.markdown(page.entries, examples, view) + (f"\n{page.more}\n" if page.more else ""), nl=False)
+        print_text(table.markdown(page.entries, examples, view) + (f"\n{page.more}\n" if page.more else ""))
     else:
         print_out(table.render(page.entries, examples, view))
         if page.more:
-            typer.echo(page.more)
+            print_text(page.more)
     for problem in (*board.problems, *page.problems):
-        typer.echo(f"skipped: {clean(problem)}", err=True)
+        remark(f"skipped: {clean(problem)}")
     if examples.problems:
         others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
-        typer.echo(f"without per-example results: {clean(examples.problems[0])}{others}", err=True)
+        remark(f"without per-example results: {clean(examples.problems[0])}{others}")
 
 
 def _root(leaderboard: Path, published: bool) -> Path:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
+from emobench.cli.console import print_text, remark
 
 Boards = Annotated[
     list[Path] | None,
@@ -39,7 +40,7 @@ def site(
     finally:
         if collects:
             gc.enable()
-    typer.echo(str(page))
+    print_text(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())
 
@@ -63,15 +64,15 @@ def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str 
         problems = tuple(problem.replace(f"{root}/", "") for problem in found.problems)
         boards.append(Board(name=root.resolve().name, entries=entries, problems=problems))
         for problem in found.problems:
-            typer.echo(f"skipped: {problem}", err=True)
+            remark(f"skipped: {problem}")
     examples = ExamplesReader(runs)
     written = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve), baseline)
     if examples.problems:
         others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
-        typer.echo(f"without per-example results: {examples.problems[0]}{others}", err=True)
+        remark(f"without per-example results: {examples.problems[0]}{others}")
     for board in boards:
         if not board.entries:
-            typer.echo(f"{board.name} has no entry yet. `emobench run` makes the first.", err=True)
+            remark(f"{board.name} has no entry yet. `emobench run` makes the first.")
     return written[0]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, reporter
+from emobench.cli.console import print_json, print_text, reporter
 
 
 def verify(
@@ -47,8 +47,8 @@ def verify(
         print_json({"boards": results})
     for result in [] if json else results:
         for finding in result["findings"]:
-            typer.echo(finding.text)
-        typer.echo(_summary(result["board"], result["entries"], len(result["findings"])))
+            print_text(finding.text)
+        print_text(_summary(result["board"], result["entries"], len(result["findings"])))
     if any(result["findings"] for result in results):
         raise typer.Exit(1)
 

@@ -1,0 +1,156 @@
+"""The standard streams as they can be: closed, full, a pipe that nobody reads, without UTF-8; and text made safe.
+
+All that commands print goes through here: `visible` is the one door for text that a stranger may have written.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from emobench.errors import RunError
+
+UNREAD = 141
+"""The exit code after the reader of a pipe has gone, as shells have it: 128 and the number of SIGPIPE."""
+_PLAIN = {"±": "+-", "×": "x", "·": "-", "…": "...", "–": "-", "—": "-", "→": "->", "≥": ">=", "≤": "<=", "−": "-"}
+"""What stands for characters of our own where the encoding lacks them; any other becomes a question mark."""
+_COLUMNS = re.compile(r"[2-9]\d|[1-9]\d{2,3}")
+"""Widths that hold a table: of fewer columns, and of what is no number, nothing would be printed."""
+
+
+class OutputError(RunError):
+    """Standard output cannot be written."""
+
+
+class UnreadError(OutputError):
+    """Standard output is a pipe that nobody reads any more: there is nobody to tell."""
+
+    exit_code = UNREAD
+
+
+def visible(text: str) -> str:
+    """Return a line with anything that a terminal would act on as its escape, such as `\\x1b`."""
+    return "".join(c if _is_harmless(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def visible_lines(text: str) -> str:
+    """Return `visible` of each line."""
+    return text if text.isprintable() else "\n".join(map(visible, text.split("\n")))
+
+
+def visible_json(text: str) -> str:
+    """Return the same JSON, in whose texts a terminal finds nothing to act on."""
+    return text if text.isascii() else "".join(c if c == "\n" or _is_harmless(c) else _json_escape(c) for c in text)
+
+
+def _is_harmless(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+class Results(io.TextIOWrapper):
+    """Standard output: what cannot be written to it is an OutputError, not a traceback."""
+
+    def write(self, text: str, /) -> int:
+        with _as_sentence():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with _as_sentence():
+            super().flush()
+
+
+class Remarks(io.TextIOWrapper):
+    """Standard error: progress that cannot be written is no reason to stop."""
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+@contextmanager
+def _as_sentence() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        _discard()
+        raise UnreadError("Nobody reads the standard output any more.") from None
+    except OSError as error:
+        _discard()
+        why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
+        raise OutputError(
+            f"The standard output {why}. What was recorded or written to files is there; print it again to a place "
+            "with room."
+        ) from None
+
+
+def _discard() -> None:
+    """Let what is still to be written go nowhere: Python writes it when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Make the standard streams safe for as long as a command runs; those of a test stay as they are."""
+    if os.environ.get("COLUMNS") is not None and not _COLUMNS.fullmatch(os.environ["COLUMNS"]):
+        del os.environ["COLUMNS"]
+    if sys.stdout is not sys.__stdout__:
+        yield
+        return
+    # A closed stream's number would be given to the next file that is opened, and what libraries print go there.
+    _open_if_closed(1, os.O_RDONLY)  # writing to it fails, as it should
+    _open_if_closed(2, os.O_WRONLY)
+    codecs.register_error("plain", _plain)
+    sys.stdout = sys.__stdout__ = _remade(Results, sys.stdout, 1)
+    sys.stderr = sys.__stderr__ = _remade(Remarks, sys.stderr, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+
+
+def _open_if_closed(number: int, flags: int) -> None:
+    try:
+        os.fstat(number)
+    except OSError:
+        opened = os.open(os.devnull, flags)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+
+
+def _remade(cls: type[io.TextIOWrapper], stream: Any, number: int) -> Any:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    if stream is not None:
+        stream.flush()
+    lines = number == 2 or os.isatty(number)
+    return cls(open(number, "wb", closefd=False), encoding=encoding, errors="plain", line_buffering=lines)
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+def json_stream(number: int) -> Any:
+    """Return a stream of JSON, which is UTF-8 everywhere, over a file's number."""
+    return Results(os.fdopen(number, "wb"), encoding="utf-8")
