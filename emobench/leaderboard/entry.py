@@ -1,4 +1,4 @@
-"""The leaderboard entry, schema 3: one row, a run group over its seeds, with all that is needed to trace and repeat it.
+"""The leaderboard entry, schema 4: one row, a run group over its seeds, with all that is needed to trace and repeat it.
 
 `entry.schema.json` beside this file says the same for other tools. Fractions are stored in [0, 1]; percent is shown.
 A score that could not be computed is in `missing` with a reason; it is never 0.0 and never NaN.
@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
-from emobench.leaderboard.migrations import migrate
+from emobench.leaderboard.migrations import families_of, migrate
 from emobench.tasks.scores import SECONDARY
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
 ROUNDING = 1e-6
 """A spread of a score over seeds that is no more than this part of it is float rounding, and no spread.
@@ -244,7 +244,7 @@ class Provenance:
 class Entry:
     """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
 
-    schema: Literal[3]
+    schema: Literal[4]
     kind: Literal["measured", "published", "imported"]
     id: str
     supersedes: str | None
@@ -258,6 +258,10 @@ class Entry:
     recipe: Mapping[str, Any]
     seeds: tuple[int, ...]
     metrics: Mapping[str, MetricSummary]
+    primary: str | None = None
+    """The primary endpoint of its suite: "mean/<metric>", over its tasks, or "<task>/<metric>"; None: none declared."""
+    families: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> the family of tests within which its p is adjusted (`tasks.families`); one in none gets no verdict."""
     missing: Mapping[str, str]
     runs: tuple[Run, ...]
     cost: Cost
@@ -285,6 +289,13 @@ class Entry:
         for key, reason in self.missing.items():
             if not reason.strip():
                 yield f"`missing` has {key!r} without a reason; say why it is absent."
+        if self.primary is not None and not _METRIC.fullmatch(self.primary):
+            yield f"`primary` is {self.primary!r}; expected <task>/<metric>, or mean/<metric>."
+        for key, family in self.families.items():
+            if key not in self.metrics:
+                yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
+            if not family.strip():
+                yield f"`families` has {key!r} without a name; leave out what is in no family."
         if len(set(self.seeds)) != len(self.seeds):
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
 
@@ -324,9 +335,11 @@ def entry_id(plain: Mapping[str, Any]) -> str:
 def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
     """Build an entry from all of its fields but `schema` and `id`; raises ConfigError.
 
-    Values may be dataclasses of this module or plain mappings.
+    Values may be dataclasses of this module or plain mappings. Unless given, `families` are those of its metrics.
     """
-    entry = build(Entry, {**to_plain(fields), "schema": SCHEMA_VERSION, "id": "0" * 12}, where)
+    plain = to_plain(fields)
+    plain = {"families": families_of(plain), **plain}
+    entry = build(Entry, {**plain, "schema": SCHEMA_VERSION, "id": "0" * 12}, where)
     return build(Entry, {**to_plain(entry), "id": entry_id(to_plain(entry))}, where)
 
 

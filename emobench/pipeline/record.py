@@ -23,7 +23,9 @@ from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.plan import Plan, PlannedRow
 from emobench.pipeline.stages import Stage, Stages
+from emobench.tasks.families import endpoint
 from emobench.tasks.scores import Score
+from emobench.tasks.spec import short_name
 from emobench.training.curves import LOG
 
 PACKAGES = (
@@ -94,6 +96,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "recipe": _recipe(plan, row),
         "seeds": [] if row.objective is None else [run.seed for run in row.runs],
         "metrics": metrics,
+        "primary": _primary(plan, row, [*metrics, *missing]),
         "missing": missing,
         "cost": _cost(row, evaluations, stages),
         # A name of bytes that are no UTF-8 cannot be written as JSON, and is no reason to lose a run.
@@ -148,6 +151,13 @@ def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any
         except MetricError as error:
             missing[name] = str(error)
     return metrics, missing
+
+
+def _primary(plan: Plan, row: PlannedRow, known: Sequence[str]) -> str | None:
+    """Return the suite's primary endpoint; none where only some of its tasks were run, whose mean is another number."""
+    tasks = {planned.task.name for _, found in row.runs[0].parts for planned in found}
+    whole = tasks == {short_name(name) for run in plan.suite.runs for name in run.task_names}
+    return endpoint(plan.suite.primary, known) if whole else None
 
 
 def _objective(row: PlannedRow) -> dict[str, Any]:

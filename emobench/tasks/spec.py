@@ -7,6 +7,7 @@ override makes another protocol, and results of different rules are never ranked
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,11 +214,15 @@ class Suite:
     """The model to use where none is named; likewise the objectives and seeds."""
     objectives: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
+    primary: str | None = None
+    """The metric of the primary endpoint: its mean over the tasks that have it, or that of the one task."""
     description: str = ""
 
     def __post_init__(self) -> None:
         positive(self, "version")
         seeds("seeds", *self.seeds)
+        if self.primary is not None and not re.fullmatch(r"[^/\s]+", self.primary):
+            raise ConfigError(f"`primary` is {self.primary!r}; expected a metric's name alone, such as accuracy.")
         if not self.runs:
             raise ConfigError("a suite needs at least one run: a recipe and its tasks.")
         names = [short_name(name) for run in self.runs for name in run.task_names]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.leaderboard.entry import SCHEMA_VERSION, entry_id
+from emobench.tasks.families import endpoint, families
 
 GENERATION = {"ppl_test": "perplexity", "mauve": "fraction", "rouge1": "fraction", "entropy": "nats"}
 SUITES: dict[str, dict[str, dict[str, str]]] = {
@@ -23,6 +24,7 @@ SUITES: dict[str, dict[str, dict[str, str]]] = {
     "oracle-language": {"oracle-language": {**GENERATION, "ppl_oracle": "perplexity", "total_variation": "fraction"}},
     "lm-quick": {"lm-quick": GENERATION},
 }
+PRIMARY = {"nlu": "accuracy", "generation": "mauve", "lm-quick": "mauve", "oracle-language": "total_variation"}
 MODELS = ("gpt2", "gpt2-medium", "opt-125m", "opt-1.3b", "pythia-160m", "pythia-1.4b", "llama-7b", "llama-13b")
 OBJECTIVES = ("mle", "emo", "tailr", "mixce", "focal", "kd-forward")
 PARAMETERS = {"tailr": "gamma", "mixce": "ratio", "focal": "gamma", "kd-forward": "temperature"}
@@ -51,6 +53,9 @@ def made_entries(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
             fields = {**last, "supersedes": last["id"], "metrics": _metrics(rng, last["suite"]["name"], last["seeds"])}
         else:
             fields = _fields(rng, number, untrained=number % 20 == 11)
+        known = [*fields["metrics"], *fields["missing"]]
+        fields["families"] = families(fields["metrics"], fields["missing"])
+        fields["primary"] = endpoint(PRIMARY[fields["suite"]["name"]], known)
         fields["provenance"] = {**fields["provenance"], "created": _time(number)}
         last = {**fields, "id": entry_id(fields)}
         yield last

@@ -14,7 +14,7 @@ import pytest
 from emobench.errors import ConfigError, StorageError, UserError
 from emobench.leaderboard import index as indexing
 from emobench.leaderboard.comparison import comparison_key
-from emobench.leaderboard.entry import entry_id, read_entry
+from emobench.leaderboard.entry import SCHEMA_VERSION, entry_id, read_entry
 from emobench.leaderboard.index import INDEX, WORTH, Row, row_of
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.store import Leaderboard, parse
@@ -172,7 +172,7 @@ def spoil(root: Path) -> dict[str, bytes]:
         "edited.json": text.replace('"measured"', '"imported"').encode(),
         "copy.json": text.encode(),
         "foreign.json": b'{"hello": 1}',
-        "newer.json": text.replace('"schema": 3', '"schema": 9').encode(),
+        "newer.json": text.replace(f'"schema": {SCHEMA_VERSION}', '"schema": 9').encode(),
         "latin.json": b"\xff\xfe\x00",
     }
     for name, content in strange.items():

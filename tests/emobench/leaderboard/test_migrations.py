@@ -13,8 +13,10 @@ import pytest
 from emobench.config import to_plain
 from emobench.errors import ConfigError, StorageError
 from emobench.leaderboard.entry import SCHEMA_VERSION, read_entry
-from emobench.leaderboard.migrations import MIGRATIONS, migrate
+from emobench.leaderboard.migrations import DECLARED, MIGRATIONS, migrate
 from emobench.leaderboard.store import Leaderboard
+from emobench.registry import find_suite, suite_names
+from emobench.tasks.families import OTHERS
 
 SCHEMA_1 = Path(__file__).parent / "schema_1"
 """A board with one entry that was recorded under schema 1, when a run named its per-example results only."""
@@ -46,7 +48,8 @@ def test_an_entry_of_schema_1_is_read_and_keeps_the_id_of_what_is_written(path: 
 
     runs = [{**run, "curves": [], "samples": []} for run in written["runs"]]
     metrics = {key: {**metric, "components": {}} for key, metric in written["metrics"].items()}
-    assert to_plain(entry) == {**written, "schema": 3, "changes": {}, "runs": runs, "metrics": metrics}
+    roles = {"primary": "oracle-language/total_variation", "families": to_plain(entry.families)}
+    assert to_plain(entry) == {**written, "schema": 4, "changes": {}, "runs": runs, "metrics": metrics, **roles}
     assert entry.metrics["oracle-language/ppl_oracle"].values == (
         19.183229998525807,
         16.46201883714326,
@@ -59,6 +62,23 @@ def test_the_published_entries_of_schema_2_keep_their_ids_and_have_no_components
     assert {entry.id for entry in entries} == {path.stem for path in PUBLISHED.glob("*/*.json")}
     assert {json.loads(path.read_text())["schema"] for path in PUBLISHED.glob("*/*.json")} == {2}
     assert not any(metric.components for entry in entries for metric in entry.metrics.values())
+    assert {metric.rpartition("/")[2]: family for e in entries for metric, family in e.families.items()}["mauve"]
+
+
+def test_an_older_entry_has_the_roles_that_its_suite_declared(written: dict[str, Any]) -> None:
+    entry = read_entry(written, "file")
+    assert entry.primary == "oracle-language/total_variation"
+    assert set(entry.families.values()) == {OTHERS}
+    none = {f"oracle-language/{name}" for name in ("entropy", "forward_kl", "mauve_star")}
+    assert entry.metrics.keys() - entry.families.keys() == none
+    for change in ({"suite": {"name": "mine", "version": 1}}, {"suite": {"name": "oracle-language", "version": 2}}):
+        assert migrate({**written, **change}, SCHEMA_VERSION, "file")["primary"] is None
+
+
+def test_older_entries_get_what_the_suites_declare_today() -> None:
+    suites = {name: find_suite(name) for name in suite_names()}
+    assert {name: (s.primary, sum(len(run.task_names) for run in s.runs)) for name, s in suites.items()} == DECLARED
+    assert {s.version for s in suites.values()} == {1}
 
 
 def test_reading_leaves_the_file_and_the_given_data_alone(path: Path, written: dict[str, Any]) -> None:
@@ -101,15 +121,15 @@ def test_appending_a_migrated_entry_elsewhere_says_that_its_file_is_to_be_copied
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        (4, "file: `schema` is 4; this emobench reads 3 at most. Install a newer one"),
-        (0, "file: `schema` is 0; expected 1 to 3"),
-        (-1, "file: `schema` is -1; expected 1 to 3"),
+        (5, "file: `schema` is 5; this emobench reads 4 at most. Install a newer one"),
+        (0, "file: `schema` is 0; expected 1 to 4"),
+        (-1, "file: `schema` is -1; expected 1 to 4"),
         (10**30, "Install a newer one"),
-        (True, r"file: holds no entry \(`schema` is True; expected 3\)"),
-        (1.0, r"`schema` is 1.0; expected 3"),
-        ("1", r"`schema` is '1'; expected 3"),
-        (None, r"`schema` is None; expected 3"),
-        ([1] * 99, r"`schema` is \[1, [1, ]{20,60}; expected 3\)"),
+        (True, r"file: holds no entry \(`schema` is True; expected 4\)"),
+        (1.0, r"`schema` is 1.0; expected 4"),
+        ("1", r"`schema` is '1'; expected 4"),
+        (None, r"`schema` is None; expected 4"),
+        ([1] * 99, r"`schema` is \[1, [1, ]{20,60}; expected 4\)"),
     ],
 )
 def test_any_other_schema_gets_a_sentence(written: dict[str, Any], schema: Any, told: str) -> None:

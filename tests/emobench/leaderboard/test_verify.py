@@ -15,7 +15,7 @@ import pytest
 
 from emobench.errors import DataError
 from emobench.leaderboard import index as indexing
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import SCHEMA_VERSION, Entry
 from emobench.leaderboard.index import INDEX
 from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.verify import Finding, verify
@@ -106,7 +106,7 @@ def test_a_wrong_entry_is_named(board: Leaderboard, runs: Path, change: Callable
 
 def test_an_entry_of_a_newer_emobench_is_not_to_be_removed(board: Leaderboard, runs: Path) -> None:
     path = path_of(board, "lm")
-    path.write_text(path.read_text().replace('"schema": 3', '"schema": 7'))
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA_VERSION}', '"schema": 7'))
     finding = only(verify(board, runs), 2)
     assert "Install a newer one" in finding.text
     assert "rm " not in finding.text
