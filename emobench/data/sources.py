@@ -25,11 +25,16 @@ class SplitSource:
     rows: int | None = None  # checked after loading, where it is known
     text_bytes: int | None = None  # rough, for estimates before a download: UTF-8 bytes of all texts
     download_bytes: int | None = None  # likewise: of the files
+    reads: tuple[Split, ...] = ()  # other splits whose rows its texts are made of, too
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSource:
-    """A corpus: `fields` of a row are joined by `joiner` into one text. Kind "generated" has no splits here."""
+    """A corpus: `fields` of a row are joined by `joiner` into one text. Kind "generated" has no splits here.
+
+    With a `preparation` (`emobench.data.preparation`), texts are made of the rows of all splits that it reads, and
+    `start`, `stop` and `rows` of a split count its texts.
+    """
 
     name: str
     kind: Literal["hub", "url", "generated"]
@@ -37,6 +42,7 @@ class CorpusSource:
     revision: str = "main"  # symbolic: resolved and recorded at download
     fields: tuple[str, ...] = ("text",)
     joiner: str = " "
+    preparation: str = ""
     splits: MappingProxyType[str, SplitSource] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
     tried: bool = False
@@ -77,6 +83,7 @@ CORPORA: dict[str, CorpusSource] = {
                 {
                     "train": SplitSource(
                         files=f"{_GPT2_OUTPUT}/webtext.train.jsonl",
+                        reads=("validation", "test"),
                         stop=20_000,
                         rows=20_000,
                         text_bytes=56_000_000,
@@ -84,19 +91,24 @@ CORPORA: dict[str, CorpusSource] = {
                     ),
                     "validation": SplitSource(
                         files=f"{_GPT2_OUTPUT}/webtext.valid.jsonl",
+                        reads=("train", "test"),
+                        stop=5_000,
                         rows=5_000,
                         text_bytes=14_000_000,
                         download_bytes=14_000_000,
                     ),
                     "test": SplitSource(
                         files=f"{_GPT2_OUTPUT}/webtext.test.jsonl",
+                        reads=("train",),
+                        stop=5_000,
                         rows=5_000,
                         text_bytes=14_000_000,
                         download_bytes=14_000_000,
                     ),
                 }
             ),
-            note="The first 20,000 of 250,000 training texts (Table 4). URLs have no commit.",
+            preparation="webtext",
+            note="As Zhang et al. (MixCE) prepared it; the first 20,000 training texts (Table 4). URLs have no commit.",
         ),
         CorpusSource(
             name="gpt2-oracle",
@@ -167,7 +179,8 @@ CORPORA: dict[str, CorpusSource] = {
                 ),
             },
             fields=("prompt", "story"),
-            note="Prompt and story joined by a space; the first rows, for Table 4's sizes (its choice is unstated).",
+            preparation="writingprompts",
+            note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (tasks/README.md).",
         ),
         _hub(
             "ag_news",

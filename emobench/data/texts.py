@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from emobench.data.preparation import PREPARATIONS
 from emobench.data.rows import Row, hub_files, jsonl_rows, local_file, shown
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
 from emobench.errors import DataError, UnknownNameError
@@ -109,13 +110,12 @@ def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: in
     part = source.splits[split]
     file = f"DIR/{source.name}.{split}.jsonl"
     try:
-        texts, origin = _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part.files, offline)
+        texts, origin = _prepared(source, split, offline)
     except DataError as error:
         raise DataError(
             f"The corpus '{source.name}' ({split}) could not be read from {source.repo}. {error} "
             f'Or put it, one {{"text": ...}} a line, in {file} and give --data-dir DIR.'
         ) from None
-    texts = texts[part.start : part.stop]
     if part.rows is not None and len(texts) != part.rows:
         raise DataError(
             f"{origin} gave {len(texts):,} rows for '{source.name}' ({split}), expected {part.rows:,}: the source has "
@@ -134,7 +134,27 @@ def _generated(name: str, split: Split) -> list[str]:
     return oracle_texts("source" if name == "oracle-source" else "target", split)
 
 
-def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[list[str], str]:
+def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[str], str]:
+    """Return the texts [start:stop] that a source's preparation makes of its rows, and where they are from."""
+    origins: dict[Split, str] = {}
+
+    def rows(other: Split) -> Iterable[tuple[str, ...]]:
+        part = source.splits[other]
+        found, origins[other] = (
+            _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part.files, offline)
+        )
+        return found
+
+    if source.preparation:
+        texts = PREPARATIONS[source.preparation](split, rows)
+    else:
+        texts = (source.joiner.join(fields) for fields in rows(split))
+    found = list(islice(texts, source.splits[split].start, source.splits[split].stop))
+    prepared = ", prepared as by Zhang et al. (2023)" if source.preparation else ""
+    return found, f"{origins[split]}{prepared}"
+
+
+def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -142,13 +162,18 @@ def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[l
     try:
         table = pa.concat_tables(pq.read_table(file, columns=list(source.fields)) for file in files)
         columns = [table.column(name).to_pylist() for name in source.fields]
-        return [source.joiner.join(values) for values in zip(*columns, strict=True)], origin
-    except (pa.ArrowInvalid, KeyError, TypeError) as error:
-        fields = ", ".join(source.fields)
-        raise DataError(f"{origin}: {part.files} has no text in every row's {fields} ({error}).") from None
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise DataError(_no_text(source, part, origin, str(error))) from None
+    if any(not isinstance(text, str) for column in columns for text in column):
+        raise DataError(_no_text(source, part, origin, "a row has none"))
+    return zip(*columns, strict=True), origin
 
 
-def _from_url(url: str, offline: bool) -> tuple[list[str], str]:
+def _no_text(source: CorpusSource, part: SplitSource, origin: str, why: str) -> str:
+    return f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)} ({why})."
+
+
+def _from_url(url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     from datasets import DownloadConfig, DownloadManager, config
     from datasets.utils.file_utils import hash_url_to_filename
 
@@ -159,4 +184,4 @@ def _from_url(url: str, offline: bool) -> tuple[list[str], str]:
         file = DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)
     except OSError as error:
         raise DataError(f"{url} could not be downloaded ({type(error).__name__}): check the network.") from None
-    return list(_read_jsonl(Path(str(file)))), f"url: {url}"
+    return ((text,) for text in _read_jsonl(Path(str(file)))), f"url: {url}"

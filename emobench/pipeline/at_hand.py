@@ -102,9 +102,11 @@ class AtHand:
                 self._texts[corpus, split] = load()
             else:
                 assert source is not None
-                size = source.splits[split].download_bytes  # type: ignore[index]
-                found = self._found(load, f"corpus {corpus} ({split})", source.repo, size)
+                part: SplitSource = source.splits[split]  # type: ignore[index]
+                found = self._found(load, f"corpus {corpus} ({split})", source.repo, part.download_bytes)
                 self._texts[corpus, split] = found
+                for other in part.reads if found is None else ():
+                    self.texts(corpus, other)
         return self._texts[corpus, split]
 
     def labelled(self, source: LabelledSource) -> LabelledData | None:

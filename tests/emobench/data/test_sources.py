@@ -93,15 +93,32 @@ def test_ag_news_validation_is_carved_out_of_train(cache: Path) -> None:
     assert (train[0], train[-1], validation[0], validation[-1]) == ("0", "111999", "112000", "117999")
 
 
-def test_writingprompts_joins_its_fields_and_refuses_a_null(cache: Path) -> None:
-    stories: list[str | None] = [f"story {i}" for i in range(1_100)]
-    table = pa.table({"story": stories, "prompt": [f"prompt {i}" for i in range(1_100)]})
+def words(name: str, count: int) -> str:
+    return " ".join([name, *["word"] * (count - 1)])
+
+
+def write_urls(cache: Path, **splits: list[str]) -> None:
+    for split, texts in splits.items():
+        file = CORPORA["webtext"].splits[split].files  # type: ignore[index]
+        lines = (json.dumps({"id": i, "text": text, "ended": True}) for i, text in enumerate(texts))
+        (cache / "urls" / hash_url_to_filename(file)).write_text("\n".join(lines))
+
+
+def test_writingprompts_is_prepared_as_by_zhang_et_al(cache: Path) -> None:
+    """Prompt and story in one line, detokenized, over 50 and under 1,000 words; Table 4's number of them."""
+    stories: list[str | None] = [words(f"`` story {i} , '' he said . <newline> <newline> It", 60) for i in range(1_100)]
+    stories[1] = "too short ."
+    prompts = [f"[ WP ] A prompt {i} . " for i in range(1_100)]
+    table = pa.table({"story": stories, "prompt": prompts})
     downloaded(cache, "euclaise/writingprompts", "main", {"data/test-0.parquet": table})
-    texts = load_texts("writingprompts", "test", data_dirs=[], offline=True).texts
-    assert texts[-1] == "prompt 1046 story 1046"
+    texts = load_texts("writingprompts", "test", data_dirs=[], offline=True)
+    assert len(texts) == 1_047
+    assert texts.texts[0].startswith('[WP] A prompt 0. "story 0," he said. It word word')
+    assert texts.texts[1].startswith("[WP] A prompt 2.")
+    assert texts.origin == f"hub: euclaise/writingprompts@{COMMIT}, prepared as by Zhang et al. (2023)"
     stories[3] = None
     snapshot = cache / "datasets--euclaise--writingprompts" / "snapshots" / COMMIT
-    pq.write_table(pa.table({"story": stories, "prompt": table["prompt"]}), snapshot / "data" / "test-0.parquet")
+    pq.write_table(pa.table({"story": stories, "prompt": prompts}), snapshot / "data" / "test-0.parquet")
     with pytest.raises(DataError, match="has no text in every row's prompt, story"):
         load_texts("writingprompts", "test", data_dirs=[], offline=True)
     pq.write_table(pa.table({"story": ["a"]}), snapshot / "data" / "test-0.parquet")
@@ -109,13 +126,27 @@ def test_writingprompts_joins_its_fields_and_refuses_a_null(cache: Path) -> None
         load_texts("writingprompts", "test", data_dirs=[], offline=True)
 
 
-def test_webtext_is_read_from_a_file_that_was_downloaded_before(cache: Path) -> None:
-    part = CORPORA["webtext"].splits["test"]
-    lines = (json.dumps({"id": i, "text": f"t {i}", "ended": True}) for i in range(5_000))
-    (cache / "urls" / hash_url_to_filename(part.files)).write_text("\n".join(lines))
-    texts = load_texts("webtext", "test", data_dirs=[], offline=True)
-    assert texts.texts[-1] == "t 4999"
-    assert texts.origin == f"url: {part.files}"
+def test_webtext_is_prepared_as_by_zhang_et_al_and_its_splits_share_no_text(cache: Path) -> None:
+    """Test and validation are filled up to 5,000 from the beginning of train, whose next 20,000 are Table 4's."""
+    train = [words(f"train-{i}", 51) for i in range(25_010)]
+    test = [words(f"test-{i}", 60 if i >= 4 else 50) for i in range(5_000)]
+    validation = [words(f"valid-{i}", 999 if i >= 3 else 1000) for i in range(5_000)]
+    test[10] = "first\nline " + words("test-10", 50)
+    write_urls(cache, train=train, test=test, validation=validation)
+    found = {split: load_texts("webtext", split, data_dirs=[], offline=True) for split in SPLITS}
+    first = {split: [text.split()[0] for text in texts.texts] for split, texts in found.items()}
+    assert [len(first[split]) for split in SPLITS] == [20_000, 5_000, 5_000]
+    assert (first["test"][0], first["test"][-4:]) == ("test-4", [f"train-{i}" for i in range(4)])
+    assert (first["validation"][0], first["validation"][-3:]) == ("valid-3", ["train-4", "train-5", "train-6"])
+    assert (first["train"][0], first["train"][-1]) == ("train-7", "train-20006")
+    assert found["test"].texts[6].startswith("first line test-10")
+    assert found["test"].origin == f"url: {CORPORA['webtext'].splits['test'].files}, prepared as by Zhang et al. (2023)"
+
+
+def test_a_text_that_is_filled_up_needs_the_training_file(cache: Path) -> None:
+    write_urls(cache, test=[words("test", 60)])
+    with pytest.raises(DataError, match=r"webtext\.train\.jsonl was not downloaded before"):
+        load_texts("webtext", "test", data_dirs=[], offline=True)
 
 
 @pytest.mark.parametrize("domain", ["source", "target"])
