@@ -67,9 +67,10 @@ class MetricSummary:
     """One metric over the seeds of one entry.
 
     `mean` and `std` (n - 1; None below two values) are over `values`, which are in the order of the entry's seeds.
-    `n` counts the examples behind one value. `ci95` is a 95 % interval for the mean and `ci95_of` the randomness
-    that it covers; without one, both are None and `ci95_missing` says why. `components` holds what "training seed",
-    "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart: none where nothing was
+    `n` counts the examples behind one value, and `units` what was sampled with them (documents, subjects, passages),
+    which the interval is over; None where that is not known. `ci95` is a 95 % interval for the mean and `ci95_of` the
+    randomness that it covers; without one, both are None and `ci95_missing` says why. `components` holds what "training
+    seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart: none where nothing was
     repeated.
     """
 
@@ -83,6 +84,7 @@ class MetricSummary:
     unit: str
     flags: tuple[str, ...] = ()
     ci95_missing: str | None = None
+    units: int | None = None
     components: Mapping[str, Component] = field(default_factory=dict)
 
     @property
@@ -115,6 +117,8 @@ class MetricSummary:
             yield f"`std` is {self.std}; expected 0 or more."
         if self.n is not None and self.n < 1:
             yield f"`n` is {self.n}; expected 1 or more."
+        if self.units is not None and self.units < 1:
+            yield f"`units` is {self.units}; expected 1 or more."
         if not self.unit:
             yield "`unit` is empty; give one, such as fraction, nats, perplexity or tokens."
         if self.values:

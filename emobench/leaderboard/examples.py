@@ -1,7 +1,8 @@
 """Per-example results beside a run, so that two entries can be compared pair by pair.
 
 JSON Lines: {"metric": "wikitext2/ppl_test", "example": "17", "value": 3.21, "weight": 57}. `value` is on the scale on
-which examples are averaged (nats per token for a perplexity), `weight` its weight in that mean (tokens).
+which examples are averaged (nats per token for a perplexity), `weight` its weight in that mean (tokens). A line whose
+example was sampled with others has the "unit" of them, such as "subject anatomy" (`emobench.tasks.scores.Score`).
 """
 
 from __future__ import annotations
@@ -9,19 +10,33 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from emobench.config import file_sha256
 from emobench.errors import DataError
 from emobench.leaderboard.entry import Entry, File
 from emobench.leaderboard.files import write_whole
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Examples, Score, by_unit
 
-RunExamples = Mapping[str, Mapping[str, tuple[float, float]]]
-"""Metric -> example -> (value, weight), of one run."""
+RunExamples = Mapping[str, Examples]
+"""Metric -> sampling unit -> (mean value, weight), of one run."""
 
 ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
-"""An entry -> the per-example results of its runs, or None where they are not at hand."""
+"""An entry -> the results of its runs by sampling unit, or None where they are not at hand."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a file holds of one metric: `Score`'s fields of these names."""
+
+    examples: dict[str, tuple[float, float]] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sampled(self) -> Examples:
+        return by_unit(self.examples, self.units)
 
 
 def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
@@ -34,29 +49,33 @@ def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
         for example, (value, weight) in (score.examples or {}).items():
             _check(value, weight, f"{metric}, example {example!r}")
             row = {"metric": metric, "example": example, "value": float(value), "weight": float(weight)}
+            row |= _unit(example, score)
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     hint = "Free space or choose another folder with --runs DIR; finished stages are reused."
     write_whole(path, "".join(lines), "The per-example results", hint)
     return digest(path)
 
 
-def read_examples(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return metric -> example -> (value, weight). Raises DataError with the line that cannot be used."""
-    found: dict[str, dict[str, tuple[float, float]]] = {}
+def read_examples(path: Path) -> dict[str, Recorded]:
+    """Return what is recorded of each metric. Raises DataError with the line that cannot be used."""
+    found: dict[str, Recorded] = {}
     for number, line in _lines(path):
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
             metric, example = str(row["metric"]), str(row["example"])
             value, weight = float(row["value"]), float(row["weight"])
-        except (KeyError, TypeError, ValueError):
+            unit = str(row.get("unit", example))
+        except (AttributeError, KeyError, TypeError, ValueError):
             text = f"{where}: expected JSON with metric, example, value and weight. Run again to write the file."
             raise DataError(text) from None
         _check(value, weight, where)
-        values = found.setdefault(metric, {})
-        if example in values:
+        recorded = found.setdefault(metric, Recorded())
+        if example in recorded.examples:
             raise DataError(f"{where}: the example {example!r} of {metric} stands there twice; keep one.")
-        values[example] = (value, weight)
+        recorded.examples[example] = (value, weight)
+        if unit != example:
+            recorded.units[example] = unit
     return found
 
 
@@ -68,8 +87,8 @@ def digest(path: Path) -> str:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
 
 
-def entry_examples(entry: Entry, runs: Path) -> list[dict[str, dict[str, tuple[float, float]]]]:
-    """Return the per-example results of each run of an entry, in the order of its runs; `runs` is the runs folder.
+def entry_examples(entry: Entry, runs: Path) -> list[RunExamples]:
+    """Return the results of each run of an entry by sampling unit, in the order of its runs; `runs` is their folder.
 
     Raises DataError where a run has none, or its file is absent or not the one that was recorded.
     """
@@ -77,7 +96,8 @@ def entry_examples(entry: Entry, runs: Path) -> list[dict[str, dict[str, tuple[f
     for run in entry.runs:
         if run.examples is None:
             raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
-        found.append(read_examples(recorded_file(run.examples, runs, entry)))
+        recorded = read_examples(recorded_file(run.examples, runs, entry))
+        found.append({metric: one.sampled for metric, one in recorded.items()})
     return found
 
 
@@ -98,13 +118,18 @@ class ExamplesReader:
         self.problems: list[str] = []
         self._runs = runs
 
-    def __call__(self, entry: Entry) -> list[dict[str, dict[str, tuple[float, float]]]] | None:
+    def __call__(self, entry: Entry) -> list[RunExamples] | None:
         try:
             return entry_examples(entry, self._runs)
         except DataError as error:
             if str(error) not in self.problems:
                 self.problems.append(str(error))
             return None
+
+
+def _unit(example: str, score: Score) -> dict[str, Any]:
+    unit = (score.units or {}).get(example, example)
+    return {} if unit == example else {"unit": unit}
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

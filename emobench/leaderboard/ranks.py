@@ -148,5 +148,5 @@ def _places(ranked: Sequence[str], tests: Mapping[tuple[str, str], Difference], 
 def mean_summary(like: MetricSummary, values: Sequence[float]) -> MetricSummary:
     """Return the summary of each seed's mean over tasks; no interval of it is recorded."""
     spread = stdev(values) if len(values) > 1 else None
-    plain = replace(like, n=None, ci95=None, ci95_of=None, flags=(), components={})
+    plain = replace(like, n=None, units=None, ci95=None, ci95_of=None, flags=(), components={})
     return replace(plain, mean=fmean(values), std=spread, values=tuple(values))

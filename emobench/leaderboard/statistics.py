@@ -3,6 +3,10 @@
 Legend: S seeds, I items. The seed is the unit of every comparison: what is claimed of an objective must hold for a
 seed that nobody has run. `uncertainty.py` has the model.
 
+**Items** are sampling units: the documents, subjects or passages that were drawn. What is seen of one unit, such as the
+questions on one passage, is dependent, and counts once, as its weighted mean with its weight (`scores.by_unit`). Taken
+for independent, examples in units of 10 reject up to a third of true nulls (`tests/benchmarks/coverage.py`).
+
 **Weighted means and perplexities.** A weighted mean is a ratio of sums; its variance is that of the linearised
 values m_s + (w_si / mean_i w_si) (y_si - m_s), which have the seed's score m_s as their plain mean (Cochran,
 *Sampling Techniques*, 1977, par. 6.4). Equal weights leave y as it is. "exp_mean" is treated on the log scale, and its
@@ -20,7 +24,6 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -29,9 +32,7 @@ from emobench.leaderboard import uncertainty
 from emobench.leaderboard.components import components
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.uncertainty import ALPHA, Array, Randomness, Uncertainty
-from emobench.tasks.scores import Score
-
-Examples: TypeAlias = Mapping[str, tuple[float, float]]
+from emobench.tasks.scores import Examples, Score
 
 MIN_SEEDS = 3
 """Fewer cannot tell an objective from a lucky seed: with 2, one degree of freedom is left."""
@@ -66,6 +67,7 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
         std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
         values=tuple(values),
         n=min(score.n for score in scores),
+        units=None if linearised_SI is None else linearised_SI.shape[1],
         ci95=interval,
         ci95_of=None if found is None else found.of,
         ci95_missing=why,
@@ -81,8 +83,8 @@ class Series:
     """One metric of one row, for `difference` and `best`.
 
     `values` maps seed to score; None stands for the seed of a row that has none (a `pretrained` model), which is
-    constant over its rivals' seeds. `examples` maps the same seeds to per-example values, or is None where they are
-    not at hand. `of_examples` says that the score is one of examples, so that their noise belongs to it.
+    constant over its rivals' seeds. `examples` maps the same seeds to the values of sampling units, or is None where
+    they are not at hand. `of_examples` says that the score is one of examples, so that their noise belongs to it.
     """
 
     values: Mapping[int | None, float]
@@ -221,8 +223,8 @@ def _check_score(score: Score, first: Score) -> None:
 
 
 def _linearised_scores(scores: Sequence[Score]) -> Array | None:
-    """Return (S, I) linearised values, or None where the scores are not of the same two or more examples."""
-    examples = [score.examples for score in scores if score.examples and score.aggregate != "corpus"]
+    """Return (S, I) linearised values of units, or None where the scores are not of the same two or more."""
+    examples = [score.sampled for score in scores if score.sampled and score.aggregate != "corpus"]
     same_items = len(examples) == len(scores) and all(e.keys() == examples[0].keys() for e in examples)
     if not same_items or len(examples[0]) < 2:
         return None

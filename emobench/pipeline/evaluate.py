@@ -39,13 +39,15 @@ class Evaluation:
 
     def scores(self) -> dict[str, Score]:
         """Return the scores with their per-example results, by "<task>/<metric>"."""
-        from emobench.leaderboard.examples import read_examples
+        from emobench.leaderboard.examples import Recorded, read_examples
 
-        examples = read_examples(self.folder / EXAMPLES)
-        return {
-            name: build(Score, {**values, "examples": examples.get(name)}, str(self.folder / SCORES))
-            for name, values in self._scores.items()
-        }
+        recorded = read_examples(self.folder / EXAMPLES)
+        found = {}
+        for name, values in self._scores.items():
+            of = recorded.get(name, Recorded())
+            plain = {**values, "examples": of.examples or None, "units": of.units or None}
+            found[name] = build(Score, plain, str(self.folder / SCORES))
+        return found
 
 
 class Evaluator:
@@ -138,4 +140,8 @@ class _Other:
 
 
 def _plain(scores: Mapping[str, Score]) -> dict[str, Any]:
-    return {name: {k: v for k, v in asdict(score).items() if k != "examples"} for name, score in scores.items()}
+    """Return what is not in the file of examples."""
+    return {
+        name: {key: value for key, value in asdict(score).items() if key not in ("examples", "units")}
+        for name, score in scores.items()
+    }

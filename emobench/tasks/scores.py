@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
+
+Examples: TypeAlias = Mapping[str, tuple[float, float]]
+"""Id -> (value, weight), of examples or of sampling units."""
 
 SECONDARY = "secondary"
 """A flag of metrics that describe a result and decide nothing: boards show and test them only where they are asked for,
@@ -15,7 +19,10 @@ so that a task may report many without weakening what is said of its main ones."
 class Score:
     """One metric of one run.
 
-    `examples` maps an example's id to (value, weight); `aggregate` says how `value` follows from them:
+    `examples` maps an example's id to (value, weight), and `units` an example's id to the unit that was sampled with it
+    and others: a document, a subject, a passage. Examples of one unit are not independent, so that intervals and tests
+    are of `sampled`, the means of units. An example that `units` does not name is a unit of its own; with None all are.
+    `aggregate` says how `value` follows from them:
     "mean" is their weighted mean, "exp_mean" the exponential of it (a perplexity from nats per token, weighted by
     tokens), "corpus" is no mean of examples, so that there are none (self-BLEU), and "jackknife" has an example's
     pseudo-value, n value - (n - 1) (value without the example): their spread is the value's, their mean is not (MAUVE).
@@ -29,6 +36,28 @@ class Score:
     higher_is_better: bool | None
     unit: str
     flags: tuple[str, ...] = ()
-    examples: Mapping[str, tuple[float, float]] | None = None
+    examples: Examples | None = None
+    units: Mapping[str, str] | None = None
     aggregate: Literal["mean", "exp_mean", "corpus", "jackknife"] = "mean"
     repeats: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def sampled(self) -> Examples | None:
+        """The examples as what was sampled: unit -> (mean value, total weight)."""
+        return None if self.examples is None else by_unit(self.examples, self.units or {})
+
+
+def by_unit(examples: Examples, units: Mapping[str, str]) -> Examples:
+    """Return (weighted mean, total weight) of each sampling unit; `units` names those that are not the example itself.
+
+    The weighted mean over units is that over examples.
+    """
+    grouped: dict[str, list[tuple[float, float]]] = {}
+    for example, pair in examples.items():
+        grouped.setdefault(units.get(example, example), []).append(pair)
+    return {unit: pairs[0] if len(pairs) == 1 else _joined(pairs) for unit, pairs in grouped.items()}
+
+
+def _joined(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    weight = math.fsum(weight for _, weight in pairs)
+    return (math.fsum(value * weight for value, weight in pairs) / weight if weight else pairs[0][0]), weight

@@ -123,6 +123,7 @@ def _metric(rng: random.Random, unit: str, count: int, name: str) -> dict[str, A
         "unit": unit,
         "flags": [],
         "ci95_missing": None,
+        "units": 500,
         "components": _components(mean) if name == "mauve" and count > 1 else {},
     }
 

@@ -12,7 +12,7 @@ import pytest
 
 from emobench.errors import DataError, StorageError
 from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.examples import digest, entry_examples, read_examples, write_examples
+from emobench.leaderboard.examples import Recorded, digest, entry_examples, read_examples, write_examples
 from emobench.tasks.scores import Score
 
 PPL = {"0": (3.21, 57.0), "ü\n": (1 / 3, 12.0)}
@@ -32,9 +32,23 @@ def test_examples_are_read_as_written(tmp_path: Path) -> None:
     path = tmp_path / "run" / "examples.jsonl"
     told = write_examples(path, scores())
     assert told == digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert read_examples(path) == {"wikitext2/ppl_test": PPL, "wikitext2/rouge1": {"0": (0.5, 1.0)}}
+    assert read_examples(path) == {"wikitext2/ppl_test": Recorded(PPL), "wikitext2/rouge1": Recorded({"0": (0.5, 1.0)})}
     first = json.loads(path.read_text().splitlines()[0])
     assert first == {"metric": "wikitext2/ppl_test", "example": "0", "value": 3.21, "weight": 57.0}
+
+
+def test_examples_of_one_unit_are_read_as_what_was_sampled(tmp_path: Path, entry_of: Callable[..., Entry]) -> None:
+    examples = {"0": (1.0, 1.0), "1": (0.0, 3.0), "2": (0.5, 2.0)}
+    units = {"0": "passage a", "1": "passage a"}
+    given = Score(value=1 / 3, n=3, higher_is_better=True, unit="fraction", examples=examples, units=units)
+    sha256 = write_examples(tmp_path / "x.jsonl", {"t/accuracy": given})
+    assert [json.loads(line).get("unit") for line in (tmp_path / "x.jsonl").read_text().splitlines()] == [
+        *("passage a", "passage a", None)
+    ]
+    assert read_examples(tmp_path / "x.jsonl") == {"t/accuracy": Recorded(examples, units)}
+    run = {"seed": 0, "key": "k0", "examples": {"path": "x.jsonl", "sha256": sha256}}
+    want = {"t/accuracy": {"passage a": (0.25, 4.0), "2": (0.5, 2.0)}}
+    assert entry_examples(entry_of(runs=[run]), tmp_path) == [want]
 
 
 def test_a_value_that_is_not_finite_is_not_written(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_an_entry_of_schema_1_is_read_and_keeps_the_id_of_what_is_written(path: 
     assert entry.id == path.stem == hashlib.sha256(text.encode()).hexdigest()[:12]
 
     runs = [{**run, "curves": [], "samples": []} for run in written["runs"]]
-    metrics = {key: {**metric, "components": {}} for key, metric in written["metrics"].items()}
+    metrics = {key: {**metric, "units": None, "components": {}} for key, metric in written["metrics"].items()}
     roles = {"primary": "oracle-language/total_variation", "families": to_plain(entry.families)}
     assert to_plain(entry) == {**written, "schema": 4, "changes": {}, "runs": runs, "metrics": metrics, **roles}
     assert entry.metrics["oracle-language/ppl_oracle"].values == (

@@ -131,6 +131,18 @@ def test_a_weighted_mean_has_the_ratio_estimators_variance() -> None:
     assert math.sqrt(low * high) == pytest.approx(math.exp(mean))
 
 
+def test_examples_of_one_unit_count_once() -> None:
+    """Twenty passages of five questions: the same as their means, and the interval over their number."""
+    rng = np.random.default_rng(3)
+    values_SUQ = rng.normal(0, 1, (3, 20, 1)) + rng.normal(0, 0.3, (3, 20, 5))
+    units = {str(i): f"passage {i // 5}" for i in range(100)}
+    given = [dataclasses.replace(score, units=units) for score in scores(values_SUQ.reshape(3, 100))]
+    found, of_means = summarise(given), summarise(scores(values_SUQ.mean(2)))
+    assert (found.n, found.units, of_means.n, of_means.units) == (100, 20, 20, 20)
+    assert found.ci95 == pytest.approx(of_means.ci95)
+    assert summarise(scores(values_SUQ.reshape(3, 100))).units == 100
+
+
 def test_an_interval_of_a_fraction_stays_one() -> None:
     values_SI = np.array([[1.0] * 19 + [0.0], [1.0] * 20])
     low, high = summarise(scores(values_SI, unit="fraction")).ci95 or (0, 0)
