@@ -28,7 +28,12 @@ Set = Annotated[
         "lm_eval.*, tasks, corpus, protocol.",
     ),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", help="Evaluation examples at most. Makes another protocol.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", help="Evaluation examples at most: prompts, texts, and blocks of PPL_test. Makes another protocol."
+    ),
+]
 DataDirs = Annotated[
     list[Path] | None,
     typer.Option("--data-dir", help="A folder with <corpus>.<split>.jsonl, used before any download. Repeatable."),

@@ -22,7 +22,7 @@ from emobench.registry import (
     protocol_names,
     task_names,
 )
-from emobench.tasks.generation import GROUPS
+from emobench.tasks.generation import GROUPS, GenerationProtocol
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task, short_name
 from emobench.training.recipe import Recipe
@@ -144,18 +144,26 @@ def task_of(request: Request, name: str) -> Task:
     if name.startswith(LM_EVAL):
         return lm_eval_task(name.removeprefix(LM_EVAL), changes)
     task = find_task(name, protocol=request.word("protocol"), overrides=changes)
-    rules = task.protocol
-    if (
-        "encoder" in changes
-        and isinstance(rules, IclProtocol)
-        and not load_retriever(rules.retriever).retriever.encodes
-    ):
-        # It is a rule of those tasks alone whose retriever has a use for it.
-        del changes["encoder"]
-        task = find_task(name, protocol=request.word("protocol"), overrides=changes)
+    changed = _fitting(request, task.protocol, changes)
+    if changed != changes:
+        task = find_task(name, protocol=request.word("protocol"), overrides=changed)
     corpus = request.word("corpus")
     # The oracle language is its own corpus: nothing else has a known distribution.
     return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
+
+
+def _fitting(request: Request, rules: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is changed of a task whose rules, with all changes, are known.
+
+    An encoder is a rule of those tasks alone whose retriever has a use for it. The blocks of PPL_test are evaluation
+    examples, so that `--limit` is for them, too.
+    """
+    found = dict(changes)
+    if isinstance(rules, IclProtocol) and "encoder" in found and not load_retriever(rules.retriever).retriever.encodes:
+        del found["encoder"]
+    if isinstance(rules, GenerationProtocol) and request.limit is not None:
+        found["test_blocks"] = min(request.limit, rules.test_blocks or request.limit)
+    return found
 
 
 def _groups(kind: str) -> list[str]:

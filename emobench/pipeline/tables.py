@@ -11,7 +11,7 @@ from emobench.evaluation.kinds import evaluator
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.published import published_root
 from emobench.leaderboard.store import Leaderboard
-from emobench.pipeline.at_hand import AtHand
+from emobench.pipeline.at_hand import AtHand, shown_name
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.names import parts_of
 from emobench.pipeline.request import Request
@@ -76,7 +76,7 @@ def at_scale(
     model = request.model or scale.model
     found = replace(request, model=model, settings=_merged(scale.settings, request.settings))
     found = found if prepare is None else prepare(found)
-    said = [f"At this scale: {scale.why}."]
+    said = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
     if found.words("tasks") is not None:
         return found, said
     kept, left_out = [], {}
@@ -148,14 +148,17 @@ def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -
 def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
     """Return an entry whose tasks have other names."""
 
-    def ours(task: str) -> str:
-        return names.get(task, task)
+    def ours(key: str) -> str:
+        task, slash, metric = key.partition("/")
+        return f"{names.get(task, task)}{slash}{metric}"
 
-    metrics = {}
-    for key, summary in entry.metrics.items():
-        task, metric = key.split("/", 1)
-        metrics[f"{ours(task)}/{metric}"] = summary
-    return replace(entry, metrics=metrics, protocols={ours(task): rule for task, rule in entry.protocols.items()})
+    return replace(
+        entry,
+        metrics={ours(key): summary for key, summary in entry.metrics.items()},
+        families={ours(key): family for key, family in entry.families.items()},
+        primary=None if entry.primary is None else ours(entry.primary),
+        protocols={ours(task): rule for task, rule in entry.protocols.items()},
+    )
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

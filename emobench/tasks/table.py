@@ -42,7 +42,7 @@ class Scale:
 
     model: str
     why: str
-    """What differs from the table as it is, in a sentence."""
+    """What differs from the table as it is, in a sentence; `{model}` is the name of the model that is trained."""
     settings: dict[str, Any] = field(default_factory=dict)
     """As `--set` gives them, which wins over these."""
     oracle: Oracle | None = None

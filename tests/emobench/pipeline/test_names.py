@@ -50,6 +50,20 @@ def test_an_encoder_is_a_rule_of_the_tasks_that_encode_alone(tmp_path: Path) -> 
     assert rules.encoder == str(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("limit", "settings", "blocks"),
+    [(None, [], None), (30, [], 30), (30, ["generation.test_blocks=2"], 2), (2, ["generation.test_blocks=30"], 2)],
+)
+def test_a_limit_is_for_the_blocks_of_ppl_test_too(limit: int | None, settings: list[str], blocks: int | None) -> None:
+    """Of a few examples, no number looks like one of all: each is a rule, and so of another protocol id."""
+    request = Request(suite="generation", settings=parse_overrides(["tasks=ptb", *settings]), limit=limit)
+    ((_, (task,)),) = parts_of(request, suite_of(request))
+    rules: Any = task.protocol
+    assert (rules.limit, rules.test_blocks) == (limit, blocks)
+    plain = tasks_of("tasks=ptb", suite="generation")["ptb"].protocol_id
+    assert (task.protocol_id == plain) is (limit is None and not settings)
+
+
 def test_tasks_of_one_name_are_told_apart_by_their_suite() -> None:
     assert tasks_of("tasks=ag_news")["ag_news"].kind == "icl"
     assert tasks_of("tasks=ag_news", suite="generation")["ag_news"].kind == "generation"

@@ -149,6 +149,9 @@ def test_a_scale_changes_what_the_request_does_not_say(byte_model: Path, small_d
     assert found.section("generation")["sampling"] == {"samples": 2}
     assert found.section("mauve") == {"featurizer": "pretrained", "pooling": "mean", "seeds": [1]}
     assert found.words("tasks") == ("wikitext2",)
+    # What is printed beside the paper's values is said of the model that is run.
+    assert said[0].startswith(f"At this scale: {byte_model.name}, trained on few tokens")
+    assert f"MAUVE by {byte_model.name}'s own features. The paper's values are printed for orientation" in said[0]
     assert said[1:] == [
         "Left out: wikitext103, webtext, ptb, writingprompts, ag_news, whose texts are not in the data folders."
     ]
