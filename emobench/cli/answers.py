@@ -66,6 +66,8 @@ def _print(found: Sequence[FoundAnswers], count: int) -> None:
     print_table(
         "", header, [_row(row, counts) for row, counts in zip(table["per_class"], table["confusion"], strict=True)]
     )
+    if table["per_group"]:
+        print_table("", ("group", "n", "accuracy"), [_group_row(row) for row in table["per_group"]])
     given = {row["answer"] for row in rows}
     if len(given) == 1:
         print_lines(f"Every answer is {clean(given.pop())}.")
@@ -128,3 +130,9 @@ def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
     shares = [row["precision"], row["recall"], row["f1"] if row["support"] else None]
     shown = (ABSENT if share is None else f"{100 * share:.1f} %" for share in shares)
     return (clean(row["name"]), str(row["support"]), *shown, *map(str, counts))
+
+
+def _group_row(row: dict[str, Any]) -> tuple[str, ...]:
+    from emobench.leaderboard.labels import clean
+
+    return (clean(row["name"]), str(row["n"]), f"{100 * row['accuracy']:.1f} %")

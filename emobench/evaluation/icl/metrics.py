@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from emobench.errors import MetricError
 from emobench.evaluation.icl.samples import Sample
 from emobench.evaluation.kinds import Scored
-from emobench.evaluation.metrics.accuracy import accuracy
+from emobench.evaluation.metrics.accuracy import accuracy, group_accuracy
 from emobench.evaluation.metrics.calibration import calibration_error
 from emobench.evaluation.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
 from emobench.evaluation.metrics.margin import margin, margin_of
@@ -19,6 +19,8 @@ from emobench.tasks.icl import IclProtocol, Scorer
 from emobench.tasks.scores import Score
 
 METRICS = ("accuracy", "macro_f1", "margin", "ece")
+GROUP_ACCURACY = "group_accuracy"
+"""One more, of data whose examples are in groups, such as MMLU's subjects."""
 TABLE = "answers.json"
 UNITS: dict[Scorer, str] = {
     "prompt": "nats/token",
@@ -43,6 +45,8 @@ class Answer:
     """See `confidence`."""
     dropped: int
     """Shots left out because the prompt was too long."""
+    group: str = ""
+    """The group of the example, empty where the data have none."""
 
 
 def label_losses(rules: IclProtocol, sample: Sample) -> list[float]:
@@ -89,8 +93,11 @@ def confidence(rules: IclProtocol, sample: Sample, place: int) -> float:
     return math.exp(lowest - nats[place]) / sum(math.exp(lowest - value) for value in nats)
 
 
-def answers(rules: IclProtocol, samples: Sequence[Sample]) -> list[Answer]:
-    """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_losses`)."""
+def answers(rules: IclProtocol, samples: Sequence[Sample], groups: Mapping[str, str] | None = None) -> list[Answer]:
+    """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_losses`).
+
+    `groups` names the group of each example, by its id, where the data have groups.
+    """
     found = []
     for sample in samples:
         losses = label_losses(rules, sample)
@@ -103,34 +110,41 @@ def answers(rules: IclProtocol, samples: Sequence[Sample]) -> list[Answer]:
                 margin=margin_of(losses),
                 confidence=confidence(rules, sample, place),
                 dropped=sample.dropped,
+                group=(groups or {}).get(sample.id, ""),
             )
         )
     return found
 
 
-def icl_scores(rules: IclProtocol, samples: Sequence[Sample]) -> Scored:
-    """Return the metrics of a task, flagged with what weakens them, and the table of its answers."""
+def icl_scores(rules: IclProtocol, samples: Sequence[Sample], groups: Mapping[str, str] | None = None) -> Scored:
+    """Return the metrics of a task, flagged with what weakens them, and the table of its answers.
+
+    `groups` names the group of each example, by its id, where the data have groups.
+    """
     scored = Scored()
+    names = (*METRICS, GROUP_ACCURACY) if groups else METRICS
     try:
-        found = answers(rules, samples)
+        found = answers(rules, samples, groups)
     except MetricError as error:
-        scored.missing.update(dict.fromkeys(METRICS, str(error)))
+        scored.missing.update(dict.fromkeys(names, str(error)))
         return scored
     right, given = [a.right for a in found], [a.answer for a in found]
     hits = {a.id: a.right == a.answer for a in found}
-    scores = (
+    scores = [
         accuracy(hits),
         macro_f1(right, given, rules.ties),
         margin({a.id: a.margin for a in found}, UNITS[rules.scorer]),
         calibration_error([a.confidence for a in found], list(hits.values())),
-    )
-    scored.scores.update(zip(METRICS, (_flagged(score, found) for score in scores), strict=True))
+    ]
+    if groups:
+        scores.append(group_accuracy(hits, groups))
+    scored.scores.update(zip(names, (_flagged(score, found) for score in scores), strict=True))
     scored.files[TABLE] = json.dumps(answers_table(rules.ties, UNITS[rules.scorer], found), ensure_ascii=False) + "\n"
     return scored
 
 
 def answers_table(classes: Sequence[str], unit: str, found: Sequence[Answer]) -> dict[str, Any]:
-    """Return what `emobench answers` shows: counts, the classes' scores, the confusion matrix (right x answered)."""
+    """Return what `emobench answers` shows: counts, scores by class and by group, confusions (right x answered)."""
     right, given = [a.right for a in found], [a.answer for a in found]
     return {
         "classes": list(classes),
@@ -140,8 +154,18 @@ def answers_table(classes: Sequence[str], unit: str, found: Sequence[Answer]) ->
         "dropped_shots": sum(a.dropped for a in found),
         "per_class": [asdict(scores) for scores in class_scores(right, given, classes)],
         "confusion": confusion_matrix(right, given, classes),
+        "per_group": _by_group(found),
         "examples": [asdict(answer) for answer in found],
     }
+
+
+def _by_group(found: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Return the examples and the accuracy of each group, in the order of their first examples; none without groups."""
+    hits: dict[str, list[bool]] = {}
+    for answer in found:
+        hits.setdefault(answer.group, []).append(answer.right == answer.answer)
+    rows = [{"name": name, "n": len(own), "accuracy": sum(own) / len(own)} for name, own in hits.items()]
+    return [] if set(hits) == {""} else rows
 
 
 def _flagged(score: Score, found: Sequence[Answer]) -> Score:

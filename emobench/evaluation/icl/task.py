@@ -83,8 +83,10 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
-    found = icl_scores(task.protocol_as(IclProtocol), read_samples(folder / SAMPLES))
-    flags = twin_flags(task.protocol_as(IclProtocol), data)
+    rules = task.protocol_as(IclProtocol)
+    groups = {example.id: example.group for example in questions_of(rules, data) if example.group}
+    found = icl_scores(rules, read_samples(folder / SAMPLES), groups)
+    flags = twin_flags(rules, data)
     found.scores = {name: replace(value, flags=(*value.flags, *flags)) for name, value in found.scores.items()}
     return found
 

@@ -91,3 +91,28 @@ def test_objectives_are_trained_once_and_compared_by_task(job: Callable[..., Any
     assert {f"{name}/{metric}" for name in names for metric in ("accuracy", "margin")} <= set(tested)
     # Accuracies of so few answers may be equal, which needs no test; margins are not.
     assert all(0 <= tested[f"{name}/margin"] <= 1 for name in names)
+
+
+def test_mmlu_has_the_mean_over_its_subjects_beside_the_share_of_all_questions(
+    command: Callable[..., Any], byte_model: Path, tmp_path: Path
+) -> None:
+    questions = [("law", i) for i in range(5)] + [("virology", i) for i in range(2)]
+    for split in ("dev", "test"):
+        rows = [
+            {"question": f"Q{i}?", "subject": subject, "choices": ["a", "b", "c", "d"], "answer": i % 4}
+            for subject, i in questions
+        ]
+        (tmp_path / f"mmlu.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board")
+    given = ("--model", byte_model, "--data-dir", tmp_path, "--suite", "nlu", "--set", "tasks=mmlu", "--offline")
+    done = command("evaluate", *given, "--set", "icl.shots=0", *places, "--quiet", "--json")
+    assert done.code == 0, done.err
+    (entry,) = done.json["entries"]
+    shown = command("answers", entry["id"], *places, "--json").json["answers"][0]["table"]
+    rates = {row["name"]: (row["n"], row["accuracy"]) for row in shown["per_group"]}
+    assert {name: n for name, (n, _) in rates.items()} == {"law": 5, "virology": 2}
+    mean = sum(rate for _, rate in rates.values()) / 2
+    assert entry["metrics"]["mmlu/group_accuracy"]["mean"] == pytest.approx(mean)
+    assert entry["metrics"]["mmlu/accuracy"]["mean"] == pytest.approx(sum(n * rate for n, rate in rates.values()) / 7)
+    printed = command("answers", entry["id"], *places)
+    assert f"virology  2  {100 * rates['virology'][1]:.1f} %" in " ".join(printed.out.split("\n")).replace("   ", "  ")

@@ -173,3 +173,24 @@ def test_the_table_holds_each_answer_and_the_classes_in_the_order_of_ties() -> N
         ("1", "yes", "yes"),
         ("2", "no", "yes"),
     ]
+
+
+def test_groups_count_alike_whatever_their_size() -> None:
+    """As OpenCompass averages MMLU's subjects: (1/3 + 1) / 2, where all examples alike give 2/4."""
+    samples = [sample("1"), sample("2", label="no"), sample("3", label="no"), sample("4")]
+    groups = {"1": "algebra", "2": "algebra", "3": "algebra", "4": "law"}
+    found = icl_scores(RULES, samples, groups)
+    score = found.scores["group_accuracy"]
+    assert tuple(found.scores) == (*METRICS, "group_accuracy")
+    assert (found.scores["accuracy"].value, score.value) == (0.5, pytest.approx(2 / 3))
+    assert (score.n, score.flags, score.aggregate) == (4, (SECONDARY,), "mean")
+    # The mean of the examples by their weights is the value: intervals and tests are of the mean over groups.
+    values = list((score.examples or {}).values())
+    assert sum(v * w for v, w in values) / sum(w for _, w in values) == pytest.approx(score.value)
+    assert json.loads(found.files[TABLE])["per_group"] == [
+        {"name": "algebra", "n": 3, "accuracy": pytest.approx(1 / 3)},
+        {"name": "law", "n": 1, "accuracy": 1.0},
+    ]
+    assert json.loads(icl_scores(RULES, samples).files[TABLE])["per_group"] == []
+    broken = icl_scores(RULES, [sample("1", prompt_nats=(20.0, math.nan))], groups)
+    assert "group_accuracy" in broken.missing
