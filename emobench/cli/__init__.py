@@ -10,7 +10,14 @@ import typer
 
 from emobench.cli.answers import answers
 from emobench.cli.compare import compare
-from emobench.cli.console import INTERRUPTED, fail, interrupted, print_text, stdout_for_json_alone
+from emobench.cli.console import (
+    INTERRUPTED,
+    fail,
+    interrupted,
+    print_text,
+    stdout_for_json_alone,
+    stopped_by_signals,
+)
 from emobench.cli.curves import curves
 from emobench.cli.doctor import doctor
 from emobench.cli.figures import figures
@@ -62,7 +69,8 @@ def main() -> None:
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        with standard_streams(), stdout_for_json_alone() if "--json" in sys.argv[1:] else nullcontext():
+        json_alone = stdout_for_json_alone() if "--json" in sys.argv[1:] else nullcontext()
+        with stopped_by_signals(), standard_streams(), json_alone:
             app()
     except EmobenchError as error:
         sys.exit(fail(error))

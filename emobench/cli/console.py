@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -194,6 +195,22 @@ def fail(error: EmobenchError) -> int:
     if not isinstance(error, UnreadError):
         remark(f"error: {error}")
     return error.exit_code
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Let a scheduler's SIGTERM and a lost terminal's SIGHUP end a command as Ctrl-C does."""
+    stops = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    try:
+        for number in stops:
+            signal.signal(number, signal.default_int_handler)
+    except ValueError:  # not the main thread: nothing to catch
+        stops = []
+    try:
+        yield
+    finally:
+        for number in stops:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def interrupted() -> int:

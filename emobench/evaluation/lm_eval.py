@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.errors import ConfigError
+from emobench.evaluation.journal import UNFINISHED
 from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.tasks.lm_eval import LmEvalProtocol
 from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from emobench.evaluation.lm_eval_data import LmEvalData
     from emobench.evaluation.lm_eval_model import MemoryModel
 
-SAMPLES, RESULTS, ANSWERS = "samples.jsonl", "results.json", "answers.jsonl"
+SAMPLES, RESULTS = "samples.jsonl", "results.json"
 _LEFT_OUT = ("samples", "pretty_env_info", "date")
 """What of lm-eval's results is kept elsewhere, or says nothing of them."""
 
@@ -61,7 +62,7 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
     from emobench.evaluation.lm_eval_answers import KeptAnswers
     from emobench.evaluation.lm_eval_model import MemoryModel, kept_random_states, quiet_lm_eval
 
-    rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / ANSWERS)
+    rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
     with kept_random_states(), quiet_lm_eval() as said:
         model = MemoryModel(subject, rules, kept)
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
@@ -92,7 +93,6 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
     }
     text = json.dumps(_json_safe({**results, **own, "warnings": said}), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
-    kept.remove()
 
 
 def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Scored:

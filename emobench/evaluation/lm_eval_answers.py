@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from emobench.evaluation.journal import Journal
+
 Request = tuple[tuple[str, str], list[int], list[int]]
 """(context, continuation) as texts, and the tokens of each."""
 Answer = tuple[float, bool]
@@ -25,14 +27,10 @@ class KeptAnswers:
     """Answers on disk, by the tokens of the requests that they were given to together."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._journal = Journal(path)
         self._known: dict[str, list[Answer]] = {}
-        if path.is_file():
-            with path.open("r+b") as file:
-                file.truncate(file.read().rfind(b"\n") + 1)  # a last line that was not finished
-            for line in path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                self._known[row["requests"]] = [(value, greedy) for value, greedy in row["answers"]]
+        for row in map(json.loads, self._journal.read()):
+            self._known[row["requests"]] = [(value, greedy) for value, greedy in row["answers"]]
 
     def answers(
         self,
@@ -50,14 +48,9 @@ class KeptAnswers:
                 done(len(part))
             else:
                 self._known[key] = compute(part)
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"requests": key, "answers": self._known[key]}) + "\n")
+                self._journal.append([json.dumps({"requests": key, "answers": self._known[key]})])
             found.update(zip(places, self._known[key], strict=True))
         return [found[place] for place in range(len(requests))]
-
-    def remove(self) -> None:
-        """Remove the file: the samples hold all answers."""
-        self._path.unlink(missing_ok=True)
 
 
 def _parts(requests: Sequence[Request], size: int) -> Iterator[list[int]]:

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 
 from emobench.errors import StorageError
+from emobench.locks import open_locked
 
 
 def write_whole(path: Path, text: str, what: str, hint: str) -> None:
     """Write UTF-8 text so that `path` is whole or absent at any instant, also after a power cut.
 
-    A temporary file in the same folder is synced and renamed. Folders are made. Raises StorageError, a sentence
-    made of `what` (its subject) and `hint` (what to do), and leaves no temporary file.
+    A temporary file in the same folder is synced and renamed; one that a killed process left is used again. Folders are
+    made. Raises StorageError, a sentence made of `what` (its subject) and `hint` (what to do), and leaves no temporary
+    file.
     """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
+    part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with part.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+        with open_locked(part) as file:
+            try:
+                file.truncate(0)
+                file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
+                part.replace(path)
+            except BaseException:
                 part.unlink(missing_ok=True)
-            raise
+                raise
         _sync_folder(path.parent)
     except OSError as error:
         raise StorageError(

@@ -64,11 +64,11 @@ class Evaluator:
 
     def evaluate(self, planned: PlannedTask, load: Callable[[], Any]) -> Evaluation:
         """Return the evaluation of a task; `load` gives the evaluated model where something is not finished."""
-        if not self._stages.is_finished(planned.scores):
-            with quiet_libraries():
-                loaded = load()
-                self._make(planned, self.subject(loaded, planned.subject))
-        return Evaluation(self._stages.folder(planned.scores), planned.scores.key)
+        if damage := self._stages.damage(planned.generation, full=True):
+            # Another machine's rounding may generate others: scores are always those of the samples beside them.
+            self._stages.drop(planned.scores, f"{damage}, of which scores were made")
+        folder = self._stages.make(planned.scores, lambda folder: self._score(planned, load, folder))
+        return Evaluation(folder, planned.scores.key)
 
     def subject(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
         """Return a loaded model with all that its evaluation may use."""
@@ -83,29 +83,28 @@ class Evaluator:
             facts=facts,
         )
 
-    def _make(self, planned: PlannedTask, subject: Subject) -> None:
-        kind = evaluator(planned.task.kind)
+    def _score(self, planned: PlannedTask, load: Callable[[], Any], folder: Path) -> None:
+        with quiet_libraries():
+            subject = self.subject(load(), planned.subject)
+            generated = self._generated(planned, subject)
+            began = time.monotonic()
+            found = evaluator(planned.task.kind).score(subject, planned.task, planned.data, generated)
+        scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
+        missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
+        write_examples(folder / EXAMPLES, scores)
+        for name, text in found.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        seconds = float((generated / SECONDS).read_text()) + time.monotonic() - began
+        plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds}
+        (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
 
+    def _generated(self, planned: PlannedTask, subject: Subject) -> Path:
         def generate(folder: Path) -> None:
             began = time.monotonic()
-            kind.generate(subject, planned.task, planned.data, folder)
+            evaluator(planned.task.kind).generate(subject, planned.task, planned.data, folder)
             (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
 
-        generated = self._stages.make(planned.generation, generate, continues=True)
-
-        def score(folder: Path) -> None:
-            began = time.monotonic()
-            seconds = float((generated / SECONDS).read_text())
-            found = kind.score(subject, planned.task, planned.data, generated)
-            scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
-            missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
-            write_examples(folder / EXAMPLES, scores)
-            for name, text in found.files.items():
-                (folder / name).write_text(text, encoding="utf-8")
-            plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds + time.monotonic() - began}
-            (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
-
-        self._stages.make(planned.scores, score)
+        return self._stages.make(planned.generation, generate, continues=True)
 
     def _other(self, beside: Beside) -> _Other:
         if beside not in self._others:

@@ -11,7 +11,8 @@ from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.names import icl_task_of
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
-from emobench.pipeline.stages import Stage, Stages, require_writable, storage_errors
+from emobench.pipeline.stages import Stage, Stages
+from emobench.pipeline.storage import require_writable, storage_errors
 from emobench.registry import load_retriever
 
 
@@ -34,7 +35,7 @@ def export_task(request: Request, name: str, folder: Path, reporter: Reporter) -
 
 def _subject(request: Request, reporter: Reporter) -> Subject:
     """Return what finds shots, without a model."""
-    stages = Stages(request.runs)
+    stages = Stages(request.runs, note=reporter.note)
 
     def other(beside: Beside) -> Any:
         raise AssertionError(f"no model reads {beside.name} where nothing is scored")

@@ -15,24 +15,27 @@ from emobench.pipeline.stages import Stages
 from emobench.pipeline.tiny_models import pretraining
 
 
-def require_trained(plan: Plan) -> None:
-    """Raise ConfigError for a training that is not finished, with the command that does it."""
-    stages = Stages(plan.request.runs)
-    for planned in plan.trainings():
-        if not stages.is_finished(planned.stage):
+def require_trained(plan: Plan, stages: Stages) -> None:
+    """Raise ConfigError for a training that is not finished, or was altered, with the command that does it."""
+    parts = ((training, tasks) for row in plan.rows for run in row.runs for training, tasks in run.parts)
+    for planned, tasks in parts:
+        if planned is None:
+            continue
+        read = not all(stages.is_finished(task.scores) for task in tasks)
+        damage = stages.damage(planned.stage, full=read)
+        if damage is not None or not stages.is_finished(planned.stage):
             what = f"{planned.objective.objective}, seed {planned.seed}, on {planned.recipe.corpus}"
             raise ConfigError(
-                f"{stages.folder(planned.stage)} is not there: the training of {what}, and `emobench evaluate` trains "
-                f"nothing. Train and evaluate it with: {_command(plan, 'run')}"
+                f"{damage or f'{stages.folder(planned.stage)} is not there'}: the training of {what}, and `emobench "
+                f"evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
             )
 
 
-def require_generated(plan: Plan) -> None:
-    """Raise ConfigError for a generation that is not finished, DataError for one whose samples are not what they were.
+def require_generated(plan: Plan, stages: Stages) -> None:
+    """Raise ConfigError for a generation that is not finished, DataError for one whose files are not what they were.
 
-    They are compared with the digests of the entries on the board; samples that none names are taken as they are.
+    Samples are also compared with the digests of the entries on the board.
     """
-    stages = Stages(plan.request.runs)
     if plan.model.made and not stages.is_finished(pretraining(plan.model.tiny, plan.request).stage):
         raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {_again(plan)}")
     recorded = _recorded(plan)
@@ -45,6 +48,8 @@ def require_generated(plan: Plan) -> None:
 
 def _require(plan: Plan, stages: Stages, planned: PlannedTask, what: str, recorded: dict[str, File]) -> None:
     folder = stages.folder(planned.generation)
+    if damage := stages.damage(planned.generation, full=True):
+        raise _lost(plan, folder, f"holds other results of {what} than it was finished with: {damage}")
     if not stages.is_finished(planned.generation):
         raise ConfigError(
             f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and score it "

@@ -19,7 +19,8 @@ from emobench.pipeline.machine import check_machine
 from emobench.pipeline.names import icl_task_of
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
-from emobench.pipeline.stages import Stages, require_writable
+from emobench.pipeline.stages import Stages
+from emobench.pipeline.storage import require_writable
 from emobench.pipeline.train import Trainer
 from emobench.registry import find_suite, suite_names
 from emobench.tasks.icl import IclProtocol
@@ -81,7 +82,7 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     data = kind.load(task, data_dirs=request.data_dirs, offline=request.offline)
     kind.check(task, data, model)
     require_writable(request.runs, "--runs")
-    stages = Stages(request.runs)
+    stages = Stages(request.runs, note=reporter.note)
     trainer = Trainer(stages, reporter)
     with quiet_libraries():
         folder = trainer.made_folder(model) if model.made else None

@@ -20,14 +20,21 @@ from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
 from emobench.leaderboard.statistics import summarise
 from emobench.leaderboard.store import Leaderboard
+from emobench.locks import locked
 from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.plan import Plan, PlannedRow
 from emobench.pipeline.stages import Stage, Stages
+<<<<<<< HEAD
 from emobench.tasks.families import endpoint
+=======
+from emobench.pipeline.storage import storage_errors
+>>>>>>> a6056d9 (Stages are sealed: what was altered is made anew; locks are held once; checkpoints that were altered are dropped)
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import short_name
 from emobench.training.curves import LOG
 
+LOCK = ".lock"
+"""Of a board, while an entry is recorded; what begins with a dot is no part of a board."""
 PACKAGES = (
     *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
     *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
@@ -43,8 +50,14 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     runs = [_run(row, index, found, stages) for index, found in enumerate(evaluations)]
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
-    keys = {run["key"] for run in runs}
-    for recorded in _of_runs(board, plan.suite.name, keys):
+    # Between the look at what is recorded and the new entry, no other process may record the same runs.
+    with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
+        return _append(board, fields)
+
+
+def _append(board: Leaderboard, fields: dict[str, Any]) -> Entry:
+    keys = {run["key"] for run in fields["runs"]}
+    for recorded in _of_runs(board, fields["suite"]["name"], keys):
         if _holds(recorded, fields):
             return recorded
         if {run.key for run in recorded.runs} <= keys:

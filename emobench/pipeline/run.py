@@ -12,7 +12,8 @@ from emobench.pipeline.finished import require_generated, require_trained
 from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
 from emobench.pipeline.record import record_row
 from emobench.pipeline.reporter import Reporter, Silent
-from emobench.pipeline.stages import Stages, require_writable
+from emobench.pipeline.stages import Stages
+from emobench.pipeline.storage import require_writable
 from emobench.pipeline.tracking import finished_trainings, say_where, track_metrics
 from emobench.pipeline.train import Trainer
 
@@ -34,10 +35,10 @@ def evaluate_plan(plan: Plan, reporter: Reporter | None = None, *, rescore: bool
 
     Raises ConfigError for a training, and with `rescore` for a generation, that is not there.
     """
-    require_trained(plan)
-    if rescore:
-        require_generated(plan)
     worker = _Worker(plan, reporter or Silent(), anew=SCORED if rescore else ())
+    require_trained(plan, worker.stages)
+    if rescore:
+        require_generated(plan, worker.stages)
     worker.check()
     return [worker.row(index) for index in range(len(plan.rows))]
 
@@ -62,7 +63,7 @@ class _Worker:
     def __init__(self, plan: Plan, reporter: Reporter, anew: Collection[str] = ()) -> None:
         self.plan = plan
         self.reporter = reporter
-        self.stages = Stages(plan.request.runs, anew)
+        self.stages = Stages(plan.request.runs, anew, reporter.note)
         self.reused = finished_trainings(plan, self.stages)
         self.trainer = Trainer(self.stages, reporter)
         self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)
@@ -99,11 +100,13 @@ class _Worker:
     def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
         """Return what loads the evaluated model, once; the training is done even where nothing needs its model."""
         loaded: list[Any] = []
-        folder = None if training is None else self.trainer.folder(training) / "model"
+        if training is not None:
+            self.trainer.folder(training)
 
         def load() -> Any:
             if not loaded:
-                loaded.append(self.plan.model.load(self._made_folder() if folder is None else folder))
+                trained = None if training is None else self.trainer.folder(training, reads=True) / "model"
+                loaded.append(self.plan.model.load(self._made_folder() if trained is None else trained))
             return loaded[0]
 
         return load

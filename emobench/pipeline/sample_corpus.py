@@ -30,7 +30,7 @@ from emobench.errors import ConfigError, DataError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.reporter import Progress, Reporter
-from emobench.pipeline.stages import require_writable, storage_errors
+from emobench.pipeline.storage import require_writable, storage_errors
 
 LONGEST = 1024
 """Tokens of a text where the model reads that many: those of the gpt-2-output-dataset."""

@@ -28,29 +28,26 @@ class Trainer:
         self._reporter = reporter
         self._packed: dict[tuple[Any, ...], Packed] = {}
 
-    def folder(self, planned: PlannedTraining) -> Path:
-        """Return the folder of a finished training, after training if need be."""
-        if self._stages.is_finished(planned.stage):
-            return self._stages.folder(planned.stage)
-        base = self.made_folder(planned.model) if planned.model.made else None
-        scratch = planned.model.request.from_scratch
+    def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
+        """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
 
         def work(folder: Path) -> None:
+            base = self.made_folder(planned.model) if planned.model.made else None
+            scratch = planned.model.request.from_scratch
             loaded = planned.model.load(base, from_scratch=scratch, seed=planned.seed)
             title = f"train {planned.objective.objective} seed {planned.seed}"
             self._train(planned, loaded, folder, title, pretrained=not scratch)
 
-        return self._stages.make(planned.stage, work, continues=True)
+        return self._stages.make(planned.stage, work, continues=True, glance=not reads)
 
     def made_folder(self, model: BaseModel) -> Path:
         """Return the folder of a tiny model, after pre-training it at first use."""
         from emobench.pipeline.tiny_models import pretraining, write_untrained
 
         planned = pretraining(model.tiny, model.request)
-        if not self._stages.is_finished(planned.stage):
-            self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
 
         def work(folder: Path) -> None:
+            self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
             write_untrained(model.tiny, folder / "untrained", model.tokenizer)
             loaded = planned.model.load(folder / "untrained")
             self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
@@ -91,9 +88,6 @@ class Trainer:
         from emobench.training.train import Training, train
 
         request = planned.model.request
-        begun = sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoints/checkpoint-*"))
-        if begun:
-            self._reporter.note(f"  going on from the checkpoint of step {begun[-1]}")
         rows = {split: self.pack(planned, split) for split in ("train", "validation")}
         with quiet_libraries(), self._reporter.work(title, "steps") as progress:
 
@@ -120,6 +114,7 @@ class Trainer:
                     load_model=lambda name: model_of(name, request),
                     known_language=known_language(planned.texts.values()),
                     progress=on_step,
+                    note=self._reporter.note,
                 )
             )
 

@@ -1,7 +1,7 @@
 """Checkpoints that can be trusted: complete, unaltered, and of the same objective.
 
-A checkpoint counts only with its `digests.json`, which is written last and holds the sha256 of every other file.
-The Trainer loads its own files with `weights_only`; here they are compared with their digests before that.
+A checkpoint counts only with its seal, which is written last and holds the sha256 of every other file. The Trainer
+loads its own files with `weights_only`; here they are compared with their digests before that.
 """
 
 from __future__ import annotations
@@ -10,52 +10,64 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-from emobench.config import file_sha256
 from emobench.errors import StorageError
 from emobench.objectives import Objective
+from emobench.seals import SEAL, Damage, find_damage, write_seal
 
-DIGESTS, FROZEN, STATE = "digests.json", "objective.json", "objective.safetensors"
+FROZEN, STATE, LOG = "objective.json", "objective.safetensors", "log.jsonl"
 
 
-def seal_checkpoint(folder: Path, objective: Objective) -> None:
-    """Add the objective's state to a checkpoint that the Trainer wrote, then its digests."""
+def seal_checkpoint(folder: Path, objective: Objective, log: Path | None = None) -> None:
+    """Add the objective's state and the log until here to a checkpoint that the Trainer wrote, then its seal."""
     state = {name: value.detach().cpu().contiguous().clone() for name, value in objective.state().items()}
     if state:
         safetensors.torch.save_file(state, folder / STATE)
     (folder / FROZEN).write_text(json.dumps(frozen_digests(objective)))
-    digests = {str(p.relative_to(folder)): file_sha256(p) for p in sorted(folder.rglob("*")) if p.is_file()}
-    part = folder / f"{DIGESTS}.part"
-    part.write_text(json.dumps(digests, indent=1))
-    part.replace(folder / DIGESTS)
+    if log is not None:
+        shutil.copyfile(log, folder / LOG)
+    write_seal(folder)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint, and remove newer incomplete ones.
+def last_checkpoint(folder: Path, note: Callable[[str], None] = lambda text: None) -> Path | None:
+    """Return the newest checkpoint that can be trusted, and remove the newer ones; `note` is told why.
 
-    Raises StorageError if a complete checkpoint was altered.
+    One whose best checkpoint so far cannot be trusted leads to other weights, and is none.
     """
-    found = sorted(folder.glob("checkpoint-*"), key=_step, reverse=True)
+    found = sorted((path for path in folder.glob("checkpoint-*") if _step(path) is not None), key=_step, reverse=True)
     for checkpoint in found:
-        if not (checkpoint / DIGESTS).exists():
-            # Every process of a distributed training comes by here.
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            continue
-        verify_checkpoint(checkpoint)
-        return checkpoint
+        damage = _damage(checkpoint)
+        if damage is None:
+            return checkpoint
+        if (checkpoint / SEAL).exists():
+            note(f"{damage}: {checkpoint.name} is dropped, and the training goes on from before it")
+        # Every process of a distributed training comes by here.
+        shutil.rmtree(checkpoint, ignore_errors=True)
     return None
 
 
 def verify_checkpoint(checkpoint: Path) -> None:
     """Raise StorageError unless each file of a complete checkpoint is as it was written."""
-    for name, digest in _read_digests(checkpoint).items():
-        if not (checkpoint / name).is_file() or file_sha256(checkpoint / name) != digest:
-            raise _altered(checkpoint, name)
+    damage = find_damage(checkpoint, full=True)
+    if damage is not None:
+        raise StorageError(f"{damage}. Run the same command again: it goes on from the checkpoint before it.")
+
+
+def _damage(checkpoint: Path) -> Damage | None:
+    """Return what is wrong with a checkpoint, or with the best one before it."""
+    damage = find_damage(checkpoint, full=True)
+    if damage is not None:
+        return damage
+    state = checkpoint / "trainer_state.json"
+    best = json.loads(state.read_text()).get("best_global_step") if state.exists() else None
+    best_folder = checkpoint.with_name(f"checkpoint-{best}")
+    return None if not best or best_folder == checkpoint else find_damage(best_folder, full=True)
 
 
 def restore_objective(checkpoint: Path, objective: Objective) -> None:
@@ -76,24 +88,10 @@ def frozen_digests(objective: Objective) -> dict[str, str]:
     return {name: _tensor_sha256(value) for name, value in objective.frozen_state().items()}
 
 
-def _read_digests(checkpoint: Path) -> dict[str, str]:
-    try:
-        return json.loads((checkpoint / DIGESTS).read_text())
-    except (OSError, ValueError):
-        raise _altered(checkpoint, DIGESTS) from None
-
-
-def _altered(checkpoint: Path, name: str) -> StorageError:
-    return StorageError(
-        f"{checkpoint / name} is not as it was written; the checkpoint cannot be trusted. "
-        f"Delete {checkpoint} to continue from the one before, or {checkpoint.parent} to train again."
-    )
-
-
 def _tensor_sha256(value: Tensor) -> str:
     return hashlib.sha256(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def _step(path: Path) -> int:
+def _step(path: Path) -> int | None:
     found = re.fullmatch(r"checkpoint-(\d+)", path.name)
-    return int(found[1]) if found else -1
+    return int(found[1]) if found else None

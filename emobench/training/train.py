@@ -14,7 +14,7 @@ import shutil
 import signal
 import warnings
 from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,16 @@ from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, ModelError, StorageError
 from emobench.models.head import Head, probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
+from emobench.seals import SEAL, find_damage, write_seal
 from emobench.training.attach import attach, detach
-from emobench.training.checkpoints import last_checkpoint, restore_objective
+from emobench.training.checkpoints import LOG, last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.memory import peak_bytes, reset_peak
 from emobench.training.recipe import Lora, Recipe, total_steps
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StepLog, StopOnRequest
 
+RESULT, CHECKPOINTS = "training.json", "checkpoints"
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
 
 
@@ -62,6 +64,8 @@ class Training:
     known_language: HiddenMarkovLanguage | None = None
     """The distribution of the training corpus, where it is known."""
     progress: Callable[[dict[str, float]], None] | None = None
+    note: Callable[[str], None] = lambda text: None
+    """Told in a sentence where a training goes on, and of checkpoints that cannot be trusted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +89,12 @@ class TrainingSummary:
 def train(job: Training) -> TrainingSummary:
     """Train, or go on from the last checkpoint in the folder, and write the selected weights.
 
-    A folder with a finished training is left as it is.
+    A folder with a finished training, sealed and unaltered, is left as it is.
     """
     _refuse_unusable(job)
-    result = job.folder / "training.json"
-    if result.exists():
-        shutil.rmtree(job.folder / "checkpoints", ignore_errors=True)  # left by a kill just before they were removed
+    result = job.folder / RESULT
+    if (job.folder / SEAL).exists() and find_damage(job.folder, full=True, leave_out=CHECKPOINTS) is None:
+        shutil.rmtree(job.folder / CHECKPOINTS, ignore_errors=True)  # left by a kill just before they were removed
         return TrainingSummary(**json.loads(result.read_text()))
     with nullcontext() if job.tracking is None else job.tracking.followed():
         return _train(job, result)
@@ -100,13 +104,15 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     set_seed(job.seed)
     recipe = job.recipe
     head = probe_head(job.model, job.tokenizer)
-    checkpoints = job.folder / "checkpoints"
-    checkpoint = last_checkpoint(checkpoints)
+    checkpoints = job.folder / CHECKPOINTS
+    checkpoint = last_checkpoint(checkpoints, job.note)
+    if checkpoint is not None:
+        job.note(f"  going on from the checkpoint of step {checkpoint.name.split('-')[1]}")
     _set_up(job, head, checkpoint)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
-    log = StepLog(job.folder / "log.jsonl")
+    log = StepLog(job.folder / LOG)
     stop = StopOnRequest()
 
     def on_step(values: dict[str, float]) -> None:
@@ -123,6 +129,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         callbacks=[stop, SaveRegularly()],
         attached=attached,
         on_step=on_step,
+        log=job.folder / LOG,
     )
     trainer.remove_callback(PrinterCallback)
     if job.tracking is not None:
@@ -130,7 +137,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     _refuse_sharded(job, trainer, checkpoint)
     main = trainer.is_world_process_zero()
     if main:
-        log.resume(int(checkpoint.name.split("-")[1]) if checkpoint else 0)
+        log.resume(None if checkpoint is None else checkpoint / LOG)
     reset_peak(trainer.args.device)
     with _interruptible(stop):
         steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
@@ -140,10 +147,8 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     whole = _gather_weights(trainer)
     if main:
         _export(job, trainer, head, whole)
-        # The last file of all, and whole at once: with it, the training is finished.
-        part = result.with_suffix(".part")
-        part.write_text(canonical_json(summary) + "\n")
-        part.replace(result)
+        result.write_text(canonical_json(summary) + "\n")
+        write_seal(job.folder, leave_out=CHECKPOINTS)
         shutil.rmtree(checkpoints, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     return summary
@@ -300,7 +305,7 @@ def _export(job: Training, trainer: ObjectiveTrainer, head: Any, whole: dict[str
 
 
 def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> TrainingSummary:
-    lines = [json.loads(line) for line in (job.folder / "log.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (job.folder / LOG).read_text().splitlines()]
     validated = {line["step"]: line["eval_mle"] for line in lines if "eval_mle" in line}
     best = trainer.state.best_global_step if job.recipe.select != "last" else steps
     return TrainingSummary(
@@ -317,17 +322,21 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
 
 @contextmanager
 def _interruptible(stop: StopOnRequest) -> Iterator[None]:
-    """First Ctrl-C, or a scheduler's SIGTERM: stop after this step, with a checkpoint. Second: at once."""
+    """First Ctrl-C, SIGTERM (a scheduler) or SIGHUP (a lost terminal): stop after this step. Second: at once."""
 
     def request(signum: int, frame: Any) -> None:
         if stop.requested:
             raise KeyboardInterrupt
         stop.requested = True
-        # Not `print`: a handler may run within another print, which cannot be entered again.
-        os.write(2, b"\nStopping after this step; once more stops at once.\n")
+        with suppress(OSError):  # the terminal may be what was lost
+            # Not `print`: a handler may run within another print, which cannot be entered again.
+            os.write(2, b"\nStopping after this step, with a checkpoint; once more stops at once.\n")
 
+    stops = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup starts a command
+        stops.append(signal.SIGHUP)
     try:
-        before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, request) for number in stops}
     except ValueError:  # not the main thread: nothing to catch
         yield
         return

@@ -27,10 +27,16 @@ class ObjectiveTrainer(Trainer):
     """Trains a model with an attached objective. The divisor is the objective's, over all devices and micro-batches."""
 
     def __init__(
-        self, *args: Any, attached: AttachedObjective, on_step: Callable[[dict[str, float]], None], **kwargs: Any
+        self,
+        *args: Any,
+        attached: AttachedObjective,
+        on_step: Callable[[dict[str, float]], None],
+        log: Path,
+        **kwargs: Any,
     ) -> None:
         self.attached = attached
         self._on_step = on_step
+        self._log = log
         self._rows: list[list[int]] = []
         self._parts: dict[str, float] = {}
         self._step_began = time.monotonic()
@@ -61,14 +67,14 @@ class ObjectiveTrainer(Trainer):
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def find_best(self) -> None:
-        """Point a resumed training to its best checkpoint where it now is; the folder may have been moved since.
-
-        Raises StorageError if it is gone or altered: the Trainer would go on, and keep the last weights in silence.
-        """
+        """Point a resumed training to its best checkpoint where it now is; the folder may have been moved since."""
         if self.args.load_best_model_at_end and self.state.best_global_step:
-            best = self._checkpoint(self.state.best_global_step)
-            verify_checkpoint(best)
-            self.state.best_model_checkpoint = str(best)
+            self.state.best_model_checkpoint = str(self._checkpoint(self.state.best_global_step))
+
+    def _load_best_model(self) -> None:
+        # Of a checkpoint that is gone, the Trainer would keep the last weights in silence.
+        verify_checkpoint(Path(str(self.state.best_model_checkpoint)))
+        super()._load_best_model()
 
     def _checkpoint(self, step: int) -> Path:
         return Path(str(self.args.output_dir)) / f"checkpoint-{step}"
@@ -125,7 +131,7 @@ class ObjectiveTrainer(Trainer):
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.is_world_process_zero():
-            seal_checkpoint(self._checkpoint(self.state.global_step), self.attached.objective)
+            seal_checkpoint(self._checkpoint(self.state.global_step), self.attached.objective, self._log)
         self.accelerator.wait_for_everyone()
 
     def _not_finite(
@@ -227,10 +233,9 @@ class StepLog:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def resume(self, step: int) -> None:
-        """Forget the steps after this one, which are trained again, and a line that was cut off."""
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
-        self._path.write_text("".join(line + "\n" for line in lines if _step_of(line) <= step))
+    def resume(self, kept: Path | None) -> None:
+        """Begin with what a checkpoint kept of the log, and forget the steps after it, which are trained again."""
+        self._path.write_bytes(b"" if kept is None else kept.read_bytes())
 
     def append(self, values: Mapping[str, float]) -> None:
         with self._path.open("a") as file:
@@ -265,10 +270,3 @@ def _broken_tokens(losses_BT: Tensor, rows: list[int] | None) -> str:
     shown = ", ".join(f"{t + 1} of row {rows[b] if rows else b}" for b, t in bad[:5])
     more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
     return f" Not finite at token {shown}{more}."
-
-
-def _step_of(line: str) -> float:
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError):
-        return math.inf

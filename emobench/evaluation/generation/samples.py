@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,31 +47,31 @@ def make_samples(prompt: Prompt, continuations: Sequence[Continuation], tokenize
     ]
 
 
-def write_samples(path: Path, samples: Iterable[Sample], *, append: bool = False) -> None:
+def write_samples(path: Path, samples: Iterable[Sample]) -> None:
     """Write samples as JSONL (UTF-8)."""
-    with path.open("a" if append else "w", encoding="utf-8") as file:
-        for sample in samples:
-            file.write(json.dumps(asdict(sample), ensure_ascii=False) + "\n")
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{sample_line(sample)}\n" for sample in samples)
 
 
-def drop_torn_line(path: Path) -> None:
-    """Cut what follows the last end of line: a line that a killed process did not finish."""
-    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+def sample_line(sample: Sample) -> str:
+    """Return a sample as a line of JSON."""
+    return json.dumps(asdict(sample), ensure_ascii=False)
 
 
 def read_samples(path: Path) -> list[Sample]:
     """Read what `write_samples` wrote; a line that is no sample is a DataError with file and line."""
-    samples = []
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            where = f"{path}:{number}"
-            try:
-                samples.append(build(Sample, json.loads(line), where))
-            except json.JSONDecodeError as error:
-                raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
-            except (ConfigError, UnknownNameError) as error:
-                raise DataError(f"{error} The file holds no samples, or was altered; generate again.") from None
-    return samples
+        return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+
+
+def parse_sample(line: str, where: str) -> Sample:
+    """Return the sample of a line; DataError, which begins with `where`, for a line that is none."""
+    try:
+        return build(Sample, json.loads(line), where)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
+    except (ConfigError, UnknownNameError) as error:
+        raise DataError(f"{error} The file holds no samples, or was altered; generate again.") from None
 
 
 def _continuation_text(prefix_ids: Sequence[int], ids: Sequence[int], tokenizer: Any) -> str:

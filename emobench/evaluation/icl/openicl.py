@@ -26,7 +26,7 @@ from emobench.evaluation.icl.openicl_shims import adapted_openicl, require_openi
 from emobench.evaluation.icl.prompts import Draft, Prompt
 from emobench.evaluation.icl.queries import query_texts
 from emobench.evaluation.icl.retrieval import find_shots, kept_shots
-from emobench.evaluation.icl.samples import Sample, append_samples
+from emobench.evaluation.icl.samples import Sample, write_samples
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol, fill
 from emobench.tasks.spec import Task
@@ -108,8 +108,7 @@ def run_openicl(
     shots = [[places[shot] for shot in prompt.shots] for prompt in prompts]
     losses = _losses(subject, task, openicl_reader(rules, data), shots, folder)
     rows = [_sample(rules, *row, eos) for row in zip(drafts, prompts, losses, strict=True)]
-    (folder / SAMPLES).unlink(missing_ok=True)
-    append_samples(folder / SAMPLES, rows)
+    write_samples(folder / SAMPLES, rows)
 
 
 def openicl_reader(rules: IclProtocol, data: LabelledData) -> Any:

@@ -34,29 +34,25 @@ class Sample:
     """The labels' own losses behind a content-free input, the mean over the protocol's inputs; calibrated only."""
 
 
-def append_samples(path: Path, samples: Iterable[Sample]) -> None:
-    """Append samples as JSON Lines (UTF-8), in one write."""
-    text = "".join(json.dumps(asdict(sample), ensure_ascii=False) + "\n" for sample in samples)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(text)
+def write_samples(path: Path, samples: Iterable[Sample]) -> None:
+    """Write samples as JSON Lines (UTF-8)."""
+    path.write_text("".join(f"{sample_line(sample)}\n" for sample in samples), encoding="utf-8")
 
 
-def resume_samples(path: Path) -> list[Sample]:
-    """Return the samples that an interrupted attempt left, after cutting off a last line that it did not finish."""
-    if not path.is_file():
-        return []
-    with path.open("r+b") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
-    return read_samples(path)
+def sample_line(sample: Sample) -> str:
+    """Return a sample as a line of JSON."""
+    return json.dumps(asdict(sample), ensure_ascii=False)
 
 
 def read_samples(path: Path) -> list[Sample]:
     """Read samples; DataError for a line that is none."""
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        where = f"{path}:{number}"
-        try:
-            found.append(build(Sample, json.loads(line), where))
-        except (ValueError, ConfigError, UnknownNameError) as error:
-            raise DataError(f"{where} holds no losses of a prompt, or was altered ({error}); score again.") from None
-    return found
+    with path.open(encoding="utf-8") as file:
+        return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+
+
+def parse_sample(line: str, where: str) -> Sample:
+    """Return the sample of a line; DataError, which begins with `where`, for a line that is none."""
+    try:
+        return build(Sample, json.loads(line), where)
+    except (ValueError, ConfigError, UnknownNameError) as error:
+        raise DataError(f"{where} holds no losses of a prompt, or was altered ({error}); score again.") from None

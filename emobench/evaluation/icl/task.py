@@ -14,8 +14,9 @@ from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
 from emobench.evaluation.icl.queries import check_pool, twin_flags
 from emobench.evaluation.icl.retrieval import find_shots
-from emobench.evaluation.icl.samples import Sample, append_samples, read_samples, resume_samples
+from emobench.evaluation.icl.samples import Sample, parse_sample, read_samples, sample_line, write_samples
 from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
+from emobench.evaluation.journal import UNFINISHED, Journal
 from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol
 from emobench.tasks.spec import Task
@@ -70,16 +71,18 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
 
         run_openicl(subject, task, data, drafts, prompts, folder)
         return
-    finished = {sample.id for sample in resume_samples(folder / SAMPLES)}
-    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine)
+    scorer, journal = PromptScorer(subject.model, subject.tokenizer, rules.engine), Journal(folder / UNFINISHED)
+    found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
+    batches = list(scorer.batches(prompts))
     with subject.work(f"score {task.name}", "prompts") as progress:
         # The batches of all examples, whatever is finished: the same numbers as without an interruption.
-        for batch in scorer.batches(prompts):
-            if not finished.issuperset(prompts[i].id for i in batch):
+        for batch in batches:
+            if not all(prompts[i].id in found for i in batch):
                 rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
-                append_samples(folder / SAMPLES, [row for row in rows if row.id not in finished])
-            finished.update(prompts[i].id for i in batch)
-            progress(len(finished), len(prompts))
+                journal.append(map(sample_line, rows))
+                found.update({row.id: row for row in rows})
+            progress(len(found), len(prompts))
+    write_samples(folder / SAMPLES, (found[prompts[i].id] for batch in batches for i in batch))
 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:

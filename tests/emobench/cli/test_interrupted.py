@@ -64,7 +64,7 @@ def test_it_goes_on_to_the_same_weights(
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(tmp_path, "train/*.part/checkpoints/checkpoint-*/digests.json")
+    wait_for(tmp_path, "train/*.part/checkpoints/checkpoint-*/seal.json")
     process.send_signal(getattr(signal, name))
     out, err = process.communicate()
     assert out == ""

@@ -47,6 +47,14 @@ def kill() -> None:
     raise Killed
 
 
+def flip_bit(path: Path) -> None:
+    """Flip a bit in the middle of a file, and leave its size and its time as they were."""
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -152,16 +160,17 @@ def test_an_incomplete_checkpoint_is_passed_over(kit: SimpleNamespace, tmp_path:
     with pytest.raises(Killed):
         train(dropout_job(kit, tmp_path, progress=at_step(8, kill)))
     newest, before = tmp_path / "checkpoints/checkpoint-6", tmp_path / "checkpoints/checkpoint-3"
-    (newest / "digests.json").unlink()
+    (newest / "seal.json").unlink()
     assert last_checkpoint(tmp_path / "checkpoints") == before
     assert not newest.exists()
     assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path)), whole)
 
 
 @pytest.mark.parametrize("lost", ["altered", "gone"])
-def test_a_best_checkpoint_that_is_lost_is_not_replaced_by_the_last(
+def test_a_best_checkpoint_that_is_lost_takes_those_with_it_that_led_from_it(
     kit: SimpleNamespace, tmp_path: Path, whole: Any, lost: str
 ) -> None:
+    """Without the weights of step 3, what goes on from step 6 would end in others: the training begins again."""
     assert whole[1].selected_step == 3
     with pytest.raises(Killed):
         train(dropout_job(kit, tmp_path, progress=at_step(8, kill)))
@@ -170,8 +179,21 @@ def test_a_best_checkpoint_that_is_lost_is_not_replaced_by_the_last(
         shutil.rmtree(best)
     else:
         (best / "model.safetensors").write_bytes(b"other")
-    with pytest.raises(StorageError, match=r"checkpoint-3.* is not as it was written.* to train again"):
-        train(dropout_job(kit, tmp_path))
+    notes: list[str] = []
+    assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path, note=notes.append)), whole)
+    assert "checkpoint-6 is dropped" in notes[0]
+    assert "checkpoint-3" in notes[0]
+
+
+def test_a_best_checkpoint_that_is_altered_while_training_goes_on_is_an_error(
+    kit: SimpleNamespace, tmp_path: Path, whole: Any
+) -> None:
+    def flip() -> None:
+        flip_bit(tmp_path / "checkpoints/checkpoint-3/model.safetensors")
+
+    with pytest.raises(StorageError, match=r"checkpoint-3/model.safetensors was altered .*Run the same command again"):
+        train(dropout_job(kit, tmp_path, progress=at_step(8, flip)))
+    assert_same(kit, tmp_path, train(dropout_job(kit, tmp_path)), whole)
 
 
 @pytest.fixture(scope="module")
@@ -183,26 +205,66 @@ def stopped(kit: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.pt", "trainer_state.json", "objective.json"])
-def test_an_altered_checkpoint_is_refused(kit: SimpleNamespace, tmp_path: Path, stopped: Path, name: str) -> None:
+NAMES = ["model.safetensors", "optimizer.pt", "trainer_state.json", "objective.json", "log.jsonl", "seal.json"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_altered_checkpoint_is_dropped_and_said(
+    kit: SimpleNamespace, tmp_path: Path, stopped: Path, whole: Any, name: str
+) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(stopped, folder)
-    file = folder / "checkpoints/checkpoint-3" / name
-    data = bytearray(file.read_bytes())
-    data[-2] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(StorageError, match=rf"{name} is not as it was written.*Delete .*checkpoint-3 to continue"):
-        train(dropout_job(kit, folder))
-    file.unlink()
-    with pytest.raises(StorageError, match="is not as it was written"):
-        last_checkpoint(folder / "checkpoints")
+    flip_bit(folder / "checkpoints/checkpoint-3" / name)
+    notes: list[str] = []
+    assert_same(kit, folder, train(dropout_job(kit, folder, note=notes.append)), whole)
+    (note,) = notes
+    assert note.startswith(str(folder / "checkpoints/checkpoint-3" / name))
+    assert "checkpoint-3 is dropped, and the training goes on from before it" in note
 
 
-def test_altered_digests_are_refused(tmp_path: Path, stopped: Path) -> None:
+@pytest.mark.parametrize("damage", ["a file gone", "a file more", "a seal of a list", "half a seal"])
+def test_a_checkpoint_of_other_files_than_its_seal_names_is_dropped(tmp_path: Path, stopped: Path, damage: str) -> None:
     shutil.copytree(stopped, tmp_path / "copy")
-    (tmp_path / "copy/checkpoints/checkpoint-3/digests.json").write_text('{"model.safe')
-    with pytest.raises(StorageError, match=r"digests.json is not as it was written"):
-        last_checkpoint(tmp_path / "copy/checkpoints")
+    checkpoint = tmp_path / "copy/checkpoints/checkpoint-3"
+    if damage == "a file gone":
+        (checkpoint / "scheduler.pt").unlink()
+    elif damage == "a file more":
+        (checkpoint / "adapter_config.json").write_text("{}")
+    else:
+        (checkpoint / "seal.json").write_text({"a seal of a list": "[]", "half a seal": '{"model.safe'}[damage])
+    assert last_checkpoint(tmp_path / "copy/checkpoints") is None
+    assert not checkpoint.exists()
+
+
+def test_what_is_no_checkpoint_is_left_alone(kit: SimpleNamespace, tmp_path: Path, stopped: Path, whole: Any) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(stopped, folder)
+    for name in ("checkpoint-abc", "checkpoint-"):
+        (folder / "checkpoints" / name).mkdir()
+    notes: list[str] = []
+    assert_same(kit, folder, train(dropout_job(kit, folder, note=notes.append)), whole)
+    assert notes == ["  going on from the checkpoint of step 3"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "garbage", "[1, 2]", '{"step": "x"}\n', '{"step": 1, "loss": 9e9, "tokens": 77}\n']
+)
+def test_the_log_goes_on_from_what_the_checkpoint_kept(
+    kit: SimpleNamespace, tmp_path: Path, stopped: Path, whole: Any, text: str
+) -> None:
+    shutil.copytree(stopped, tmp_path / "copy")
+    (tmp_path / "copy/log.jsonl").write_text(text)
+    assert_same(kit, tmp_path / "copy", train(dropout_job(kit, tmp_path / "copy")), whole)
+
+
+@pytest.mark.parametrize("name", ["model/model.safetensors", "training.json", "log.jsonl", "seal.json"])
+def test_a_finished_training_that_was_altered_is_trained_again(
+    kit: SimpleNamespace, tmp_path: Path, whole: Any, name: str
+) -> None:
+    """Killed when all is written, and altered before the folder is taken away."""
+    shutil.copytree(whole[0], tmp_path / "copy")
+    flip_bit(tmp_path / "copy" / name)
+    assert_same(kit, tmp_path / "copy", train(dropout_job(kit, tmp_path / "copy")), whole)
 
 
 def test_the_cost_embedding_is_that_of_the_pretrained_weights(
@@ -282,8 +344,8 @@ def test_state_is_restored_from_a_sealed_folder_only(tmp_path: Path) -> None:
 
 
 def test_nothing_needs_pickle_from_a_checkpoint_unchecked(stopped: Path) -> None:
-    """Every file but the digests themselves has its digest."""
+    """Every file but the seal itself has its digest there."""
     folder = stopped / "checkpoints/checkpoint-3"
-    digests = json.loads((folder / "digests.json").read_text())
+    sealed = json.loads((folder / "seal.json").read_text())
     files = {os.fspath(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-    assert files == digests.keys() | {"digests.json"}
+    assert files == sealed.keys() | {"seal.json"}

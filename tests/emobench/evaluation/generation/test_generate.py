@@ -19,6 +19,7 @@ from emobench.errors import DataError
 from emobench.evaluation.generation import sampling
 from emobench.evaluation.generation.generate import PROMPTS, SAMPLES, generate_samples
 from emobench.evaluation.generation.samples import read_samples
+from emobench.evaluation.journal import UNFINISHED
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.generation import GenerationProtocol, Sampling
 
@@ -100,8 +101,12 @@ def test_an_interrupted_generation_is_continued(
                 break
             except Killed:
                 interruptions += 1
-                torn = (part / SAMPLES).read_bytes() if (part / SAMPLES).exists() else b""
-                (part / SAMPLES).write_bytes(torn[: max(0, len(torn) - draw.randint(0, 400))])  # inside a line
+                journal = part / UNFINISHED
+                torn = journal.read_bytes() if journal.exists() else b""
+                journal.write_bytes(torn[: max(0, len(torn) - draw.randint(0, 400))])  # inside a line
+        # The journal's batches stand in the order in which they were made.
+        for folder in (part, whole):
+            (folder / UNFINISHED).unlink(missing_ok=True)
         assert {f.name: f.read_bytes() for f in part.iterdir()} == {f.name: f.read_bytes() for f in whole.iterdir()}
         # Batches whose lines were not torn are decoded once; a tear of 400 bytes reaches into two at most.
         assert len(decoded) <= len(set(decoded)) + 2 * interruptions

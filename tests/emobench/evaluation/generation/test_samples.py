@@ -35,8 +35,7 @@ def test_samples_survive_the_disk_and_keep_the_space_between(tmp_path: Path) -> 
     assert samples[0].full_text(" ") == 'one two  three é\n"'  # the official code's double space
     assert (samples[1].continuation_text, samples[1].ended) == ("", True)
     path = tmp_path / "samples.jsonl"
-    write_samples(path, samples[:1])
-    write_samples(path, samples[1:], append=True)
+    write_samples(path, samples)
     assert read_samples(path) == samples
     assert len(path.read_text(encoding="utf-8").splitlines()) == 2
 

@@ -163,12 +163,12 @@ def test_an_interrupted_evaluation_goes_on(
     batches = forwards(subject, lambda: kind.generate(subject, task, data, whole))
     for _ in range(2):
         forwards(subject, lambda: kind.generate(subject, task, data, broken), stop=4)
-        with (broken / "answers.jsonl").open("a") as file:
+        with (broken / "unfinished.jsonl").open("a") as file:
             file.write('{"requests": "1')  # a line that was not finished
     # Of three batches that were computed, the first two were a piece that is kept; this twice.
     assert forwards(subject, lambda: kind.generate(subject, task, data, broken)) == batches - 4
     assert batches > 6
-    assert sorted(path.name for path in broken.iterdir()) == ["results.json", "samples.jsonl"]
+    assert sorted(path.name for path in broken.iterdir()) == ["results.json", "samples.jsonl", "unfinished.jsonl"]
     assert (whole / "samples.jsonl").read_text() == (broken / "samples.jsonl").read_text()
 
 

@@ -1,0 +1,43 @@
+"""Lines that survive a kill: what an interrupted attempt had made, each line behind its digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+UNFINISHED = "unfinished.jsonl"
+"""Beside the results that it becomes."""
+DIGITS = 16
+
+
+class Journal:
+    """A file that grows while work is done; it is removed when the results that it becomes are finished.
+
+    A line that was torn, or is not as it was written, is no longer there: its work is done again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[str]:
+        """Return the lines that are whole, and drop all others from the file."""
+        found = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
+        kept = [line for line in found if _is_whole(line)]
+        if len(kept) < len(found):
+            self._path.write_bytes(b"".join(kept))
+        return [line[DIGITS + 1 : -1].decode() for line in kept]
+
+    def append(self, lines: Iterable[str]) -> None:
+        """Add lines, in one write; their texts have no ends of line."""
+        with self._path.open("ab") as file:
+            file.write(b"".join(_digest(line.encode()) + b" " + line.encode() + b"\n" for line in lines))
+
+
+def _is_whole(line: bytes) -> bool:
+    text = line[DIGITS + 1 : -1]
+    return line == _digest(text) + b" " + text + b"\n"
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest()[:DIGITS].encode()

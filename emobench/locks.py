@@ -1,0 +1,61 @@
+"""A lock that processes hold by a file, which is there only while one of them holds it or waits for it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from emobench.errors import StorageError
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of `path`, after waiting for it; the kernel gives up that of a process that was killed.
+
+    Raises StorageError where the file system has no locks.
+    """
+    with open_locked(path):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_locked(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing, made where it is absent, that no other process has open by this function.
+
+    Whoever holds it may rename or remove it. Those who wait then hold a file that has no name any more: they try again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        # Of a board that came from elsewhere, the name might be a link to any file, or a pipe.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
+            _wait(file.fileno(), path)
+            if _is_named(file.fileno(), path):
+                yield file
+                return
+
+
+def _wait(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        text = f"{path.parent} is on a file system without locks ({error.strerror}). Choose a folder on another one."
+        raise StorageError(text) from error
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    return False

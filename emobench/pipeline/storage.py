@@ -1,0 +1,91 @@
+"""Disks that are full, and files and folders that cannot be used: told in sentences that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from emobench.errors import EmobenchError, StorageError
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+NO_RIGHT = {errno.EACCES, errno.EPERM}
+OTHER_TYPE = {
+    errno.ENOTDIR: "is no folder",
+    errno.EEXIST: "is no folder",
+    errno.EISDIR: "is a folder, where a file belongs",
+}
+"""A full or broken disk anywhere, and a folder of ours that cannot be used; any other OSError is somebody's bug."""
+FAILED_WRITE = re.compile(
+    r"I/O error: (.+) \(os error \d+\)"  # safetensors
+    r"|write\(\): fd \d+ failed with (.+)|inline_container.*(unexpected pos) \d+ vs \d+"  # torch.save
+)
+CUT_SHORT = "a file was cut short, as on a full disk or at the end of a quota"
+"""What torch.save's "unexpected pos" means."""
+
+
+def require_writable(folder: Path, option: str) -> None:
+    """Make a folder, and raise StorageError unless files can be written in it."""
+    with storage_errors(folder, option):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"emobench")
+
+
+@contextmanager
+def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
+    """Turn a full disk, and a file or folder in `root` that cannot be used, into a StorageError."""
+    try:
+        yield
+    except EmobenchError:
+        raise
+    except Exception as error:
+        said = _of_os(error, root, option) if isinstance(error, OSError) else _of_library(error, root, option)
+        if said is None:
+            raise
+        raise StorageError(said) from error
+
+
+def _of_os(error: OSError, root: Path, option: str) -> str | None:
+    """Return what an OSError means for the person who can mend it; None for a bug."""
+    place = root if error.filename is None else Path(os.fsdecode(error.filename))
+    if error.errno in NO_ROOM:
+        return _not_written(place, error.strerror, option)
+    if not place.resolve().is_relative_to(root.resolve()):
+        return None
+    if error.errno in OTHER_TYPE:
+        what = OTHER_TYPE[error.errno]
+        return f"{place} {what}. Move it elsewhere or choose another folder with {option} DIR, then {_AGAIN}."
+    if error.errno not in NO_RIGHT:
+        return None
+    if _is_unreadable(place):
+        return f"{place} cannot be read: {error.strerror}. Make it readable (ls -ld shows its rights), then {_AGAIN}."
+    return _not_written(place, error.strerror, option, "Change its rights")
+
+
+def _of_library(error: Exception, root: Path, option: str) -> str | None:
+    """Return what a failed write means to which safetensors and torch.save give errors of their own."""
+    found = FAILED_WRITE.search(str(error))
+    if found is None:
+        return None
+    system, write, short = found.groups()
+    return _not_written(root, CUT_SHORT if short else system or write, option)
+
+
+_AGAIN = "run the same command again; finished stages are kept"
+
+
+def _not_written(place: Path, reason: str, option: str, first: str = "Free some space") -> str:
+    return f"{place} could not be written: {reason}. {first} or choose another folder with {option} DIR, then {_AGAIN}."
+
+
+def _is_unreadable(place: Path) -> bool:
+    """Return whether something is there that this user may not read."""
+    try:
+        return place.exists() and not os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0))
+    except PermissionError:  # of a folder above
+        return True
