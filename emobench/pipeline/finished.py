@@ -6,7 +6,6 @@ import shlex
 from pathlib import Path
 
 from emobench.errors import ConfigError, DataError
-from emobench.evaluation.kinds import evaluator
 from emobench.leaderboard.entry import File
 from emobench.leaderboard.examples import digest
 from emobench.leaderboard.store import Leaderboard
@@ -48,20 +47,15 @@ def require_generated(plan: Plan, stages: Stages) -> None:
 
 def _require(plan: Plan, stages: Stages, planned: PlannedTask, what: str, recorded: dict[str, File]) -> None:
     folder = stages.folder(planned.generation)
-    if damage := stages.damage(planned.generation, full=True):
-        raise _lost(plan, folder, f"holds other results of {what} than it was finished with: {damage}")
     if not stages.is_finished(planned.generation):
         raise ConfigError(
             f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and score it "
             f"with: {_again(plan)}"
         )
-    known = {path: file for path, file in recorded.items() if Path(path).parent == folder.relative_to(stages.root)}
-    found = {path.relative_to(stages.root).as_posix() for path in folder.glob("samples.json*")}
-    gone = sorted(known.keys() - found)
-    if gone or (not found and evaluator(planned.task.kind).generation_rules(planned.task)):
-        raise _lost(plan, folder, f"lacks {Path(gone[0]).name if gone else 'its samples'}, the texts of {what}")
-    for path, file in known.items():
-        if digest(stages.root / path) != file.sha256:
+    if damage := stages.damage(planned.generation, full=True):
+        raise _lost(plan, folder, f"is not the generation of {what} that was finished: {damage}")
+    for path, file in recorded.items():
+        if (stages.root / path).parent == folder and digest(stages.root / path) != file.sha256:
             raise _lost(plan, folder, f"holds other texts of {what} than those that were recorded")
 
 

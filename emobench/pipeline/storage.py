@@ -14,11 +14,7 @@ from emobench.errors import EmobenchError, StorageError
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 NO_RIGHT = {errno.EACCES, errno.EPERM}
-OTHER_TYPE = {
-    errno.ENOTDIR: "is no folder",
-    errno.EEXIST: "is no folder",
-    errno.EISDIR: "is a folder, where a file belongs",
-}
+OTHER_TYPE = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 """A full or broken disk anywhere, and a folder of ours that cannot be used; any other OSError is somebody's bug."""
 FAILED_WRITE = re.compile(
     r"I/O error: (.+) \(os error \d+\)"  # safetensors
@@ -58,8 +54,7 @@ def _of_os(error: OSError, root: Path, option: str) -> str | None:
     if not place.resolve().is_relative_to(root.resolve()):
         return None
     if error.errno in OTHER_TYPE:
-        what = OTHER_TYPE[error.errno]
-        return f"{place} {what}. Move it elsewhere or choose another folder with {option} DIR, then {_AGAIN}."
+        return f"{_of_other_type(place)}. Move it elsewhere or choose another folder with {option} DIR, then {_AGAIN}."
     if error.errno not in NO_RIGHT:
         return None
     if _is_unreadable(place):
@@ -81,6 +76,13 @@ _AGAIN = "run the same command again; finished stages are kept"
 
 def _not_written(place: Path, reason: str, option: str, first: str = "Free some space") -> str:
     return f"{place} could not be written: {reason}. {first} or choose another folder with {option} DIR, then {_AGAIN}."
+
+
+def _of_other_type(place: Path) -> str:
+    """Say what is a file where a folder belongs, or the other way round."""
+    if place.is_dir():
+        return f"{place} is a folder, where a file belongs"
+    return f"{next(path for path in (place, *place.parents) if path.exists())} is a file, where a folder belongs"
 
 
 def _is_unreadable(place: Path) -> bool:

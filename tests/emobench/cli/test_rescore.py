@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from emobench.evaluation.generation import features
+from emobench.seals import write_seal
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
@@ -80,6 +81,7 @@ def test_vectors_of_human_texts_are_made_anew_once(place: Place) -> None:
     (vectors,) = (place.folder / "runs/features").glob("*/features.npy")
     right = np.load(vectors)
     np.save(vectors, np.zeros_like(right))  # as if other code had made them
+    write_seal(vectors.parent)
     pair = ("--objective", "mle", "--seed", 3, "--seed", 4, "--set", "recipe.max_length=32")
     assert place("run", *SEEDS, *pair).code == 0
     made = 0
@@ -106,6 +108,7 @@ def test_scores_that_were_others_are_superseded(whole: Any, place: Place) -> Non
     # As if older code had not been able to compute it.
     del scores["scores"]["lm-quick/rouge1"]
     file.write_text(json.dumps({**scores, "missing": {"lm-quick/rouge1": "It failed."}}))
+    write_seal(file.parent)
     shutil.rmtree(place.folder / "board")
     old = place.entry("run", *SEEDS, *TRAINED)
     assert old["missing"] == {"lm-quick/rouge1": "It failed."}
@@ -151,16 +154,17 @@ def test_samples_that_are_gone_or_altered_are_an_error(place: Place) -> None:
     samples.write_text(kept.replace("ba", "be"))
     altered = place("evaluate", "--rescore", *SEEDS, *TRAINED)
     assert altered.code == 2
-    assert "holds other texts of lm-quick of mle, seed 3 than those that were recorded. Restore it, or" in altered.err
+    said = f"{samples.parent} is not the generation of lm-quick of mle, seed 3 that was finished: {samples}"
+    assert f"{said} was altered after it was written. Restore it, or generate anew with: rm -r" in altered.err
+    write_seal(samples.parent)  # made anew, on another machine
+    other = place("evaluate", "--rescore", *SEEDS, *TRAINED)
+    assert other.code == 2
+    assert "holds other texts of lm-quick of mle, seed 3 than those that were recorded. Restore it, or" in other.err
     samples.unlink()
     gone = place("evaluate", "--rescore", *SEEDS, *TRAINED)
     assert gone.code == 2
-    assert f"{samples.parent} lacks samples.jsonl, the texts of lm-quick of mle, seed 3." in gone.err
+    assert f"{said} is gone." in gone.err
     assert f"rm -r {samples.parent} && emobench run" in gone.err
-    shutil.rmtree(place.folder / "board")
-    unknown = place("evaluate", "--rescore", *SEEDS, *TRAINED)
-    assert unknown.code == 2
-    assert "lacks its samples" in unknown.err
 
 
 def test_options_that_contradict_one_another_are_refused(place: Place) -> None:
