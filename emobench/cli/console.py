@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from emobench.cli.streams import UnreadError, json_stream, visible, visible_json, visible_lines
@@ -18,6 +18,7 @@ from emobench.pipeline.reporter import Progress, Silent
 if TYPE_CHECKING:
     from rich.console import Console
 
+GO_ON = "Stopped. Run the same command again to go on from the last finished stage or checkpoint."
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 
@@ -215,7 +216,8 @@ def stopped_by_signals() -> Iterator[None]:
 
 def interrupted() -> int:
     """Say how to go on after Ctrl-C, and return the exit code."""
-    remark("", "Stopped. Run the same command again to go on from the last finished stage or checkpoint.")
+    with suppress(OSError):  # the terminal may be what was lost
+        remark("", GO_ON)
     return INTERRUPTED
 
 

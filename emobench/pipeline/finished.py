@@ -47,13 +47,13 @@ def require_generated(plan: Plan, stages: Stages) -> None:
 
 def _require(plan: Plan, stages: Stages, planned: PlannedTask, what: str, recorded: dict[str, File]) -> None:
     folder = stages.folder(planned.generation)
+    if damage := stages.damage(planned.generation, full=True):
+        raise _lost(plan, folder, f"is not the generation of {what} that was finished: {damage}")
     if not stages.is_finished(planned.generation):
         raise ConfigError(
             f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and score it "
             f"with: {_again(plan)}"
         )
-    if damage := stages.damage(planned.generation, full=True):
-        raise _lost(plan, folder, f"is not the generation of {what} that was finished: {damage}")
     for path, file in recorded.items():
         if (stages.root / path).parent == folder and digest(stages.root / path) != file.sha256:
             raise _lost(plan, folder, f"holds other texts of {what} than those that were recorded")

@@ -15,7 +15,7 @@ from typing import Any
 
 import emobench
 from emobench.config import PRETRAINED, canonical_json, content_hash, to_plain
-from emobench.errors import EmobenchError, MetricError
+from emobench.errors import EmobenchError, MetricError, StorageError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
 from emobench.leaderboard.statistics import summarise
@@ -24,11 +24,9 @@ from emobench.locks import locked
 from emobench.pipeline.evaluate import Evaluation
 from emobench.pipeline.plan import Plan, PlannedRow
 from emobench.pipeline.stages import Stage, Stages
-<<<<<<< HEAD
-from emobench.tasks.families import endpoint
-=======
 from emobench.pipeline.storage import storage_errors
->>>>>>> a6056d9 (Stages are sealed: what was altered is made anew; locks are held once; checkpoints that were altered are dropped)
+from emobench.seals import find_damage
+from emobench.tasks.families import endpoint
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import short_name
 from emobench.training.curves import LOG
@@ -132,16 +130,24 @@ def _run(row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stage
         write_examples(folder / "examples.jsonl", _merged(found))
 
     run = row.runs[index]
-    logs = [stages.folder(training.stage) / LOG for training, _ in run.parts if training is not None]
+    logs = [_sealed(stages.folder(training.stage) / LOG) for training, _ in run.parts if training is not None]
     generated = [stages.folder(planned.generation) for _, tasks in run.parts for planned in tasks]
     return {
         "seed": None if row.objective is None else run.seed,
         "key": stage.key,
         "examples": _file(stages.make(stage, work) / "examples.jsonl", stages),
-        "curves": [_file(path, stages) for path in logs if path.is_file()],
+        "curves": [_file(path, stages) for path in logs],
         # Generations may have been removed by hand once they were scored.
         "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
     }
+
+
+def _sealed(path: Path) -> Path:
+    """Return a file of a finished stage; StorageError where a byte of it is another one."""
+    damage = find_damage(path.parent, full=True, only=path.name)
+    if damage is not None:
+        raise StorageError(f"{damage}; nothing was recorded. Restore it, or remove {path.parent} and run again.")
+    return path
 
 
 def _file(path: Path, stages: Stages) -> dict[str, str]:
@@ -196,7 +202,7 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
 
 def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
     trained = [
-        json.loads((stages.folder(training.stage) / "training.json").read_text())
+        json.loads(_sealed(stages.folder(training.stage) / "training.json").read_text())
         for run in row.runs
         for training, _ in run.parts
         if training is not None

@@ -83,9 +83,9 @@ class Stages:
         """Return the folder of a stage, after making it with `work(folder)` unless it is finished.
 
         One that was altered after it was finished is put aside and made anew; all its files are hashed, once by these
-        stages, or with `glance` only those of another size or time. With `continues`, `work` gets the folder of an
-        interrupted attempt as it was left; otherwise an empty one. One that is made anew because of its kind takes the
-        old one's place when it is complete: until then the old one is there.
+        stages, or with `glance` large ones only if their size or time is another one. With `continues`, `work` gets the
+        folder of an interrupted attempt as it was left; otherwise an empty one. One that is made anew because of its
+        kind takes the old one's place when it is complete: until then the old one is there.
 
         Raises StorageError where a file was added to a finished stage, which might change what is read of it.
         """

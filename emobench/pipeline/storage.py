@@ -88,6 +88,7 @@ def _of_other_type(place: Path) -> str:
 def _is_unreadable(place: Path) -> bool:
     """Return whether something is there that this user may not read."""
     try:
-        return place.exists() and not os.access(place, os.R_OK | (os.X_OK if place.is_dir() else 0))
+        rights = os.R_OK | (os.X_OK if place.is_dir() else 0)
+        return place.exists() and not os.access(place, rights, effective_ids=True)
     except PermissionError:  # of a folder above
         return True

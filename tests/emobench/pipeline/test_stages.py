@@ -15,6 +15,7 @@ import pytest
 
 from emobench.errors import MetricError, StorageError
 from emobench.pipeline.stages import FACTS, Stage, Stages
+from emobench.seals import SEAL
 
 STAGE = Stage("train", {"seed": 0, "rate": 0.5})
 
@@ -245,3 +246,121 @@ def test_killed_while_one_stage_takes_anothers_place_the_old_one_comes_back(tmp_
     assert Stages(tmp_path).make(STAGE, lambda folder: pytest.fail("it is there")) == final
     assert (final / "x").read_text() == "old"
     assert not final.with_name(f"{STAGE.key}.old").exists()
+
+
+def flip(path: Path) -> None:
+    """Flip a bit, and leave size and time as they were."""
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("name", ["x", FACTS, SEAL, "deep/y"])
+@pytest.mark.parametrize("what", ["flipped", "emptied", "gone"])
+def test_a_stage_that_was_altered_is_made_anew_and_said(tmp_path: Path, name: str, what: str) -> None:
+    def work(folder: Path) -> None:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "y").write_text("made")
+        (folder / "x").write_text("made")
+
+    final, notes = Stages(tmp_path).make(STAGE, work), []
+    whole = {path.relative_to(final): path.read_bytes() for path in final.rglob("*") if path.is_file()}
+    path = final / name
+    {"flipped": flip, "emptied": lambda path: path.write_text(""), "gone": Path.unlink}[what](path)
+    stages = Stages(tmp_path, note=notes.append)
+    assert not stages.is_finished(STAGE)
+    assert stages.make(STAGE, work) == final
+    assert {p.relative_to(final): p.read_bytes() for p in final.rglob("*") if p.is_file()}.keys() == whole.keys()
+    assert (final / "x").read_text() == "made"
+    (note,) = notes
+    aside = tmp_path / "damaged" / f"train-{STAGE.key}"
+    assert note.startswith(str(final))
+    assert note.endswith(f"this train stage is made anew; the old one is kept in {aside}")
+    assert aside.is_dir()
+    assert Stages(tmp_path).is_finished(STAGE)
+
+
+def test_a_flipped_bit_of_a_large_file_is_found_when_it_is_read(tmp_path: Path) -> None:
+    """At a glance a large file is not hashed."""
+    final = Stages(tmp_path).make(STAGE, lambda folder: (folder / "x").write_bytes(bytes(2**20 + 1)))
+    flip(final / "x")
+    calls: list[Path] = []
+    stages = Stages(tmp_path)
+    assert stages.is_finished(STAGE)
+    assert stages.make(STAGE, calls.append, glance=True) == final
+    assert calls == []
+    assert "x was altered" in str(stages.damage(STAGE, full=True))
+    stages.make(STAGE, calls.append)
+    assert len(calls) == 1
+
+
+def test_a_file_that_was_added_is_named_and_nothing_is_lost(tmp_path: Path) -> None:
+    final = Stages(tmp_path).make(STAGE, lambda folder: (folder / "x").write_text("made"))
+    (final / "adapter_config.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"adapter_config\.json was added to what is finished"):
+        Stages(tmp_path).make(STAGE, lambda folder: pytest.fail("it is there"))
+    (final / "adapter_config.json").unlink()
+    assert Stages(tmp_path).make(STAGE, lambda folder: pytest.fail("it is there")) == final
+
+
+def test_a_stage_without_a_seal_of_an_older_version_is_made_anew(tmp_path: Path) -> None:
+    final = Stages(tmp_path).folder(STAGE)
+    final.mkdir(parents=True)
+    (final / FACTS).write_text(json.dumps(STAGE.facts))
+    notes: list[str] = []
+    Stages(tmp_path, note=notes.append).make(STAGE, lambda folder: None)
+    assert f"{final / SEAL} is not there: this train stage is made anew" in notes[0]
+
+
+def test_the_journal_of_what_is_finished_goes_when_it_is_sealed(tmp_path: Path) -> None:
+    def work(folder: Path) -> None:
+        (folder / "unfinished.jsonl").write_text("kept until now")
+
+    final = Stages(tmp_path).make(STAGE, work, continues=True)
+    assert sorted(path.name for path in final.iterdir()) == [SEAL, FACTS]
+
+
+def test_readers_find_a_stage_at_any_instant_while_it_is_made_anew(tmp_path: Path) -> None:
+    """Between two renames it would have no name; 9 of 48 concurrent rescores died there."""
+    code = """
+        import os
+        for number in range(200):
+            Stages(root, anew=("train",)).make(stage, lambda folder: (folder / "x").write_text(str(number)))
+    """
+    stages = Stages(tmp_path)
+    final = stages.make(STAGE, lambda folder: (folder / "x").write_text("first"))
+    process, reads = start(code, str(tmp_path)), 0
+    while process.poll() is None:
+        assert (final / "x").read_text()
+        reads += 1
+    process.communicate()
+    assert process.returncode == 0
+    assert reads > 1000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [(0o000, "x cannot be read: Permission denied. Make it readable"), (None, "could not be written: Permission")],
+)
+def test_what_a_user_may_not_use_is_said_with_the_reason(tmp_path: Path, mode: int | None, said: str) -> None:
+    """Roots that are relative, and errors that name absolute paths, are the same place."""
+    code = """
+        import os
+        from emobench.pipeline.storage import require_writable
+        os.chdir(root)
+        os.seteuid(65534)
+        try:
+            if sys.argv[2] == "None":
+                require_writable(Path("runs"), "--runs")
+            else:
+                Stages(Path("runs")).make(stage, lambda folder: None)
+        except StorageError as error:
+            print(error)
+    """
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    final = Stages(tmp_path / "runs").make(STAGE, lambda folder: (folder / "x").write_text("made"))
+    (final / "x").chmod(0o644 if mode is None else mode)
+    assert said in start(code, str(tmp_path), str(mode)).communicate()[0]
