@@ -11,12 +11,11 @@ from emobench.leaderboard.comparison import differences, digests
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean, parameters
 from emobench.leaderboard.standings import Standings
+from emobench.tasks.families import PRIMARY
 
 NOISE = "the noise of seeds and test examples"
-_APART = (
-    "A rank and the * of a difference may disagree: ranks test all pairs of objectives on this one number, differences "
-    "one objective on all its metrics."
-)
+BASE = "All rows start from one pre-trained model: how much another one would change is in no spread and in no mark."
+_APART = "A rank and the * of a difference may disagree: ranks are adjusted for all pairs of objectives."
 FEW = 3
 """Metrics that are named one by one."""
 
@@ -54,6 +53,7 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
     lines = [" ".join(filter(None, [_spread(current, intervals), _stars(shown, current)])), *_ranks(shown)]
     if shown.baseline is not None:
         lines.append(_baseline(shown, labels))
+    lines += [*_adjusted(shown), *([BASE] if shown.tested else [])]
     if not intervals and not isinstance(shown.baseline, Entry):
         lines += _beyond_spread(shown.metrics, current)
     lines += _untested(shown, current)
@@ -140,19 +140,16 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
         return which + (" (--seed 0 --seed 1 --seed 2)." if counts[0] else ".")
     if shown.baseline is not None:
         return ""
-    directed = [metric for metric in shown.metrics if _has_direction(current, metric)]
-    if not directed and shown.metrics:
-        have = "has" if len(shown.metrics) == 1 else "have"
-        return f"{_named(shown.metrics, shown.metrics)} {have} no better direction: nothing is marked as best."
-    if all(metric in shown.untested for metric in directed):
+    deciding = [metric for metric in shown.metrics if any(metric in entry.families for entry in current)]
+    if not deciding and shown.metrics:
+        one = len(shown.metrics) == 1
+        does = "describes and decides" if one else "describe and decide"
+        return f"{_named(shown.metrics, shown.metrics)} {does} nothing: nothing is marked as best."
+    if all(metric in shown.untested for metric in deciding):
         return ""
     best = any(shown.best.values())
     said = "* better than every other objective" if best else "No objective is better than every other"
-    return f"{said} beyond {NOISE} (two-sided 5 %, Holm over the objectives, paired by seed)."
-
-
-def _has_direction(rows: Sequence[Entry], metric: str) -> bool:
-    return any(metric in e.metrics and e.metrics[metric].higher_is_better is not None for e in rows)
+    return f"{said} beyond {NOISE}, as `emobench compare` tests each pair (two-sided 5 %, paired by seed)."
 
 
 def _ranks(shown: Standings) -> list[str]:
@@ -163,7 +160,10 @@ def _ranks(shown: Standings) -> list[str]:
     over = f"mean {places.name} over {tasks} tasks" if tasks > 1 else places.name.rpartition("/")[2]
     if places.places:
         pairs = f"{places.tests} {'pair' if places.tests == 1 else 'pairs'}"
-        said = f"Rank by {over}: 1 + the objectives that are better beyond noise (two-sided 5 %, Holm over {pairs})."
+        what = ", the primary endpoint" if places.family == PRIMARY else ""
+        said = (
+            f"Rank by {over}{what}: 1 + the objectives that are better beyond noise (two-sided 5 %, Holm over {pairs})."
+        )
         return [f"{said} {_APART}" if isinstance(shown.baseline, Entry) else said]
     # Without a row of enough seeds, `_stars` has said so.
     return [f"Not ranked by {over}: {places.remark}."] if _enough_seeds(shown.rows) else []
@@ -174,30 +174,22 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
         return f"No differences: {shown.baseline}."
     name = labels[shown.baseline.id]
     text = f"Differences from {name}: in points where the unit is %, in percent for perplexities, else in the unit."
-    found = [contrast for row in shown.differences.values() for contrast in row.shown.values()]
+    found = [contrast for row in shown.differences.values() for contrast in row.values()]
     if any(contrast.beyond_noise for contrast in found):
-        return f"{text} * beyond {NOISE} (two-sided 5 %, {_family(shown)})."
+        return f"{text} * beyond {NOISE} (two-sided 5 %)."
     if any(contrast.verdict == "tied" and contrast.p is not None for contrast in found):
-        return f"{text} None is beyond {NOISE} (two-sided 5 %, {_family(shown)})."
+        return f"{text} None is beyond {NOISE} (two-sided 5 %)."
     if any(contrast.verdict == "tied" for contrast in found):
         return f"{text} None is beyond {NOISE}: what could be compared has equal values."
     return text
 
 
-def _family(shown: Standings) -> str:
-    """Say what p values are adjusted for: all that was tested of an objective, shown or not."""
-    from emobench.leaderboard.contrasts import undeciding
+def _adjusted(shown: Standings) -> list[str]:
+    """Say which test is the primary one and what the others' p are adjusted for, where a mark may rest on it."""
+    from emobench.leaderboard.adjustment import adjustment
 
-    counts = sorted({row.tests for row in shown.differences.values() if row.tests})
-    apart = undeciding(contrast for row in shown.differences.values() for contrast in row.shown.values())
-    if counts == [1]:
-        return f"Holm over the one main metric and {apart} ones" if apart else "one metric"
-    if not counts:
-        return f"Holm over {apart} metrics alone"
-    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    names = [metric.split("/", 1)[1] for metric in shown.rows[0].metrics]
-    means = " and means" if len(set(names)) < len(names) else ""
-    return f"Holm over all {many} metrics{means} of an objective{f', and {apart} ones' if apart else ''}"
+    found = [contrast for row in shown.differences.values() for contrast in row.values()]
+    return adjustment(shown.tested if shown.baseline is None else found)
 
 
 def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
@@ -207,7 +199,7 @@ def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
     seeds = _seeds(current)
     found: dict[tuple[str, str], dict[str, None]] = {}
     if isinstance(shown.baseline, Entry):
-        found_in = [pair for row in shown.differences.values() for pair in row.shown.items()]
+        found_in = [pair for row in shown.differences.values() for pair in row.items()]
         pairs = [(metric, c.why, c.p is not None) for metric, c in found_in if c.verdict == "undetermined"]
     else:  # where a row has too few seeds, `_stars` has said so
         enough = seeds and seeds[0] >= MIN_SEEDS

@@ -92,7 +92,7 @@ class _Maker:
             if entry.id in places.means
         }
         unit = figures.unit_label(list(means.values()))
-        return Column("mean", places.name, unit), tuple(self._cells(MEAN, means))
+        return Column("mean", places.name, unit), tuple(self._cells(MEAN, means, f"{MEAN}/{places.name}"))
 
     def _column(self, metric: str) -> tuple[Column, tuple[Cell, ...]]:
         """Return a metric's header, with the footnotes that all of its cells share, and its cells."""
@@ -110,8 +110,8 @@ class _Maker:
         unit = figures.unit_label(list(summaries.values()))
         return Column(task, name, unit, size, self._number(shared)), tuple(cells)
 
-    def _cells(self, metric: str, summaries: Mapping[str, MetricSummary]) -> list[Cell]:
-        """Return the cells of a metric, or of MEAN, by the summaries of those rows that have one."""
+    def _cells(self, metric: str, summaries: Mapping[str, MetricSummary], of: str | None = None) -> list[Cell]:
+        """Return the cells of a metric, or of MEAN (`of` "mean/<metric>"), by the summaries of rows that have one."""
         found = list(summaries.values())
         cells = []
         for entry in self.shown.rows:
@@ -120,13 +120,13 @@ class _Maker:
             elif isinstance(self.shown.baseline, Entry) and entry.id != self.shown.baseline.id:
                 cells.append(self._difference(entry, metric, found))
             else:
-                best = self.shown.baseline is None and self.shown.best.get(metric) == entry.id
+                best = self.shown.baseline is None and self.shown.best.get(of or metric) == entry.id
                 text = figures.number(summaries[entry.id], figures.decimals(found), interval=self.view.intervals)
                 cells.append(Cell(text, best, style=self._older(entry)))
         return cells
 
     def _difference(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
-        style, contrast = self._older(entry), self.shown.differences[entry.id].shown.get(metric)
+        style, contrast = self._older(entry), self.shown.differences[entry.id].get(metric)
         if contrast is None:
             return Cell(ABSENT, style=style)
         rule = figures.relative_decimals if contrast.log_scale else figures.decimals

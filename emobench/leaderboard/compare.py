@@ -23,8 +23,7 @@ class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
-    and are comparable with no baseline. `family` counts, for an id, the tests of metrics that decide something, which
-    their p values are adjusted for.
+    and are comparable with no baseline.
     """
 
     baseline: Entry
@@ -32,7 +31,6 @@ class Comparison:
     contrasts: tuple[Contrast, ...]
     apart: Mapping[str, tuple[str, ...]]
     missing: Mapping[str, tuple[str, ...]]
-    family: Mapping[str, int]
     left_out: tuple[Entry, ...] = ()
 
     def of(self, candidate: Entry) -> list[Contrast]:
@@ -50,8 +48,8 @@ def compare(
 ) -> Comparison:
     """Compare candidates with a baseline on the metrics that both have.
 
-    `metrics` are those to show (by default all but the secondary ones): p values are adjusted for all, so that no
-    choice of what is shown changes a verdict.
+    `metrics` are those to show (by default all but the secondary ones): p values are adjusted for a whole family, so
+    that no choice of what is shown changes a verdict. The primary endpoint comes first.
     Raises ConfigError where one is not comparable and `anyway` is not set; with it such a one gets no verdict, but
     where only the model or the recipe differs, two trained models can still be tested on the items that both saw.
     `series` takes the place of `examples_of` for who compares many times: a `SeriesReader` reads each entry once.
@@ -61,17 +59,14 @@ def compare(
         raise ConfigError(_refusal(baseline, [c for c in candidates if c.id in apart], apart))
     series = series or SeriesReader(examples_of)
     found: list[Contrast] = []
-    missing, family = {}, {}
+    missing = {}
     for candidate in candidates:
-        either = list(dict.fromkeys([*baseline.metrics, *candidate.metrics]))
-        shared = [m for m in either if m in baseline.metrics and m in candidate.metrics]
-        missing[candidate.id] = tuple(m for m in either if m not in shared)
-        rows = {**{m: [m] for m in shared}, **dict(_means(shared, missing[candidate.id], baseline, candidate))}
+        rows = rows_of(candidate, baseline)
+        missing[candidate.id] = tuple(_one_sided(candidate, baseline))
         why = apart.get(candidate.id, ())
         # What differs in the training alone leaves two models that saw the same items.
         within = all(text.startswith(("model", "recipe.")) for text in why)
         made = contrasts(candidate, baseline, rows, series, judged=not why, within=within)
-        family[candidate.id] = sum(contrast.p is not None and contrast.decides for contrast in made)
         found += [contrast for contrast in made if _is_shown(contrast, rows[contrast.metric], metrics)]
     return Comparison(
         baseline=baseline,
@@ -79,8 +74,21 @@ def compare(
         contrasts=tuple(found),
         apart=apart,
         missing={key: names for key, names in missing.items() if names},
-        family=family,
     )
+
+
+def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
+    """Return what two entries are compared on: a metric of both, or a mean over tasks -> its columns."""
+    shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
+    rows = {metric: [metric] for metric in shared}
+    rows |= dict(_means(shared, _one_sided(candidate, baseline), baseline, candidate))
+    first = [name for name in rows if name == candidate.primary == baseline.primary]
+    return {name: rows[name] for name in (*first, *(name for name in rows if name not in first))}
+
+
+def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:
+    return [metric for metric in dict.fromkeys([*baseline.metrics, *candidate.metrics])
+            if metric not in baseline.metrics or metric not in candidate.metrics]  # fmt: skip
 
 
 def _is_shown(contrast: Contrast, columns: Sequence[str], metrics: Sequence[str] | None) -> bool:

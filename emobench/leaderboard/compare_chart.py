@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.leaderboard.compare import Comparison
-from emobench.leaderboard.compare_lines import sheets
+from emobench.leaderboard.compare_lines import Line, sheets
 from emobench.leaderboard.contrasts import Contrast
 from emobench.leaderboard.figures import effect
 from emobench.leaderboard.labels import clean
 
-COLOURS = {"better": "#1a7f5a", "worse": "#c2410c", "differs": "#4338ca", "tied": "#6b7280", "undetermined": "#c4c8cf"}
+COLOURS = {
+    "better": "#1a7f5a",
+    "worse": "#c2410c",
+    "tied": "#6b7280",
+    "undetermined": "#c4c8cf",
+    "describes": "#c4c8cf",
+}
 """Distinct for colour-blind readers too; the verdict also stands beside each row."""
 
 SCALE = 2  # pixels for each point
@@ -37,8 +43,8 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                     "effect": effect(contrast, contrast.effect),
                     "low": effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
                     "high": effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
-                    "verdict": contrast.verdict or "none",
-                    "said": (contrast.verdict or "") + (f", p {line.p} (Holm)" if contrast.p_holm is not None else ""),
+                    "verdict": contrast.word or "none",
+                    "said": _said(line, contrast),
                 }
                 for line, contrast in pairs
                 if _unit(contrast) == unit
@@ -52,6 +58,11 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "spacing": 24,
         "config": {"font": "DejaVu Sans, Arial, sans-serif", "view": {"stroke": None}, "title": {"anchor": "start"}},
     }
+
+
+def _said(line: Line, contrast: Contrast) -> str:
+    p = "" if contrast.p_holm is None else f", p {line.p}{' (Holm)' if contrast.tests > 1 else ''}"
+    return (contrast.word or "") + p
 
 
 def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any]:

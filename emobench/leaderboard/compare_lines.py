@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from emobench.leaderboard import figures
+from emobench.leaderboard.adjustment import adjustment
 from emobench.leaderboard.compare import Comparison, place
 from emobench.leaderboard.compare_noise import EXPLAINED, noise_tables, unrepeated
-from emobench.leaderboard.contrasts import Contrast, undeciding
+from emobench.leaderboard.contrasts import Contrast
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import MEAN, clean, labels
 from emobench.leaderboard.uncertainty import ALPHA
 from emobench.leaderboard.within import WithinSeed
+from emobench.tasks.families import PRIMARY
 
 ABSENT = "–"
 
@@ -112,14 +114,15 @@ def _line(contrast: Contrast, one_task: bool, notes: _Notes) -> Line:
     decimals = _decimals(contrast)
     low_high = [_effect(contrast, end, decimals) for end in contrast.ci95 or ()]
     return Line(
-        metric=clean(f"{name if one_task else shown}{unit}{arrow}"),
+        metric=clean(f"{name if one_task else shown}{unit}{arrow}")
+        + (", primary" if contrast.family == PRIMARY else ""),
         baseline=_value(contrast, contrast.baseline_mean),
         candidate=_value(contrast, contrast.candidate_mean),
         difference=_effect(contrast, contrast.effect, decimals) + (" %" if contrast.log_scale else ""),
         interval=f"[{', '.join(low_high)}]" if low_high else ABSENT,
         p=_p(contrast.p_holm),
         detectable=_detectable(contrast, decimals),
-        verdict=(contrast.verdict or ABSENT) + why,
+        verdict=(contrast.word or ABSENT) + why,
     )
 
 
@@ -153,17 +156,6 @@ def _decimals(contrast: Contrast) -> int:
     return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 
-def _adjusted(family: int, tested: Sequence[Contrast]) -> str:
-    """Say what p values are adjusted for, after a comma or a semicolon; nothing where there is one."""
-    apart = undeciding(tested)
-    if family > 1:
-        own = (
-            f"; a {apart} metric is not among the {family}, and its own p is adjusted for every metric" if apart else ""
-        )
-        return f", adjusted for all {family} metrics of the pair (Holm), shown or not{own}"
-    return f"; the p of a {apart} metric is adjusted for all metrics of the pair (Holm)" if apart else ""
-
-
 def _p(p: float | None) -> str:
     if p is None:
         return ABSENT
@@ -184,11 +176,11 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
         yield (
-            "p: how often a difference as large would be seen if both were equal"
-            f"{_adjusted(comparison.family[candidate.id], tested)}; verdicts are at {100 * ALPHA:.0f} %. Intervals "
-            "are for each metric alone. tied: no difference was shown beyond noise, and the interval holds what is "
-            "possible."
+            "p: how often a difference as large would be seen if both were equal; verdicts are at "
+            f"{100 * ALPHA:.0f} %. Intervals are for each metric alone. tied: no difference was shown beyond noise, "
+            "and the interval holds what is possible."
         )
+        yield from adjustment(tested)
         yield (
             "detectable: the smallest true difference that this many seeds and examples would show 4 times in 5, in a "
             "single test, as estimated from the noise seen."

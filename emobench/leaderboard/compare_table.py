@@ -21,12 +21,12 @@ from emobench.leaderboard.compare_noise import HEADER, NoiseTable, noise_tables,
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.labels import csv_cell, markdown_text
 
-_STYLES = {"better": "bold green", "worse": "bold red", "differs": "bold", "tied": "", "undetermined": "dim"}
+_STYLES = {"better": "bold green", "worse": "bold red", "tied": "", "undetermined": "dim", "describes": "dim"}
 
 _CSV = (
     *("baseline", "baseline_objective", "candidate", "candidate_objective", "model", "suite"),
     *("metric", "unit", "baseline_mean", "candidate_mean", "effect", "log_scale", "ci95_low", "ci95_high"),
-    *("p", "p_holm", "test", "detectable", "seeds", "items", "verdict", "why"),
+    *("p", "p_holm", "family", "tests", "test", "detectable", "seeds", "items", "verdict", "why"),
 )
 
 
@@ -154,7 +154,7 @@ def _table(sheet: Sheet, grid: list[list[str]]) -> Table:
         table.add_column(Text(head), justify="left" if outer else "right", overflow="fold", vertical="top")
     for contrast, row in zip(sheet.contrasts, rows, strict=True):
         cells = [Text(cell) for cell in row]
-        cells[-1].stylize(_STYLES.get(contrast.verdict or "", ""))
+        cells[-1].stylize(_STYLES.get(contrast.word or "", ""))
         if contrast.beyond_noise:
             cells[3].stylize("bold")
         table.add_row(*cells)

@@ -7,7 +7,7 @@ common seed can say something of the trained models (`within.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, TypeAlias
@@ -17,8 +17,9 @@ from emobench.leaderboard.examples import ExamplesOf, RunExamples
 from emobench.leaderboard.statistics import EQUAL, UNRANKED_FLAG, Series, compare_rows, holm
 from emobench.leaderboard.uncertainty import ALPHA
 from emobench.leaderboard.within import WithinSeed, within_seed
+from emobench.tasks.families import DUPLICATES, PRIMARY
 
-Verdict: TypeAlias = Literal["better", "worse", "differs", "tied", "undetermined"]
+Verdict: TypeAlias = Literal["better", "worse", "tied", "undetermined"]
 
 SeriesOf: TypeAlias = Callable[[Entry, str], Series | None]
 """An entry and a metric -> its Series, or None without one."""
@@ -34,15 +35,16 @@ class Contrast:
     """A candidate minus the baseline on one metric; `metric` is "<task>/<metric>", or "mean/<metric>" over `tasks`.
 
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
-    (perplexities, by their geometric means). `p_holm` is adjusted for the contrasts of the same candidate that decide
-    something, and that of one that decides nothing for all. It gives the verdict: better, worse, or "differs" where the
-    metric has no direction, at 5 %; else tied, which is no proof of equality: `ci95` holds what is possible.
-    `detectable` estimates, from the noise seen, the smallest true effect that this many seeds and items would show 4
-    times in 5 in a single test. Equal values are tied without a test. An undetermined contrast says `why`; entries that
-    are not comparable have no verdict at all.
+    (perplexities, by their geometric means). `p_holm` is p adjusted for the `tests` of the contrast's `family`
+    (`tasks.families`), of which the primary endpoint is one of its own. It gives the verdict: better or worse, at 5 %;
+    else tied, which is no proof of equality: `ci95` holds what is possible. `detectable` is the smallest true effect
+    that this many seeds and items show 4 times in 5 in a single test (`uncertainty.detectable` has how sure it is).
+    Equal values are tied without a test. An undetermined contrast says `why`; entries that are not comparable have no
+    verdict at all. Neither has a metric without a family: it describes, with an interval and without a p.
 
-    `secondary` metrics and those of `small_n` examples decide nothing. The latter are tested, as both sides have the
-    same texts and so about the same bias, and stay undetermined, as it is not known how much of the bias is left.
+    A metric of `small_n` examples decides nothing, and costs its family nothing. It is tested, as both sides have the
+    same texts and so about the same bias, and stays undetermined, as it is not known how much of the bias is left; its
+    own p is adjusted for its whole family. `secondary` metrics are shown where they are asked for.
     """
 
     candidate: str
@@ -64,16 +66,19 @@ class Contrast:
     seeds: int | None = None
     items: int | None = None
     within: tuple[WithinSeed, ...] = ()
+    family: str | None = None
+    tests: int = 0
     secondary: bool = False
     small_n: bool = False
 
     @property
-    def decides(self) -> bool:
-        return not (self.secondary or self.small_n)
+    def beyond_noise(self) -> bool:
+        return self.verdict in ("better", "worse")
 
     @property
-    def beyond_noise(self) -> bool:
-        return self.verdict in ("better", "worse", "differs")
+    def word(self) -> str | None:
+        """The verdict in a word, "describes" where the metric gives none; None for entries that are not comparable."""
+        return self.verdict or ("describes" if self.why else None)
 
 
 class SeriesReader:
@@ -113,16 +118,20 @@ def contrasts(
         plain = _plain(candidate, baseline, name, columns)
         ours, theirs = (_known([series(e, metric) for metric in columns]) for e in (candidate, baseline))
         found = _judged(plain, ours, theirs) if judged else plain
+        if plain.family is None:
+            made.append(_describing(found) if judged else found)
+            continue
         untold = found.p is None and found.verdict != "tied"
         made.append(replace(found, within=_within(ours, theirs)) if within and untold else found)
     return _adjusted(made)
 
 
-def undeciding(found: Iterable[Contrast]) -> str:
-    """Return what those contrasts are that decide nothing, such as "secondary or small-n"; empty without any."""
-    given = list(found)
-    kinds = {"secondary": any(c.secondary for c in given), "small-n": any(c.small_n for c in given)}
-    return " or ".join(kind for kind, there in kinds.items() if there)
+def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> str | None:
+    """Return the family of a row, its name -> its metrics; None where it is in none, or not in one on both sides."""
+    if candidate.primary == baseline.primary == name:
+        return PRIMARY
+    found = {entry.families.get(metric) for entry in (candidate, baseline) for metric in columns}
+    return found.pop() if len(found) == 1 else None
 
 
 def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
@@ -142,6 +151,7 @@ def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str])
         effect=math.log(centres[0] / centres[1]) if log else centres[0] - centres[1],
         log_scale=log,
         verdict=None,
+        family=family_of(candidate, baseline, name, columns),
         secondary=any(summary.secondary for side in sides for summary in side),
         small_n=any(UNRANKED_FLAG in summary.flags for side in sides for summary in side),
     )
@@ -180,19 +190,33 @@ def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSee
     return tuple(test for test in found if test is not None)
 
 
+def _describing(contrast: Contrast) -> Contrast:
+    """Return a contrast without what would tell it from noise."""
+    repeated = DUPLICATES.get(contrast.metric.rpartition("/")[2])
+    if contrast.higher_is_better is None:
+        why = "it has no better direction"
+    else:
+        why = f"it repeats {repeated}" if repeated else "the entries name no common family of tests for it"
+    return replace(contrast, verdict=None, p=None, detectable=None, why=f"no verdict: describes ({why})")
+
+
 def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
-    """Return one candidate's contrasts with their p adjusted, and the verdicts that follow."""
-    # Nobody pays for metrics that decide nothing; who asks for these pays for all.
-    adjusted = {**_holm(contrasts), **_holm([contrast for contrast in contrasts if contrast.decides])}
+    """Return one candidate's contrasts with their p adjusted within each family, and the verdicts that follow."""
+    settled: dict[str, Contrast] = {}
+    for family in dict.fromkeys(contrast.family for contrast in contrasts):
+        tested = [contrast for contrast in contrasts if contrast.family == family and contrast.p is not None]
+        deciding = [contrast for contrast in tested if not contrast.small_n]
+        for among in (tested, deciding):  # who decides something pays for nobody who does not
+            settled |= {contrast.metric: contrast for contrast in _settled(among)}
+    return [settled.get(contrast.metric, contrast) for contrast in contrasts]
+
+
+def _settled(family: Sequence[Contrast]) -> list[Contrast]:
+    adjusted = holm([contrast.p for contrast in family if contrast.p is not None])
     return [
-        replace(c, p_holm=adjusted[c.metric], verdict=_verdict(c, adjusted[c.metric])) if c.metric in adjusted else c
-        for c in contrasts
+        replace(contrast, p_holm=p_holm, tests=len(family), verdict=_verdict(contrast, p_holm))
+        for contrast, p_holm in zip(family, adjusted, strict=True)
     ]
-
-
-def _holm(contrasts: Sequence[Contrast]) -> dict[str, float]:
-    ps = {contrast.metric: contrast.p for contrast in contrasts if contrast.p is not None}
-    return dict(zip(ps, holm(list(ps.values())), strict=True))
 
 
 def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
@@ -200,8 +224,6 @@ def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
         return "undetermined"
     if p_holm > ALPHA:
         return "tied"
-    if contrast.higher_is_better is None:
-        return "differs"
     return "better" if (contrast.effect > 0) == contrast.higher_is_better else "worse"
 
 

@@ -11,18 +11,20 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from emobench.leaderboard.entry import Entry, MetricSummary
+from emobench.leaderboard.labels import MEAN
 from emobench.leaderboard.view import View, named
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.statistics import Difference, Series
-
-SeriesByMetric = Mapping[str, Mapping[str, "Series"]]
-"""Metric -> id of an entry -> its Series; without the entries that lack the metric."""
+    from emobench.leaderboard.contrasts import Contrast
+    from emobench.leaderboard.pairs import Pairs, SeriesByMetric
+    from emobench.leaderboard.statistics import Series
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
     """Who is where on `columns`: the metric `name` of several tasks, or one metric of one task.
+
+    `family` is that of the tests, and `tests` the number of pairs.
 
     `means` holds each complete row's means over tasks, one for each seed, of perplexities the geometric ones; it is
     empty where there is one task. `unranked` says why a row has no place, and `remark` why none has.
@@ -30,6 +32,7 @@ class Ranking:
 
     name: str
     columns: tuple[str, ...]
+    family: str | None = None
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     places: Mapping[str, int] = field(default_factory=dict)
     unranked: Mapping[str, str] = field(default_factory=dict)
@@ -37,15 +40,15 @@ class Ranking:
     remark: str | None = None
 
 
-def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetric, view: View) -> Ranking | None:
+def ranking(
+    group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetric, pairs: Pairs, view: View
+) -> Ranking | None:
     """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
 
-    The place of a row is 1 + the number of rows that are better beyond noise: pairwise tests of the means over tasks
-    (`statistics.compare_rows`), two-sided 5 %, Holm over all pairs. A row that lacks a task, has fewer than
-    3 seeds, or cannot be tested against the others has no place.
+    The place of a row is 1 + the number of rows that are better beyond noise: two-sided 5 %, by the p of each pair's
+    comparison, which is adjusted for the metric's family (the primary endpoint's is not), and Holm over all pairs. A
+    row that lacks a task, has fewer than 3 seeds, or cannot be tested against the others has no place.
     """
-    from emobench.leaderboard.statistics import Difference, compare_rows
-
     found = _ranked_by(group, metrics, view)
     if found is None:
         return None
@@ -53,23 +56,29 @@ def ranking(group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetr
     unranked = {entry.id: why for entry in group if (why := _why_unranked(entry, columns))}
     complete = {e.id: [series[m][e.id] for m in columns] for e in group if all(e.id in series[m] for m in columns)}
     means = {key: _means(rows) for key, rows in complete.items()} if len(columns) > 1 else {}
-    ranked = {key: rows for key, rows in complete.items() if key not in unranked}
+    ranked = {entry.id: entry for entry in group if entry.id in complete and entry.id not in unranked}
     remark = _remark(group, columns, ranked)
     if remark:
         return Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=remark)
-    tests = {pair: compare_rows(ranked[pair[0]], ranked[pair[1]]) for pair in itertools.combinations(ranked, 2)}
-    untested = _untested({pair: why for pair, why in tests.items() if isinstance(why, str)})
+    row = f"{MEAN}/{name}" if len(columns) > 1 else columns[0]
+    tests = {(a, b): pairs(ranked[a], ranked[b], row) for a, b in itertools.combinations(ranked, 2)}
+    untested = _untested({pair: why for pair, test in tests.items() if (why := _why_untested(test))})
     unranked |= {key: f"not ranked: {why}" for key, why in untested.items()}
-    kept = {pair: test for pair, test in tests.items() if isinstance(test, Difference) and not untested.keys() & pair}
+    kept = {pair: test for pair, test in tests.items() if test is not None and not untested.keys() & pair}
     if not kept:
         return Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=next(iter(untested.values())))
-    higher = bool(_direction(group, columns))
-    places = _places([key for key in ranked if key not in untested], kept, higher)
-    return Ranking(name=name, columns=columns, means=means, places=places, unranked=unranked, tests=len(kept))
+    places = _places([key for key in ranked if key not in untested], kept)
+    family = next(iter(kept.values())).family
+    return Ranking(
+        name=name, columns=columns, family=family, means=means, places=places, unranked=unranked, tests=len(kept)
+    )
 
 
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, tuple[str, ...]] | None:
-    """Return the metric's name and its columns: `--sort`'s where it can be, else the one that most tasks share."""
+    """Return the metric's name and its columns: `--sort`'s where it can be, else the primary endpoint's.
+
+    Without either, it is the metric that most tasks share.
+    """
     shared: dict[str, tuple[str, ...]] = {}
     shown = view.shown(metrics, group)
     single = [m for m in metrics if not any(m in e.metrics and e.metrics[m].of_tasks for e in group)]
@@ -80,8 +89,10 @@ def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tu
         if len(columns) > 1 and len(kinds) == 1 and all(c in shown for c in columns):
             shared[metric.split("/", 1)[1]] = columns
     shared = {name: columns for name, columns in shared.items() if _direction(group, columns) is not None}
-    if view.sort in shared:
-        return view.sort, shared[view.sort]
+    primary = {entry.primary.partition("/")[2] for entry in group if entry.primary}
+    for name in (view.sort, *primary):
+        if name in shared:
+            return name, shared[name]
     if shared:
         return max(shared.items(), key=lambda item: len(item[1]))
     columns = view.sorted_by(metrics)
@@ -110,6 +121,8 @@ def _remark(group: Sequence[Entry], columns: Sequence[str], ranked: Mapping[str,
         return "too few examples for ranks"
     if len(group) < 2:
         return "one objective"
+    if any(c not in e.families for e in group for c in columns if c in e.metrics):
+        return "it describes, and decides nothing"
     return None if len(ranked) > 1 else f"fewer than 2 objectives with all tasks and {MIN_SEEDS} seeds"
 
 
@@ -135,13 +148,21 @@ def _untested(undetermined: Mapping[tuple[str, str], str]) -> dict[str, str]:
     return gone
 
 
-def _places(ranked: Sequence[str], tests: Mapping[tuple[str, str], Difference], higher: bool) -> dict[str, int]:
-    from emobench.leaderboard.statistics import ALPHA, holm
+def _why_untested(contrast: Contrast | None) -> str | None:
+    if contrast is not None and (contrast.p_holm is not None or contrast.verdict == "tied"):
+        return None
+    return (contrast and contrast.why) or "it cannot be compared with another row"
+
+
+def _places(ranked: Sequence[str], tests: Mapping[tuple[str, str], Contrast]) -> dict[str, int]:
+    from emobench.leaderboard.statistics import holm
+    from emobench.leaderboard.uncertainty import ALPHA
 
     places = dict.fromkeys(ranked, 1)
-    for ((a, b), test), p in zip(tests.items(), holm([test.p for test in tests.values()]), strict=True):
+    ps = [1.0 if test.p_holm is None else test.p_holm for test in tests.values()]  # equal rows have no test
+    for ((a, b), test), p in zip(tests.items(), holm(ps), strict=True):
         if p <= ALPHA:
-            places[b if (test.effect > 0) == higher else a] += 1
+            places[b if (test.effect > 0) == bool(test.higher_is_better) else a] += 1
     return places
 
 

@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 
 from emobench.errors import UnknownNameError
 from emobench.leaderboard.comparison import groups
-from emobench.leaderboard.deltas import Differences, baseline_of, deltas
+from emobench.leaderboard.deltas import baseline_of, deltas
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.labels import clean, is_row
-from emobench.leaderboard.ranks import Ranking, SeriesByMetric, ranking
+from emobench.leaderboard.labels import MEAN, clean, is_row
+from emobench.leaderboard.ranks import Ranking, ranking
 from emobench.leaderboard.twins import older_code
 from emobench.leaderboard.view import ORDERS, View, named
 
 if TYPE_CHECKING:
+    from emobench.leaderboard.contrasts import Contrast
+    from emobench.leaderboard.pairs import Pairs, SeriesByMetric
     from emobench.leaderboard.statistics import Series
 
 
@@ -30,7 +32,9 @@ class Standings:
     """One comparable group. `older` holds the ids of rows of older code, and `baseline` a row, or why there is none.
 
     `metrics` are those to show; `absent` maps those that no row has to a reason, and `untested` those for which rows
-    cannot be told apart, whatever their values.
+    cannot be told apart, whatever their values. `best` has "mean/<metric>", too, where a mean over tasks is shown.
+    `differences` maps an id to its contrasts with the baseline, by metric, and `tested` are all contrasts that a mark
+    rests on.
     """
 
     rows: tuple[Entry, ...]
@@ -41,7 +45,8 @@ class Standings:
     untested: Mapping[str, str]
     ranking: Ranking | None
     baseline: Entry | str | None
-    differences: Mapping[str, Differences]
+    differences: Mapping[str, Mapping[str, Contrast]]
+    tested: tuple[Contrast, ...]
 
 
 def standings(
@@ -65,17 +70,21 @@ def group_metrics(group: Sequence[Entry]) -> list[str]:
 
 
 def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: View) -> Standings:
+    from emobench.leaderboard.pairs import Pairs
+
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
     asked = view.shown(metrics, group)
     shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
     series = _series(group if view.baseline else current, metrics, examples_of)
-    places = ranking(current, metrics, series, view)
-    tops = {metric: _best(current, series[metric]) for metric in shown}
+    pairs = Pairs(series)
+    places = ranking(current, metrics, series, pairs, view)
+    means = [f"{MEAN}/{places.name}"] if places and places.means else []
+    tops = {metric: _best(current, pairs, metric) for metric in (*shown, *means)}
     baseline = baseline_of(current, view.baseline) if view.baseline else None
     differences = {
-        entry.id: deltas(entry, baseline, shown, series, places)
+        entry.id: deltas(entry, baseline, shown, pairs, places)
         for entry in group
         if isinstance(baseline, Entry) and entry.id != baseline.id
     }
@@ -89,6 +98,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         ranking=places,
         baseline=baseline,
         differences=differences,
+        tested=tuple(contrast for contrast in pairs.made if contrast.p is not None),
     )
 
 
@@ -110,20 +120,13 @@ def _reason(group: Sequence[Entry], metric: str) -> str:
     return next((entry.missing[metric] for entry in group if metric in entry.missing), "not measured")
 
 
-def _best(current: Sequence[Entry], series: Mapping[str, Series]) -> tuple[str | None, str | None]:
+def _best(current: Sequence[Entry], pairs: Pairs, metric: str) -> tuple[str | None, str | None]:
     """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
-    from emobench.leaderboard.statistics import UNRANKED_FLAG, best, compare_rows
+    from emobench.leaderboard.statistics import UNRANKED_FLAG
 
-    rows = [series[entry.id] for entry in current if entry.id in series]
-    if len(rows) < max(len(current), 2):  # a row that lacks the metric cannot be beaten on it
-        return None, None
-    if any(UNRANKED_FLAG in row.flags for row in rows):
+    if any(metric in entry.metrics and UNRANKED_FLAG in entry.metrics[metric].flags for entry in current):
         return None, "too few examples"
-    top = best({entry.id: row for entry, row in zip(current, rows, strict=True)})
-    if top:
-        return top, None
-    found = (compare_rows(rows[:1], [other]) for other in rows[1:])
-    return None, next((why for why in found if isinstance(why, str)), None)
+    return pairs.best(current, metric)
 
 
 def _ordered(

@@ -1,4 +1,4 @@
-"""What a leaderboard says of its numbers: a mean with its interval, a difference with its p, the best of several rows.
+"""What a leaderboard says of its numbers: a mean with its interval, and a difference with its p.
 
 Legend: S seeds, I items. The seed is the unit of every comparison: what is claimed of an objective must hold for a
 seed that nobody has run. `uncertainty.py` has the model.
@@ -31,7 +31,7 @@ from emobench.errors import MetricError
 from emobench.leaderboard import uncertainty
 from emobench.leaderboard.components import components
 from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.uncertainty import ALPHA, Array, Randomness, Uncertainty
+from emobench.leaderboard.uncertainty import Array, Randomness, Uncertainty
 from emobench.tasks.scores import Examples, Score
 
 MIN_SEEDS = 3
@@ -80,7 +80,7 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One metric of one row, for `difference` and `best`.
+    """One metric of one row, for `difference`.
 
     `values` maps seed to score; None stands for the seed of a row that has none (a `pretrained` model), which is
     constant over its rivals' seeds. `examples` maps the same seeds to the values of sampling units, or is None where
@@ -175,24 +175,6 @@ def compare_rows(a: Sequence[Series], b: Sequence[Series]) -> Difference | str:
         return _difference(a, b)
     except _Undetermined as why:
         return str(why)
-
-
-def best(rows: Mapping[str, Series]) -> str | None:
-    """Return the row that is better than every other beyond noise (two-sided 5 %, Holm over its rivals), or None.
-
-    None too where a comparison is undetermined, the metric has no better direction, or a row is flagged small_n.
-    """
-    if len(rows) < 2 or any(UNRANKED_FLAG in row.flags or row.higher_is_better is None for row in rows.values()):
-        return None
-    sign = 1 if next(iter(rows.values())).higher_is_better else -1
-    top = max(rows, key=lambda name: sign * float(np.mean(list(rows[name].values.values()))))
-    ps = []
-    for name in rows.keys() - {top}:
-        found = difference(rows[top], rows[name])
-        if found is None or sign * found.effect <= 0:
-            return None
-        ps.append(found.p)
-    return top if max(holm(ps)) <= ALPHA else None
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -55,7 +55,8 @@ def to_json(
     """Return {"schema", "groups"}, with for each group of comparable entries:
 
     - `suite`, `model` and the whole `entries`, in the order shown; `older_code`: ids;
-    - `best`: metric -> id or null; `untested`: metric -> why its rows cannot be told apart, whatever their values;
+    - `best`: metric, or "mean/<metric>" -> id or null; `untested`: metric -> why its rows cannot be told apart,
+      whatever their values;
     - `ranks`, null where nothing is ranked: `metric` and `tasks`; by id the `places` and the `means` over tasks; and
       in `why`, by id or under "all", why a row has no place;
     - `baseline`: an id or null; `differences`: id -> metric -> `Contrast`, with "mean" for the mean over tasks.
@@ -84,7 +85,7 @@ def _plain(found: Standings) -> dict[str, Any]:
             "why": {**ranks.unranked, **({"all": ranks.remark} if ranks.remark else {})},
         },
         "baseline": found.baseline.id if isinstance(found.baseline, Entry) else None,
-        "differences": to_plain({key: row.shown for key, row in found.differences.items()}),
+        "differences": to_plain(found.differences),
     }
 
 

@@ -19,8 +19,8 @@ from emobench.leaderboard.labels import MEAN, labels
 from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
 
-_TEST = ("baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "detectable",
-         "verdict", "test", "why", "seeds", "items", "within")  # fmt: skip
+_TEST = ("baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "family",
+         "tests", "detectable", "verdict", "test", "why", "seeds", "items", "within")  # fmt: skip
 """What the index keeps of a contrast, in this order (`assets/data.js` reads it)."""
 
 

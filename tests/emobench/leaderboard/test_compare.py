@@ -63,8 +63,8 @@ def test_what_is_shown_changes_no_verdict(pair: tuple[Entry, Entry], runs: Path)
     every = {c.metric: c for c in compare(mle, [emo], ExamplesReader(runs)).contrasts}
     found = compare(mle, [emo], ExamplesReader(runs), metrics=["trec/accuracy"])
     assert found.contrasts == (every["trec/accuracy"],)
-    assert found.family == {emo.id: 4}
-    assert any("adjusted for all 4 metrics" in line for line in sheets([found])[1])
+    assert (found.contrasts[0].family, found.contrasts[0].tests) == ("accuracy", 4)
+    assert any("(Holm): accuracy (4 tests)." in line for line in sheets([found])[1])
     (line,) = sheets([found])[0][0].lines
     assert line.metric.startswith("trec/accuracy")  # the task is said where the entries have several
 
@@ -172,12 +172,12 @@ def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs
     every = np.asarray(multipletests([c.p for c in comparison.contrasts], method="holm")[1])
     assert sst2.p_holm == pytest.approx(every[0])
     assert trec.p_holm == trec.p
-    assert comparison.family == {emo.id: 1}
+    assert (sst2.tests, trec.tests) == (3, 1)
     (sheet,), legend = sheets([comparison])
     assert sheet.lines[0].verdict == "undetermined [1]"
     assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == ("<.001", True)
     assert "[1] small n: too few examples for a verdict." in legend
-    assert "the p of a small-n metric is adjusted for all metrics of the pair (Holm)" in " ".join(legend)
+    assert "p is adjusted for all tests of its family, shown or not (Holm): accuracy (1 to 3 tests)" in " ".join(legend)
 
 
 def test_what_was_tested_over_seeds_is_not_said_to_lack_examples(make_entry: Callable[..., Entry], runs: Path) -> None:

@@ -19,6 +19,7 @@ from emobench.leaderboard.site.groups import Groups
 from emobench.leaderboard.statistics import summarise
 from emobench.leaderboard.table import render, to_json
 from emobench.leaderboard.view import View
+from emobench.tasks.families import SECONDARIES
 from emobench.tasks.scores import SECONDARY, Score
 
 MAIN = ("sst2/accuracy", "trec/accuracy")
@@ -69,7 +70,7 @@ def test_a_table_has_the_main_metrics_and_their_mean_and_others_on_request(rows:
     asked = shown(rows, metrics=("macro_f1",))
     assert "macro_f1 (%) ↑" in asked
     assert "accuracy" not in asked
-    assert SECONDARY not in asked
+    assert "(Holm): secondary metrics (3 tests)." in asked
     both = shown(rows, metrics=("*",))
     assert "accuracy" in both
     assert "macro_f1" in both
@@ -77,53 +78,48 @@ def test_a_table_has_the_main_metrics_and_their_mean_and_others_on_request(rows:
     assert "macro_f1" in shown(rows, sort="macro_f1")
 
 
-def test_tests_of_main_metrics_are_adjusted_for_main_metrics_alone(rows: dict[str, Entry]) -> None:
+def test_secondary_metrics_are_a_family_of_their_own(rows: dict[str, Entry]) -> None:
     def compared(**given: Any) -> Any:
         return compare(rows["mle"], [rows["emo"]], **given)
 
     main = compared()
     assert [c.metric for c in main.contrasts] == [*MAIN, "mean/accuracy"]
-    assert main.family == {rows["emo"].id: 3}
+    assert {(c.family, c.tests) for c in main.contrasts} == {("accuracy", 3)}
     ps = [c.p for c in main.contrasts]
     assert [c.p_holm for c in main.contrasts] == pytest.approx(multipletests(ps, method="holm")[1])
     every = compared(metrics=list(rows["emo"].metrics))
     assert [c for c in every.contrasts if not c.secondary] == list(main.contrasts)
-    adjusted = multipletests([c.p for c in every.contrasts], method="holm")[1]
-    for contrast, p_holm in zip(every.contrasts, adjusted, strict=True):
-        if contrast.secondary:
-            assert contrast.p_holm == pytest.approx(p_holm)
-    assert any(c.secondary for c in every.contrasts)
-    assert "adjusted for all 3 metrics of the pair (Holm), shown or not;" in " ".join(sheets([main])[1])
-    assert (
-        "shown or not; a secondary metric is not among the 3, and its own p is adjusted for every metric;"
-        in " ".join(sheets([every])[1])
-    )
+    second = [c for c in every.contrasts if c.secondary]
+    assert {(c.family, c.tests) for c in second} == {(SECONDARIES, 3)}
+    assert [c.p_holm for c in second] == pytest.approx(multipletests([c.p for c in second], method="holm")[1])
+    assert "(Holm): accuracy (3 tests)." in " ".join(sheets([main])[1])
+    assert "(Holm): accuracy (3 tests), secondary metrics (3 tests)." in " ".join(sheets([every])[1])
 
 
 def test_a_table_of_differences_says_what_it_is_adjusted_for(rows: dict[str, Entry]) -> None:
-    assert "Holm over all 3 metrics and means of an objective)" in shown(rows, baseline="mle")
+    assert "(Holm): accuracy (3 tests)." in shown(rows, baseline="mle")
     asked = shown(rows, baseline="mle", metrics=("macro_f1",))
-    assert "Holm over all 3 metrics and means of an objective, and secondary ones)" in asked
+    assert "(Holm): secondary metrics (3 tests)." in asked
     (group,) = to_json(list(rows.values()), view=View(baseline="mle", metrics=("macro_f1",)))["groups"]
     assert set(group["differences"][rows["emo"].id]) == {"sst2/macro_f1", "trec/macro_f1", "mean"}
 
 
 def test_one_metric_is_not_said_to_be_adjusted(rows: dict[str, Entry]) -> None:
     def of(*names: str) -> dict[str, Entry]:
-        return {
-            key: replace(entry, metrics={f"trec/{name}": entry.metrics[f"trec/{name}"] for name in names})
-            for key, entry in rows.items()
-        }
+        found = {}
+        for key, entry in rows.items():
+            kept = [f"trec/{name}" for name in names]
+            families = {metric: entry.families[metric] for metric in kept}
+            found[key] = replace(entry, metrics={m: entry.metrics[m] for m in kept}, families=families)
+        return found
 
     one, two = of("accuracy"), of("accuracy", "macro_f1")
     (sheet,), legend = sheets([compare(one["mle"], [one["emo"]])])
-    assert "if both were equal; verdicts are at 5 %" in " ".join(legend)
+    assert "p is not adjusted: it is the only test." in legend
     assert [line.metric for line in sheet.lines] == ["trec/accuracy (%) ↑"]
-    assert "(two-sided 5 %, one metric)" in shown(one, baseline="mle")
-    found = compare(two["mle"], [two["emo"]], metrics=list(two["mle"].metrics))
-    assert "the p of a secondary metric is adjusted for all metrics of the pair (Holm)" in " ".join(sheets([found])[1])
+    assert "p is not adjusted: it is the only test." in shown(one, baseline="mle")
     asked = shown(two, baseline="mle", metrics=("*",))
-    assert "(two-sided 5 %, Holm over the one main metric and secondary ones)" in asked
+    assert "p is not adjusted: each is the only test of its family." in asked
 
 
 def test_a_page_has_the_main_metrics(rows: dict[str, Entry]) -> None:

@@ -14,7 +14,6 @@ from emobench.errors import MetricError
 from emobench.leaderboard.statistics import (
     Difference,
     Series,
-    best,
     compare_rows,
     difference,
     holm,
@@ -227,7 +226,6 @@ def test_below_three_seeds_nothing_is_said(seeds: int, examples: bool) -> None:
     a, b = (series(scores(sample(rng, seeds, 30, 0, 0.1) + shift, examples=examples)) for shift in (0, 9))
     assert difference(a, b) is None
     assert f"{seeds} common seed{'s' * (seeds > 1)}; 3 are needed" in compared([a], [b])
-    assert best({"a": a, "b": b}) is None
 
 
 def test_three_common_seeds_are_paired() -> None:
@@ -328,7 +326,6 @@ def test_perplexities_are_compared_as_ratios() -> None:
     assert found.log_scale
     ratio = [better.values[s] / worse.values[s] for s in range(3)]
     assert math.exp(found.effect) == pytest.approx(stats.gmean(ratio))
-    assert best({"better": better, "worse": worse}) == "better"
 
 
 def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:
@@ -341,47 +338,6 @@ def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:
     mirrored = difference(series(plain, []), series(trained))
     assert mirrored is not None
     assert (mirrored.effect, mirrored.p) == (pytest.approx(-found.effect), pytest.approx(found.p))
-    assert best({"emo": series(trained), "pretrained": series(plain, [])}) == "emo"
-
-
-def test_best_refuses_small_n_no_direction_and_no_rival() -> None:
-    rng = np.random.default_rng(7)
-    good, bad = series(scores(sample(rng, 3, 50, 0, 0.1) + 9)), series(scores(sample(rng, 3, 50, 0, 0.1)))
-    assert best({"good": good, "bad": bad}) == "good"
-    assert best({"good": good}) is None
-    for change in ({"flags": ("small_n",)}, {"higher_is_better": None}):
-        assert best({"good": good, "bad": dataclasses.replace(bad, **change)}) is None
-
-
-def test_lower_is_better() -> None:
-    rng = np.random.default_rng(8)
-    rows = {name: series(scores(sample(rng, 3, 50, 0, 0.1) + shift)) for name, shift in (("a", 5), ("b", 2), ("c", 9))}
-    assert best({name: Series(**{**vars(row), "higher_is_better": False}) for name, row in rows.items()}) == "b"
-
-
-def test_best_must_beat_every_rival() -> None:
-    rng = np.random.default_rng(9)
-    top = scores(sample(rng, 3, 50, 0.05, 1) + 9)
-    near = scores(np.array([[v for v, _ in (s.examples or {}).values()] for s in top]) + rng.normal(0, 0.02, (3, 50)))
-    far = scores(sample(rng, 3, 50, 0.05, 1))
-    assert best({"top": series(top), "far": series(far)}) == "top"
-    assert best({"top": series(top), "near": series(near), "far": series(far)}) is None
-
-
-def test_holm_asks_more_of_more_rivals() -> None:
-    """p values of .03 and .04 pass alone, and not together (.03 > .05 / 2)."""
-
-    def row(shift: float, spread: float) -> Series:
-        return series(scores(np.array([[shift - spread], [shift], [shift + spread]]), examples=False))
-
-    critical = [float(stats.t.isf(p / 2, 2)) for p in (0.03, 0.04)]
-    top = row(1.0, 0.0)
-    rivals = {f"r{i}": row(1.0 - t * 0.1 / math.sqrt(3), 0.1) for i, t in enumerate(critical)}
-    ps = [found.p for rival in rivals.values() if (found := difference(top, rival))]
-    assert ps == pytest.approx([0.03, 0.04])
-    assert best({"top": top, "r0": rivals["r0"]}) == "top"
-    assert best({"top": top, "r1": rivals["r1"]}) == "top"
-    assert best({"top": top, **rivals}) is None
 
 
 def test_the_interval_covers_seeds_and_items() -> None:
@@ -392,18 +348,6 @@ def test_the_interval_covers_seeds_and_items() -> None:
         low, high = summarise(scores(sample(rng, 3, 200, 0.1, 1.0))).ci95 or (1, 1)
         held.append(low <= 0 <= high)
     assert 0.92 <= np.mean(held) <= 0.98
-
-
-@pytest.mark.parametrize(("seeds", "effect"), [(3, 1.0), (5, 0.5)])
-def test_best_sees_a_large_effect(seeds: int, effect: float) -> None:
-    """In units of an item's residual."""
-    rng = np.random.default_rng([12, seeds])
-    shifts = {"a": 0.0, "b": effect, "c": 0.1}
-    won = 0
-    for _ in range(60):
-        rows = {name: series(scores(sample(rng, seeds, 200, 0.02, 0.5) + shift)) for name, shift in shifts.items()}
-        won += best(rows) == "b"
-    assert won >= 54
 
 
 @pytest.mark.parametrize("examples", [False, True])
@@ -417,7 +361,6 @@ def test_float_rounding_over_seeds_is_no_spread(examples: bool) -> None:
 
     dust, far = row(457, 4e-6), row(458, 4e-6)
     assert "one step" in compared([dust], [far])
-    assert best({"a": dust, "b": far}) is None
     honest = difference(row(457, 0.01), row(458, 0.01))
     assert honest is not None
     assert honest.p < 0.05

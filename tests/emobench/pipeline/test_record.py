@@ -14,6 +14,7 @@ import pytest
 from emobench.leaderboard.comparison import differences
 from emobench.leaderboard.entry import new_entry, read_entry
 from emobench.leaderboard.store import Leaderboard
+from emobench.tasks.families import OTHERS
 
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "20", "--offline", "--quiet", "--json"),
@@ -49,6 +50,8 @@ def content(folder: Path, file: dict[str, str]) -> list[Any]:
 
 def test_a_run_names_its_curves_and_its_samples(job: Callable[..., Any]) -> None:
     folder, entry = job("run", *TRAINED)
+    assert entry["primary"] == "lm-quick/mauve"
+    assert entry["families"]["lm-quick/ppl_test"] == OTHERS
     seen = set()
     for run in entry["runs"]:
         (curve,), (samples,) = run["curves"], run["samples"]

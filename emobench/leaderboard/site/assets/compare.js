@@ -96,7 +96,8 @@ function verdicts(group, base, candidate, names) {
         test?.why && h("span", { class: "why" }, test.why),
       ),
       right(facts.interval, "95 % interval"),
-      right(facts.p, "p (Holm)"),
+      right(facts.p, "p"),
+      h("td", { class: "why", "data-head": "Within" }, facts.family),
       right(facts.detectable, "Detectable"),
       h("td", { class: "why", "data-head": "Test" }, test?.test ?? ABSENT),
     ];
@@ -108,7 +109,8 @@ function verdicts(group, base, candidate, names) {
     "Difference",
     "Verdict",
     "95 % interval",
-    "p (Holm)",
+    "p",
+    "Within",
     "Detectable",
     "Test",
   ];

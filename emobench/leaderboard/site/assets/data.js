@@ -10,6 +10,8 @@ const TEST = [
   "high",
   "p",
   "p_holm",
+  "family",
+  "tests",
   "detectable",
   "verdict",
   "test",

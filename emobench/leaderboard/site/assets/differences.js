@@ -2,7 +2,7 @@
 
 const MOST_ROWS = 40;
 const MOST_COLUMNS = 14;
-const BEYOND_NOISE = ["better", "worse", "differs"];
+const BEYOND_NOISE = ["better", "worse"];
 
 function differences(rows, shown) {
   const suite = board.suites[state.suite];
@@ -92,7 +92,8 @@ function heatMap(rows, shown) {
     ["row", every ? "metric" : "model"],
     ["text", "difference"],
     ["interval", "95 % interval"],
-    ["p", "p (Holm)"],
+    ["p", "p"],
+    ["family", "within"],
     ["detectable", "smallest detectable"],
     ["word", "verdict"],
     ["why", "because"],
@@ -151,11 +152,12 @@ function heatRow(group, number, base, alone, wanted) {
 
 /** What a test says beside its effect, as text. */
 function about(test, metric, decimals) {
-  if (!test) return { interval: ABSENT, p: ABSENT, detectable: ABSENT, why: ABSENT };
+  if (!test) return { interval: ABSENT, p: ABSENT, family: ABSENT, detectable: ABSENT, why: ABSENT };
   const both = [test.low, test.high].map((end) => effect(end, test, metric, decimals));
   return {
     interval: test.low === null ? ABSENT : both.join(" to "),
     p: pValue(test.p_holm),
+    family: familyOf(test) || ABSENT,
     detectable: test.detectable === null ? ABSENT : effect(test.detectable, test, metric, decimals).replace("+", "±"),
     why: test.why || ABSENT,
   };

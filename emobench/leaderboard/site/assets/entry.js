@@ -156,7 +156,7 @@ function rivals(group, place) {
         "td",
         { class: "number" },
         effect(test.effect, test, metric, group.decimals[number]),
-        h("span", { class: `word ${test.verdict}` }, word(test)),
+        h("span", { class: `word ${test.verdict ?? "none"}` }, word(test)),
       );
     });
     return [h("a", { href: `#/compare/${id}/${mine}` }, label(group, other)), ...cells];

@@ -55,7 +55,12 @@ const WORDS = {
   better: "better",
   worse: "worse",
   tied: "tied",
-  differs: "differs",
   undetermined: "undetermined",
 };
-const word = (test) => (test ? WORDS[test.verdict] || "no verdict" : "not tested");
+const word = (test) => (test ? WORDS[test.verdict] || (test.why ? "describes" : "no verdict") : "not tested");
+
+/** The family of tests that a p is adjusted within, with their number. */
+function familyOf({ family, tests, p_holm }) {
+  if (p_holm === null) return "";
+  return tests === 1 ? `${family}, not adjusted` : `${family}, ${tests} tests (Holm)`;
+}

@@ -252,10 +252,10 @@ function legend(suite) {
   const unranked = groups.filter((group) => !group.ranked).length;
   return [
     entries.some((entry) => entry.seeds > 1) && "Mean ± standard deviation over seeds.",
-    stars && "★ better than every other objective of its group beyond noise (two-sided 5 %, Holm over the objectives).",
+    stars && "★ better than every other objective of its group beyond noise, as the comparison of each pair says (two-sided 5 %).",
     !stars && untested && `Nothing is marked as best: ${untested}.`,
     groups.some((group) => group.ranks) &&
-      "Rank: 1 + the rows that are better beyond noise, so that tied rows share a place.",
+      "Rank: 1 + the rows that are better beyond noise (Holm over all pairs, too), so that tied rows share a place.",
     entries.some((entry) => Object.keys(entry.values).length < suite.metrics.length) &&
       `${ABSENT} not measured: the entry says why.`,
     ...grid.shared.map((flag) => `All numbers: ${remark(flag)}.`),

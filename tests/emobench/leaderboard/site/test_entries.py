@@ -116,7 +116,8 @@ def test_the_verdicts_are_those_of_compare(
     assert accuracy.ci95 is not None
     low, high = (f"{100 * bound:+.1f}".replace("-", "−") for bound in accuracy.ci95)
     assert accuracy.verdict == "tied"
-    assert shown[0][3:7] == ["+1.0", "tied", f"{low} to {high}", f"{accuracy.p_holm:.3f}"]
+    within = "other metrics, 2 tests (Holm)"
+    assert shown[0][3:8] == ["+1.0", "tied", f"{low} to {high}", f"{accuracy.p_holm:.3f}", within]
     # Of perplexities the relative change of the geometric means.
     assert shown[1][3] == f"−{100 * (1 - (25.0 * 25.3 * 24.8 / (30.0 * 30.3 * 29.7)) ** (1 / 3)):.2f} %"
     assert shown[1][4] == ppl.verdict == "better"
