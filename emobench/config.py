@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import yaml
 
 from emobench.errors import ConfigError, UnknownNameError, UserError
+from emobench.reading import MOST_BITS, PlainLoader, RefusedError, open_file, read_bytes
 
 T = TypeVar("T")
 _SCALARS = frozenset((str, int, float, bool, type(None)))
@@ -53,13 +54,13 @@ def content_hash(value: Any) -> str:
 
 def file_sha256(path: Path) -> str:
     """Return the sha256 of a file as 64 hex digits."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def code_sha256(files: Iterable[str]) -> str:
     """Return the sha256 of the code in Python files as 64 hex digits; comments, docstrings and layout are no code."""
-    code = [_code(ast.parse(Path(file).read_bytes())) for file in files]
+    code = [_code(ast.parse(read_bytes(file))) for file in files]
     return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
 
 
@@ -124,6 +125,27 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
         # A class that names itself in its errors needs no second name.
         text = str(error)
         raise ConfigError(text if text.startswith(f"{where}:") else f"{where}: {text}") from None
+
+
+def ranged(default: Any, *, low: float | None = None, above: float | None = None, high: float) -> Any:
+    """Declare a field's number with its range: `low` and `high` belong to it, `above` does not.
+
+    The ends are far beyond what anybody trains or evaluates with: what lies outside is a slip of the keyboard, and
+    would run for years or overflow. `check_ranges` checks them, also of a value that may be None.
+    """
+    return dataclasses.field(default=default, metadata={"low": low, "above": above, "high": high})
+
+
+def check_ranges(owner: Any) -> None:
+    """Raise ConfigError for the first number of a dataclass that lies outside of its declared range."""
+    for field in dataclasses.fields(owner):
+        value = getattr(owner, field.name)
+        if value is None or "high" not in field.metadata:
+            continue
+        low, above, high = (field.metadata[end] for end in ("low", "above", "high"))
+        if not ((low is None or value >= low) and (above is None or value > above) and value <= high):
+            least = f"a number above {above:,}" if low is None else f"at least {low:,}"
+            raise ConfigError(f"`{field.name}` is {value}; expected {least}, at most {high:,}.")
 
 
 Converter = Callable[[Any, str], Any]
@@ -256,7 +278,10 @@ def _required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    return _clipped(repr(value))
+
+
+def _clipped(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -280,7 +305,9 @@ def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
         if keys[-1] in node:
             raise ConfigError(f"--set {text}: `{path}` is set twice; keep one.")
         try:
-            node[keys[-1]] = yaml.safe_load(raw)
+            node[keys[-1]] = yaml.load(raw, PlainLoader)
+        except RefusedError as error:
+            raise ConfigError(f"--set {_clipped(text)}: {error.problem}.") from None
         except (yaml.YAMLError, ValueError):  # ValueError: a date or number that is none, such as 2020-13-45
             node[keys[-1]] = raw
     return tree
@@ -332,8 +359,11 @@ def _argument(value: ast.expr, text: str) -> Any:
     if isinstance(value, ast.Name):  # a word; true, false and null as in --set
         return {"true": True, "false": False, "null": None}.get(value.id, value.id)
     try:
-        return ast.literal_eval(value)
+        found = ast.literal_eval(value)
     except ValueError:
         if re.fullmatch(r"[A-Za-z_][\w./@-]*", text):  # a model's name, such as gpt2-large, is no Python word
             return text
         raise ValueError("a value is a number, true, false, a word, or text in quotes") from None
+    if isinstance(found, int) and found.bit_length() > MOST_BITS:
+        raise ValueError(f"a whole number of more than {MOST_BITS:,} bits")
+    return found

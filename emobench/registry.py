@@ -24,6 +24,7 @@ from emobench import hookspecs
 from emobench.config import PRETRAINED, build, code_sha256, parse_call
 from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError
 from emobench.plugin_checks import check_arguments, check_concrete
+from emobench.reading import is_file, read_bytes
 from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.table import Table
 from emobench.tasks.yaml import read_yaml
@@ -349,13 +350,20 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def _content(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+
+
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     from emobench.objectives import Objective
 
-    if not path.is_file():
+    if not is_file(path):
         raise ConfigError(f"There is no file {path}; expected an objective as path.py:Class.")
     # The digest in the name keeps two files of one name apart, and an edited one from its old self.
-    name = f"emobench_file_{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
+    name = f"emobench_file_{hashlib.sha256(_content(path)).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

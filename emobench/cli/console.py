@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -27,6 +28,8 @@ SHOWN = {"loss": "loss {:.3f}", "weight": "weight {:.3f}", "tokens_per_second": 
 
 PIPED_WIDTH = 120
 GAP = 2
+_ENDLESS = re.compile(r"\S{400,}")
+"""A name that no error needs to repeat whole."""
 SHORT = 1.0
 """Seconds of a piece of work that is not worth a line of its own."""
 
@@ -194,7 +197,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
 def fail(error: EmobenchError) -> int:
     """Print an error of ours as a sentence, and return its exit code."""
     if not isinstance(error, UnreadError):
-        remark(f"error: {error}")
+        remark(f"error: {_ENDLESS.sub(_shortened, str(error))}")
     return error.exit_code
 
 
@@ -212,6 +215,10 @@ def stopped_by_signals() -> Iterator[None]:
     finally:
         for number in stops:
             signal.signal(number, signal.SIG_DFL)
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return f"{word[0][:200]}...{word[0][-50:]}"
 
 
 def interrupted() -> int:

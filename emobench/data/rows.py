@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
 from emobench.models.hub import fetch, resolve_revision
+from emobench.reading import TooDeepError, is_file, is_folder, open_file, parse_json
 
 Row = dict[str, Any]
 
@@ -16,18 +16,18 @@ Row = dict[str, Any]
 def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
     """Return `DIR/<name>.<split>.jsonl` of the first data folder that has it, or None."""
     for folder in data_dirs:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
     if "/" in name or "\\" in name:
         return None
     files = (folder / f"{name}.{split}.jsonl" for folder in data_dirs)
-    return next((file for file in files if file.is_file()), None)
+    return next((file for file in files if is_file(file)), None)
 
 
 def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
     """Yield ("file:line", row) for each line that is not blank; DataError for one that is no JSON object."""
     try:
-        with file.open("rb") as lines:
+        with open_file(file) as lines:
             for number, raw in enumerate(lines, 1):
                 if raw.strip():
                     where = f"{file}:{number}"
@@ -55,10 +55,12 @@ def shown(raw: bytes) -> str:
 
 def _object(raw: bytes, where: str) -> Row:
     try:
-        row = json.loads(raw.decode("utf-8-sig"))
+        row = parse_json(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: byte {error.start + 1} of the line is no UTF-8; save the file as UTF-8.") from None
-    except json.JSONDecodeError:
+    except TooDeepError as error:
+        raise DataError(f"{where}: the row is {error}; expected texts and labels.") from None
+    except ValueError:  # also a number with more digits than Python reads
         raise DataError(
             f'{where}: expected one JSON object a line, such as {{"text": "..."}}, got {shown(raw)}.'
         ) from None

@@ -26,6 +26,7 @@ from emobench.errors import ConfigError, DataError, EmobenchError
 from emobench.evaluation.lm_eval_files import find_manager, reached, sources
 from emobench.evaluation.lm_eval_model import quiet_lm_eval
 from emobench.models.hub import fetch, resolve_revision
+from emobench.reading import expand_home, is_folder
 from emobench.tasks.lm_eval import LmEvalProtocol
 
 FILES = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv"}
@@ -136,8 +137,8 @@ def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -
 
 def _local(data: str, name: str | None) -> dict[str, Any]:
     """Return the configuration that reads a folder: by its README where it has one, else <name>/<split>.<suffix>."""
-    folder = Path(data).expanduser().resolve()
-    if not folder.is_dir():
+    folder = expand_home(data).resolve()
+    if not is_folder(folder):
         raise DataError(f"--set lm_eval.data={data}: there is no such folder; expected one laid out like the hub's.")
     if (folder / "README.md").is_file():
         return {"dataset_path": str(folder), "dataset_kwargs": {}}

@@ -15,6 +15,7 @@ import lm_eval.tasks
 from lm_eval.tasks import TaskManager
 
 from emobench.errors import ConfigError
+from emobench.reading import expand_home, is_folder
 
 TASKS = Path(lm_eval.tasks.__file__).parent
 _INCLUDE = re.compile(r"""^["']?include["']?\s*:\s*["']?([^"'\s#]+)""", re.MULTILINE)
@@ -142,8 +143,8 @@ def _first_wins(folders: Iterable[Path]) -> list[Path]:
 
 
 def _own_folder(include: str) -> Path:
-    folder = Path(include).expanduser().resolve()
-    if not folder.is_dir():
+    folder = expand_home(include).resolve()
+    if not is_folder(folder):
         raise ConfigError(
             f"--set lm_eval.include={include}: there is no such folder; expected one with lm-eval's YAML."
         )

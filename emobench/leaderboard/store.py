@@ -22,6 +22,7 @@ from emobench.leaderboard.files import write_whole
 from emobench.leaderboard.index import NO_ROW, Index, Row, light_row, remember, row_of
 from emobench.leaderboard.labels import clean
 from emobench.leaderboard.migrations import migrate
+from emobench.reading import is_folder
 
 LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""
@@ -59,7 +60,7 @@ class Leaderboard:
 
     def require_folder(self) -> None:
         """Raise DataError where the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
-        if not self.root.is_dir():
+        if not is_folder(self.root):
             raise DataError(
                 f"There is no leaderboard {self.root}: it is no folder. Name another one, or record in it with "
                 f"`emobench run --leaderboard {self.root}`."

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.hub import resolve_revision
+from emobench.reading import expand_home, is_file, is_folder
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
 
@@ -197,11 +197,11 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
             return ModelSource(name, alias.source, None, "made")
         commit = resolve_revision(alias.source, alias.revision or "main", offline=offline)
         return ModelSource(name, alias.source, commit, "hub")
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = expand_home(name)
+    if is_folder(folder):
         folder = folder.resolve()
         return ModelSource(folder.name, str(folder), None, "local")
-    if folder.is_file():
+    if is_file(folder):
         raise ModelError(f"--model {name} is a file; expected a folder with config.json, weights and a tokenizer.")
     hub_id = HUB_ID.fullmatch(name)
     if hub_id is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import ModelError, StorageError
+from emobench.models.folder import indexed_files
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "LICENSE*", "README*")
@@ -60,10 +60,7 @@ def _files(folder: Path) -> list[Path]:
         return [single]
     if not index.is_file():
         raise ModelError(f"{folder} holds no {SINGLE} and no {INDEX}; expected the folder of a model saved as .bin.")
-    try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError):
-        raise ModelError(f"{index} is no index of .bin files; copy the whole model.") from None
+    names = indexed_files(index, ".bin")
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise ModelError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: copy the whole model.")

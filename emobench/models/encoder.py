@@ -5,7 +5,6 @@ Legend: N texts, D width.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from emobench.models.catalog import HUB_ID
 from emobench.models.folder import file_digest
 from emobench.models.hub import fetch, resolve_revision
 from emobench.models.quiet import quiet_libraries
+from emobench.reading import expand_home, is_folder, parse_json, read_text
 
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
 MODULES = "modules.json"
@@ -86,8 +86,8 @@ def find_encoder(
 
     `option` is what names it, for the advice of an error.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    folder = expand_home(name)
+    if is_folder(folder):
         files = _checked_files(folder, name)
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
         return SentenceEncoder(name, folder, {"kind": "local", "files": digests}, device)
@@ -119,10 +119,10 @@ def _checked_files(folder: Path, name: str) -> list[Path]:
             "averages its last layer; give OUT."
         )
     try:
-        modules = {str(module["path"]): str(module["type"]) for module in json.loads((folder / MODULES).read_text())}
+        modules = {str(module["path"]): str(module["type"]) for module in parse_json(read_text(folder / MODULES))}
         if any(not (folder / path).resolve().is_relative_to(folder.resolve()) for path in modules):
             raise ValueError("a module outside of the folder")
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise ModelError(
             f"{folder / MODULES} lists no modules of a sentence encoder; save the encoder again."
         ) from None

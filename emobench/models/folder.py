@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from emobench.config import content_hash, file_sha256
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource
 from emobench.models.hub import fetch
+from emobench.reading import parse_json, read_text
 
 CONFIG_FILES = ("config.json", "generation_config.json")
 # Any of these holds a vocabulary; the others only add to it.
@@ -23,6 +24,8 @@ TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
+MOST_MODULES = 50_000
+"""Layers times experts; the largest of 2025 have 61 times 256."""
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -42,6 +45,7 @@ def require_config_and_tokenizer(folder: Path, name: str) -> None:
     """Raise ModelError unless the folder holds a configuration and a tokenizer."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"The model {name} has no config.json in {folder}: expected a folder that transformers saved.")
+    read_config(folder, name)
     if not any((folder / file).is_file() for file in VOCABULARY_FILES):
         files = ", ".join(VOCABULARY_FILES)
         raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, saved beside it.")
@@ -54,10 +58,7 @@ def weight_files(folder: Path, source: ModelSource) -> list[Path]:
     if single.is_file():
         return [single]
     if index.is_file():
-        try:
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError):
-            raise ModelError(f"{index} is no index of safetensors files; save the model again.") from None
+        shards = indexed_files(index, "safetensors")
         missing = [shard for shard in shards if not (folder / shard).is_file()]
         if missing:
             raise ModelError(f"The model {name} lacks {', '.join(missing)}, which {index} names: copy the whole model.")
@@ -77,6 +78,46 @@ def weight_files(folder: Path, source: ModelSource) -> list[Path]:
     raise ModelError(
         f"The model {name} has no weights in {folder}: expected {SINGLE}, or {INDEX} with its files. {advice}"
     )
+
+
+def indexed_files(index: Path, kind: str) -> list[str]:
+    """Return the files that an index of weights names. Raises ModelError."""
+    try:
+        names = parse_json(read_text(index))["weight_map"].values()
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise ModelError(f"{index} is no index of {kind} files; save or copy the whole model again.") from None
+    return sorted(set(names))
+
+
+def read_config(folder: Path, name: str) -> dict[str, Any]:
+    """Return a model's config.json; ModelError for what is none, or describes more modules than can be built."""
+    file = folder / "config.json"
+    try:
+        config = parse_json(read_text(file))
+    except OSError as error:
+        raise ModelError(f"{file} of {name} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ModelError(f"{file} of {name} is no JSON of a configuration: {error}.") from None
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} of {name} holds no mapping; expected a configuration that transformers saved.")
+    _require_buildable(config, file)
+    return config
+
+
+def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
+    """Refuse a number of layers or experts that would take minutes to build, before any weight is read."""
+    modules = 1
+    for word in ("layer", "expert"):
+        counts = {k: v for k, v in config.items() if word in k and isinstance(v, int)}
+        key = max(counts, key=lambda name: counts[name], default="")
+        modules *= max(counts.get(key, 1), 1)
+        if modules > MOST_MODULES:
+            raise ModelError(f"{file}: `{key}` is {counts[key]:,}; expected {MOST_MODULES:,} modules at most.")
+    for inner in config.values():
+        if isinstance(inner, dict):
+            _require_buildable(inner, file)
 
 
 def identity(source: ModelSource) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _base_skeleton(folder: Path, name: str) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
             skeleton = AutoModel.from_config(config, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    except Exception as error:  # a stranger's configuration can break its class in any way
         raise ModelError(f"{name} gives no hidden states: {_first_line(error)}") from None
     if config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
         raise ModelError(f"{name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts.")
@@ -228,7 +228,7 @@ def _from_files(
             ignore_mismatched_sizes=True,  # the caller reports them, as a sentence
             output_loading_info=True,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
 
 
@@ -279,7 +279,7 @@ def _skeleton(folder: Path, name: str, trust_remote_code: bool) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    except Exception as error:  # a stranger's configuration can break its class in any way
         raise ModelError(f"The config.json of {name} gives no causal model: {_first_line(error)}") from None
 
 

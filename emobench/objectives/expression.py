@@ -18,6 +18,9 @@ from emobench.config import parse_arguments
 from emobench.errors import ConfigError, UserError
 from emobench.objectives.schedules import Schedule, make_schedule
 
+MOST_TERMS = 32
+LONGEST = 200
+"""Characters of a combination that an error shows."""
 EXAMPLE = '"0.5*emo + 0.5*mle" or "linear(1, 0)*mle + linear(0, 1)*emo"'
 
 _NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=\s*(?:[*+]|$))")
@@ -50,6 +53,8 @@ def parse_terms(text: str) -> list[Term]:
     terms = [reader.term()]
     while reader.take("+"):
         terms.append(reader.term())
+        if len(terms) > MOST_TERMS:
+            raise reader.error(f"a combination has {MOST_TERMS} terms at most")
     if reader.peek():
         raise reader.error("expected `+` and another term, or the end")
     return terms
@@ -125,7 +130,8 @@ class _Reader:
         raise self.error("this bracket is never closed")
 
     def _at(self, place: int) -> str:
-        return f"--objective '{self.text}', character {place + 1}: "
+        shown = self.text if len(self.text) <= LONGEST else f"{self.text[:LONGEST]}..."
+        return f"--objective '{shown}', character {place + 1}: "
 
 
 def _signs(text: str, begin: int = 0) -> Iterator[tuple[int, str]]:

@@ -14,6 +14,9 @@ from typing import Any
 
 from emobench.errors import ConfigError, UnknownNameError
 
+HEAVIEST = 10**9
+"""A weight's largest value, far beyond any use: 1e38 would overflow a float32."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(ABC):
@@ -24,8 +27,8 @@ class Schedule(ABC):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ConfigError(f"`{field.name}` is {value!r}; expected a number.")
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigError(f"`{field.name}` is {value}; expected a finite number of at least 0.")
+            if not 0 <= value <= HEAVIEST:
+                raise ConfigError(f"`{field.name}` is {value}; expected at least 0, at most {HEAVIEST:,}.")
             object.__setattr__(self, field.name, float(value))
 
     @abstractmethod

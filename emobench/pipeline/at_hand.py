@@ -5,7 +5,6 @@ What is here is read as a plan reads it, and its errors are raised; what is not 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from emobench.models.encoder import ALIASES, EncoderOption, find_encoder
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.estimate import ModelSize
 from emobench.pipeline.request import Request
+from emobench.reading import expand_home, is_folder, path_exists
 from emobench.tasks.spec import Task
 
 ENCODERS = {"all-mpnet-base-v2": ModelSize(parameters=109_486_464, width=768, layers=12)}
@@ -137,8 +137,8 @@ class AtHand:
             return find_encoder(name, offline=True, option=option)
 
         self._found(find, f"sentence encoder {name}", repo, bytes_there)
-        folder = Path(name).expanduser()
-        return ModelSize(parameters=_weights(folder)) if size is None and folder.is_dir() else size
+        folder = expand_home(name)
+        return ModelSize(parameters=_weights(folder)) if size is None and is_folder(folder) else size
 
     def task_data(self, task: Task) -> None:
         """Note the data of a task that lm-evaluation-harness runs."""
@@ -161,8 +161,8 @@ class AtHand:
 
 def shown_name(name: str) -> str:
     """Return a model's name as a table shows it: of a folder the last part of its path."""
-    folder = Path(name).expanduser()
-    return folder.resolve().name if name not in CATALOG and folder.is_dir() else name
+    folder = expand_home(name)
+    return folder.resolve().name if name not in CATALOG and is_folder(folder) else name
 
 
 def size_of(model: BaseModel | None, name: str) -> ModelSize | None:
@@ -208,10 +208,10 @@ def _weights(folder: Path) -> int:
 
 def _shape(model: BaseModel) -> tuple[int, int]:
     """Return the width and layers that a model's configuration names, 0 for what it calls otherwise."""
-    from emobench.models.folder import model_folder
+    from emobench.models.folder import model_folder, read_config
 
     folder: Path = model_folder(model.source, offline=True, weights=False)
-    config = json.loads((folder / "config.json").read_text())
+    config = read_config(folder, model.name)
     config = config.get("text_config") or config
     width, layers = (next((config[n] for n in names if n in config), 0) for names in CONFIG_NAMES)
     return width, layers
@@ -223,6 +223,6 @@ def _on_hub(name: str) -> tuple[str | None, int | None]:
     if alias is not None:
         return (None, None) if alias.kind == "made" else (alias.source, alias.hub_bytes)
     hub_id = HUB_ID.fullmatch(name)
-    if Path(name).expanduser().exists() or hub_id is None:
+    if path_exists(expand_home(name)) or hub_id is None:
         return None, None
     return hub_id["repo"], None

@@ -27,6 +27,9 @@ from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task, short_name
 from emobench.training.recipe import Recipe
 
+MOST_STAGES = 20_000
+"""Trainings and evaluations of a plan."""
+
 
 def suite_of(request: Request) -> Suite:
     """Return the suite of a request; a recipe alone is a suite without tasks."""
@@ -52,6 +55,7 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
         raise ConfigError(
             f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
         )
+    _check_amount(request, suite, len(wanted))
     settings = request.section("objective")
     if settings and len(wanted) != 1:
         raise ConfigError(
@@ -68,6 +72,17 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
         if rows.count(row) > 1:
             raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
     return found
+
+
+def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
+    """Refuse a plan that would take minutes to make: each stage's key is a hash of all that decides it."""
+    seeds = len(request.seeds or suite.seeds)
+    stages = objectives * seeds * sum(1 + len(run.task_names) for run in suite.runs)
+    if stages > MOST_STAGES:
+        raise ConfigError(
+            f"{objectives:,} objectives with {seeds:,} seeds on the suite {suite.name} are {stages:,} trainings and "
+            f"evaluations; expected {MOST_STAGES:,} at most. Give fewer at once: finished ones are kept."
+        )
 
 
 def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:

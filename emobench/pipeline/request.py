@@ -16,6 +16,7 @@ SETTINGS = (
     *("mauve", "coherence", "tasks", "corpus", "protocol"),
 )
 """The first words of `--set`."""
+MOST_EXAMPLES = 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Request:
         for key in self.settings:
             if key not in SETTINGS:
                 raise UnknownNameError("setting", key, SETTINGS, where="--set: ", hint=_deeper(key))
-        if self.limit is not None and self.limit < 1:
+        if self.limit is not None and not 1 <= self.limit <= MOST_EXAMPLES:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
         if self.dtype not in ("float32", "bfloat16", "float16"):
             raise ConfigError(f"--dtype is {self.dtype}; expected float32, bfloat16 or float16.")

@@ -6,6 +6,8 @@ from typing import Any
 
 from emobench.errors import ConfigError
 
+MOST_SEEDS = 1000
+
 
 def positive(owner: Any, *names: str) -> None:
     """Raise ConfigError for a number below 1; None is none."""
@@ -15,17 +17,12 @@ def positive(owner: Any, *names: str) -> None:
             raise ConfigError(f"`{name}` is {value}; expected at least 1.")
 
 
-def at_least(owner: Any, lowest: float, *names: str) -> None:
-    """Raise ConfigError for a number below `lowest`."""
-    for name in names:
-        if getattr(owner, name) < lowest:
-            raise ConfigError(f"`{name}` is {getattr(owner, name)}; expected {lowest} or more.")
-
-
 def seeds(name: str, *values: int) -> None:
     """Raise ConfigError unless there are seeds, each one that numpy takes."""
     if not values:
         raise ConfigError(f"`{name}` is empty; give at least one seed.")
+    if len(values) > MOST_SEEDS:
+        raise ConfigError(f"`{name}` holds {len(values):,} seeds; expected {MOST_SEEDS:,} at most.")
     for seed in values:
         if not 0 <= seed < 2**32:
             raise ConfigError(f"`{name}` holds {seed}; expected a number from 0 to 2**32 - 1.")

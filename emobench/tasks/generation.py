@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
-from emobench.tasks.checks import at_least, positive, seeds
+from emobench.tasks.checks import seeds
 
 GROUPS = ("mauve", "oracle", "coherence")
 """Groups of rules that `--set` names without the kind of task before them."""
@@ -24,13 +25,13 @@ class MauveRule:
     pooling: Literal["mean", "last", "auto"] = "mean"
     """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large). "auto" is the last
     token's of a causal model, the only one that has read the whole text, and the mean of an encoder's."""
-    max_length: int = 256
+    max_length: int = ranged(256, low=1, high=2**20)
     """Tokens of the featurizer that are read of a text, at most."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """Of k-means; the score is the mean over them."""
 
     def __post_init__(self) -> None:
-        positive(self, "max_length")
+        check_ranges(self)
         seeds("seeds", *self.seeds)
 
 
@@ -57,35 +58,28 @@ class Sampling:
     """How continuations are decoded; everything that determines them besides model and prompts."""
 
     method: Literal["sample", "greedy", "beam"] = "sample"
-    samples: int = 1
+    samples: int = ranged(1, low=1, high=10_000)
     """Continuations of each prompt."""
     seed: int = 0
     """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
     suppress_eos: bool = True
     """No end of text before the full length; otherwise a continuation may end early."""
-    extra_tokens: int = 0
+    extra_tokens: int = ranged(0, low=0, high=2**20)
     """Tokens beyond the full length, at which EOS is allowed (official code: 1)."""
-    temperature: float = 1.0
-    top_k: int = 0
+    temperature: float = ranged(1.0, above=0, high=1000)
+    top_k: int = ranged(0, low=0, high=10**7)
     """0 keeps all, as 1 does for the next two."""
-    top_p: float = 1.0
-    typical_p: float = 1.0
-    min_p: float = 0.0
-    beams: int = 4
+    top_p: float = ranged(1.0, above=0, high=1)
+    typical_p: float = ranged(1.0, above=0, high=1)
+    min_p: float = ranged(0.0, low=0, high=1)
+    beams: int = ranged(4, low=1, high=1000)
     """Of `beam`."""
     backend: Literal["transformers", "continuous"] = "transformers"
     """transformers' `generate`, or its continuous batching, whose random numbers are others."""
 
     def __post_init__(self) -> None:
-        positive(self, "samples", "beams")
+        check_ranges(self)
         seeds("seed", self.seed)
-        at_least(self, 0, "extra_tokens", "top_k", "min_p")
-        for name in ("temperature", "top_p", "typical_p"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected a number above 0.")
-        for name in ("top_p", "typical_p", "min_p"):
-            if getattr(self, name) > 1:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected at most 1.")
         if self.method != "sample" and self.samples > 1:
             raise ConfigError(
                 f"`method` is {self.method}, which gives a prompt the same text every time, and `samples` is "
@@ -116,12 +110,12 @@ class PromptRule:
     split: Literal["test", "validation"] = "test"
     unit: Literal["tokens", "words"] = "tokens"
     """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
-    prefix: int = 20
-    continuation: int = 80
-    margin: int = 0
-    min_characters: int = 0
+    prefix: int = ranged(20, low=1, high=2**20)
+    continuation: int = ranged(80, low=1, high=2**20)
+    margin: int = ranged(0, low=0, high=10**9)
+    min_characters: int = ranged(0, low=0, high=10**9)
     without: tuple[str, ...] = ()
-    first_texts: int | None = None
+    first_texts: int | None = ranged(None, low=1, high=10**12)
     """Only the first texts of the split are looked at."""
     bos: Literal["tokenizer", "none", "one"] = "none"
     """Whether each prompt begins with a beginning-of-text token: "tokenizer" if the tokenizer adds one by itself."""
@@ -129,8 +123,7 @@ class PromptRule:
     """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
 
     def __post_init__(self) -> None:
-        positive(self, "prefix", "continuation", "first_texts")
-        at_least(self, 0, "margin", "min_characters")
+        check_ranges(self)
 
     @property
     def shortest(self) -> int:
@@ -148,16 +141,12 @@ class GenerationProtocol(PromptRule):
     coherence: CoherenceRule = CoherenceRule()
     stemming: bool = False
     """Whether ROUGE stems words."""
-    max_length: int = 256
+    max_length: int = ranged(256, low=1, high=2**20)
     """Block length of the split's text for PPL_test."""
-    test_blocks: int | None = None
+    test_blocks: int | None = ranged(None, low=1, high=10**12)
     """Blocks of it that PPL_test reads at most; None reads all."""
-    limit: int | None = None
+    limit: int | None = ranged(None, low=1, high=10**12)
     """Prompts at most; None takes all that are long enough."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive(self, "max_length", "limit", "test_blocks")
 
     @property
     def text_tokens(self) -> int | None:
@@ -170,20 +159,20 @@ class OracleProtocol:
     """Exact comparison with the oracle language, and samples from the model alone."""
 
     domain: Literal["source", "target"] = "target"
-    texts: int = 1000
+    texts: int = ranged(1000, low=1, high=10**6)
     """Texts sampled from the model, and texts of P that they are compared with."""
-    length: int = 63
+    length: int = ranged(63, low=1, high=2**20)
     """Words and end-of-text that a sample may have, and that are read of each test text."""
-    prefix: int = 8
+    prefix: int = ranged(8, low=1, high=2**20)
     """Words of the prefix of the continuations that ROUGE compares."""
-    continuation: int = 16
+    continuation: int = ranged(16, low=1, high=2**20)
     seed: int = 0
     mauve: MauveRule = MauveRule()
-    limit: int | None = None
+    limit: int | None = ranged(None, low=1, high=10**12)
     """Test texts, samples and prompts at most."""
 
     def __post_init__(self) -> None:
-        positive(self, "texts", "length", "prefix", "continuation", "limit")
+        check_ranges(self)
         seeds("seed", self.seed)
 
     @property
@@ -199,12 +188,11 @@ class SurrogateProtocol:
     model: str = "gpt-neo-1.3b"
     """The surrogate of the data's distribution."""
     split: Literal["test", "validation"] = "validation"
-    min_words: int = 20
-    max_tokens: int = 500
+    min_words: int = ranged(20, low=0, high=10**9)
+    max_tokens: int = ranged(500, low=1, high=2**20)
     """Texts of fewer words or more tokens are skipped, as in the official code."""
-    limit: int | None = None
+    limit: int | None = ranged(None, low=1, high=10**12)
     """Texts at most."""
 
     def __post_init__(self) -> None:
-        positive(self, "max_tokens", "limit")
-        at_least(self, 0, "min_words")
+        check_ranges(self)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -33,7 +34,7 @@ class IclProtocol:
     """Before the shots; may hold fields of the test example."""
     separator: str = "\n"
     """After each shot."""
-    shots: int = 8
+    shots: int = ranged(8, low=0, high=10_000)
     retriever: str = "dense"
     """A retriever's name, with parameters where it has some: "bm25(k1=1.2)"."""
     encoder: str = "all-mpnet-base-v2"
@@ -45,9 +46,9 @@ class IclProtocol:
     (" ." becomes ".")."""
     order: Literal["nearest-first", "nearest-last"] = "nearest-first"
     """nearest-first is OpenICL's: the least similar shot stands beside the test example."""
-    pool: float = 1.0
+    pool: float = ranged(1.0, above=0, high=1)
     """The first share of the pool that shots are taken from."""
-    held_out: int = 0
+    held_out: int = ranged(0, low=0, high=10**9)
     """Answer so many examples of the pool instead of the test split, and take no shot from them: what is chosen, such
     as an objective's parameter, is chosen on these. They are those of lowest id, a digest of their texts."""
     seed: int = 0
@@ -62,13 +63,13 @@ class IclProtocol:
     """calibrated: texts that take the place of the test example's fields; their losses are averaged."""
     bos: Literal["tokenizer", "none", "one"] = "tokenizer"
     """Beginning-of-text tokens: what the tokenizer puts there by itself (none or one), none, or exactly one."""
-    max_length: int | None = None
+    max_length: int | None = ranged(None, low=2, high=2**20)
     """Tokens that a prompt may have; None is the model's context. Longer prompts lose their least similar shots."""
     engine: Literal["auto", "tree", "cache", "plain", "openicl"] = "auto"
     """How prompts are scored. tree: one forward pass of an example's shared prefix and all its labels; cache: prefix
     once, labels from its keys and values; plain: each prompt by itself; auto: the first of these that this model
     computes rightly; openicl: OpenICL itself."""
-    limit: int | None = None
+    limit: int | None = ranged(None, low=1, high=10**12)
     """Test examples at most: the first ones."""
 
     def __post_init__(self) -> None:
@@ -84,12 +85,7 @@ class IclProtocol:
         object.__setattr__(self, "ties", self.ties or tuple(self.labels))  # the order counts as a rule
         if sorted(self.ties) != sorted(self.labels):
             raise ConfigError(f"`ties` is {list(self.ties)}; expected each of {', '.join(self.labels)} once.")
-        for name, least in (("shots", 0), ("held_out", 0), ("limit", 1), ("max_length", 2)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"`{name}` is {value}; expected at least {least}.")
-        if not 0 < self.pool <= 1:
-            raise ConfigError(f"`pool` is {self.pool}; expected a share of the pool, above 0 and at most 1.")
+        check_ranges(self)
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"`seed` is {self.seed}; expected a number from 0 to 2**32 - 1.")
         if self.scorer == "calibrated" and not self.content_free:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emobench.errors import ConfigError
+from emobench.config import check_ranges, ranged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,16 +20,13 @@ class LmEvalProtocol:
     """A folder with YAML of one's own, which lm-eval reads besides its own tasks."""
     data: str = ""
     """A folder or repository that takes the place of the task's `dataset_path`, laid out alike."""
-    num_fewshot: int | None = None
+    num_fewshot: int | None = ranged(None, low=0, high=10_000)
     """Shots; None is the task's own number."""
-    max_length: int | None = None
+    max_length: int | None = ranged(None, low=2, high=2**20)
     """Tokens of a prompt at most, cut on the left as lm-eval does; None is the model's context."""
-    batch: int = 8
-    limit: int | None = None
+    batch: int = ranged(8, low=1, high=100_000)
+    limit: int | None = ranged(None, low=1, high=10**12)
     """Examples of each task at most."""
 
     def __post_init__(self) -> None:
-        for name, least in (("num_fewshot", 0), ("max_length", 2), ("batch", 1), ("limit", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"`{name}` is {value}; expected at least {least}.")
+        check_ranges(self)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from emobench.config import Located, build, content_hash, to_plain
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.reading import expand_home, is_folder
 from emobench.tasks.checks import positive, seeds
 from emobench.tasks.generation import GROUPS, GenerationProtocol, OracleProtocol, SurrogateProtocol
 from emobench.tasks.icl import IclProtocol
@@ -32,6 +33,8 @@ KINDS: dict[str, type[Protocol]] = {
 P = TypeVar("P", GenerationProtocol, OracleProtocol, SurrogateProtocol, IclProtocol, LmEvalProtocol)
 _MODELS = ("model", "encoder", "featurizer")
 """Rules that name a model beside the evaluated one."""
+MOST_PARTS = 1000
+"""Trainings and tasks of a suite, each of which is a file that is read and a row of every table."""
 LM_EVAL = "lm-eval:"
 """What the name of a task of lm-evaluation-harness begins with; the rest is its name there."""
 
@@ -99,7 +102,7 @@ def _without_folders(plain: dict[str, Any]) -> dict[str, Any]:
     for name, value in plain.items():
         if isinstance(value, dict):
             found[name] = _without_folders(value)
-        elif name in _MODELS and isinstance(value, str) and Path(value).expanduser().is_dir():
+        elif name in _MODELS and isinstance(value, str) and is_folder(expand_home(value)):
             found[name] = "local"
     return found
 
@@ -225,9 +228,13 @@ class Suite:
             raise ConfigError(f"`primary` is {self.primary!r}; expected a metric's name alone, such as accuracy.")
         if not self.runs:
             raise ConfigError("a suite needs at least one run: a recipe and its tasks.")
-        names = [short_name(name) for run in self.runs for name in run.task_names]
-        for name in names:
-            if names.count(name) > 1:
+        if sum(1 + len(run.task_names) for run in self.runs) > MOST_PARTS:
+            raise ConfigError(
+                f"`runs` names more than {MOST_PARTS:,} trainings and tasks; make several suites of them."
+            )
+        names = Counter(short_name(name) for run in self.runs for name in run.task_names)
+        for name, count in names.items():
+            if count > 1:
                 raise ConfigError(f"`runs`: two tasks have the name {name}; a suite's tasks have names of their own.")
 
 

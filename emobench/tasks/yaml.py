@@ -9,26 +9,30 @@ import yaml
 
 from emobench.config import Located
 from emobench.errors import ConfigError
+from emobench.reading import LONGEST_YAML, PlainLoader, read_text
 
 
 def read_yaml(path: Path) -> Located:
     """Read a mapping; duplicate keys, other documents and syntax errors are a ConfigError with file and line."""
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _loader(str(path)))
+        text = read_text(path)
+        if len(text) > LONGEST_YAML:
+            raise ConfigError(f"{path} has {len(text):,} characters; expected {LONGEST_YAML:,} at most.")
+        data = yaml.load(text, _loader(str(path)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}.") from None
     except yaml.YAMLError as error:  # a character that no YAML may hold
         raise ConfigError(f"{path}: this is no YAML: {str(error).partition(chr(10))[0]}.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from None
+        raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, Located):
         raise ConfigError(f"{path}:1: expected a mapping of settings, such as `name: {path.stem}`.")
     return data
 
 
-def _loader(file: str) -> type[yaml.SafeLoader]:
-    class Loader(yaml.SafeLoader):
+def _loader(file: str) -> type[PlainLoader]:
+    class Loader(PlainLoader):
         def mapping(self, node: yaml.MappingNode) -> Located:
             found = Located(file, node.start_mark.line + 1)
             for key_node, value_node in node.value:
@@ -47,7 +51,7 @@ def _loader(file: str) -> type[yaml.SafeLoader]:
 
     def construct_scalar(loader: Any, node: Any) -> Any:
         try:
-            return getattr(yaml.SafeLoader, f"construct_yaml_{node.tag.rpartition(':')[2]}")(loader, node)
+            return getattr(PlainLoader, f"construct_yaml_{node.tag.rpartition(':')[2]}")(loader, node)
         except ValueError:  # a date or number that is none, such as 2020-13-45
             line = node.start_mark.line + 1
             raise ConfigError(f"{file}:{line}: {node.value} cannot be read; put text in quotes.") from None

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
 
 
@@ -13,11 +14,14 @@ from emobench.errors import ConfigError
 class Lora:
     """Low-rank adapters (peft). The defaults are those of the official EMO code for LLaMA."""
 
-    rank: int = 32
-    alpha: int = 16
-    dropout: float = 0.05
+    rank: int = ranged(32, low=1, high=8192)
+    alpha: int = ranged(16, low=1, high=100_000)
+    dropout: float = ranged(0.05, low=0, high=0.99)
     targets: tuple[str, ...] = ()
     """Module names to adapt; none means peft's own choice for the architecture."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +33,19 @@ class Recipe:
 
     name: str
     corpus: str
-    epochs: float = 3
-    batch: int = 32
+    epochs: float = ranged(3, above=0, high=100_000)
+    batch: int = ranged(32, low=1, high=1_000_000)
     """Sequences per optimizer step, over all devices and accumulated micro-batches."""
-    accumulation: int = 1
+    accumulation: int = ranged(1, low=1, high=1_000_000)
     """Micro-batches per optimizer step and device; changes memory and speed, not the gradient."""
-    learning_rate: float = 5e-5
+    learning_rate: float = ranged(5e-5, above=0, high=100)
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    warmup: float = 0.0
+    warmup: float = ranged(0.0, low=0, high=1)
     """Share of the steps in which the learning rate grows from 0."""
-    weight_decay: float = 0.0
-    clip: float = 0.0
+    weight_decay: float = ranged(0.0, low=0, high=1000)
+    clip: float = ranged(0.0, low=0, high=1_000_000)
     """Largest gradient norm; 0 does not clip."""
-    max_length: int = 256
+    max_length: int = ranged(256, low=2, high=2**20)
     """Tokens of a block, or the most tokens of a row."""
     packing: Literal["blocks", "rows"] = "blocks"
     """blocks: texts concatenated and cut into blocks of max_length; rows: one text per row."""
@@ -49,7 +53,7 @@ class Recipe:
     """blocks: end each text with the end-of-text token; rows: put one before and one after each text."""
     mask_until: str = ""
     """rows: no loss on the text up to and including this marker, such as "### Response:"; empty masks nothing."""
-    max_tokens: int | None = None
+    max_tokens: int | None = ranged(None, low=2, high=10**14)
     """Train on this many tokens at most."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
     """What the forward pass computes in; half precisions keep the master weights as they were loaded. auto, which a
@@ -57,7 +61,7 @@ class Recipe:
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint that is kept: of lowest validation MLE, of lowest own loss (the official code), or the last."""
-    cost_rows: int = 0
+    cost_rows: int = ranged(0, low=0, high=10**7)
     """Finished cost rows of this many of the most frequent target tokens are kept: exact, and faster on a GPU; each
     takes 2 bytes a token of the vocabulary (4 in float32)."""
     compile: bool = False
@@ -66,17 +70,7 @@ class Recipe:
     """chunked: Triton kernels on a GPU, PyTorch elsewhere; reference: autograd on whole logits, large and slow."""
 
     def __post_init__(self) -> None:
-        positive = ("epochs", "batch", "accumulation", "learning_rate", "max_length")
-        for name in positive:
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected a number above 0.")
-        for name in ("weight_decay", "clip", "cost_rows"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ConfigError(f"`{name}` is {getattr(self, name)}; expected 0 or more.")
-        if not 0 <= self.warmup <= 1:
-            raise ConfigError(f"`warmup` is {self.warmup}; expected a share of the steps, from 0 to 1.")
-        if self.max_length < 2:
-            raise ConfigError(f"`max_length` is {self.max_length}; expected at least 2, a token and its target.")
+        check_ranges(self)
         if self.max_tokens is not None and self.max_tokens < self.max_length:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
         if self.packing == "blocks" and self.mask_until:

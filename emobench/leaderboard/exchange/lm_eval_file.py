@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
+from emobench.reading import parse_json, read_bytes
 from emobench.tasks.lm_eval_numbers import Measured, clip, measured, number
 
 LARGEST = 64 * 2**20
@@ -27,10 +28,10 @@ class ResultsFile:
         self.path = path
         try:
             content = _bytes(path)
-            data = json.loads(content.decode("utf-8"))
+            data = parse_json(content.decode("utf-8"))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             text = f"{path}: no JSON that can be read ({clip(str(error), 100)}); it may be truncated. Copy it again."
             raise DataError(text) from None
         self._protocols: dict[str, str] = {}
@@ -116,8 +117,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
+    content = read_bytes(path, LARGEST + 1)
     if len(content) > LARGEST:
         raise DataError(
             f"{path}: larger than {LARGEST // 2**20} MiB; expected the results_*.json of lm_eval, and not its samples."

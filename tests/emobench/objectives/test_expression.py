@@ -68,9 +68,9 @@ def test_a_single_call_is_left_as_it_is(text: str) -> None:
         ("linear(1, 0, 2)*mle", 1, "too many positional arguments"),
         ("linear(1, x)*mle", 1, "`last` is 'x'; expected a number"),
         ("linear(true, 0)*mle", 1, "`first` is True; expected a number"),
-        ("linear(-1, 0)*mle", 1, "`first` is -1; expected a finite number of at least 0"),
+        ("linear(-1, 0)*mle", 1, "`first` is -1; expected at least 0, at most 1,000,000,000"),
         ("step(1, 0, at=2)*mle", 1, "`at` is 2; expected a share of the training, from 0 to 1"),
-        ("1e999*mle", 1, "`value` is inf; expected a finite number"),
+        ("1e999*mle", 1, "`value` is inf; expected at least 0, at most 1,000,000,000"),
         ("linear(open('x'), 0)*mle", 1, "a value is a number, true, false, a word, or text in quotes"),
     ],
 )

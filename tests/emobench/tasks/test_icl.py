@@ -127,7 +127,7 @@ def test_a_slip_is_named_with_its_task_file_and_line(tmp_path: Path, old: str, n
         ({"limit": 0}, "`limit` is 0; expected at least 1"),
         ({"max_length": 1}, "`max_length` is 1; expected at least 2"),
         ({"pool": 0}, "`pool` is 0"),
-        ({"pool": 1.5}, "`pool` is 1.5; expected a share of the pool, above 0 and at most 1"),
+        ({"pool": 1.5}, "`pool` is 1.5; expected a number above 0, at most 1"),
         ({"seed": -1}, "`seed` is -1; expected a number from 0 to 2**32 - 1"),
         ({"scorer": "calibrated", "content_free": []}, "`content_free` is empty; scorer=calibrated needs a text"),
         ({"shot": 3}, "There is no setting 'icl.shot'; did you mean 'icl.shots'?"),

@@ -36,7 +36,7 @@ def test_nested_mappings_know_their_lines(path: Path) -> None:
         ("a: 1\n\tb: 2\n", 2, "this is no YAML"),
         ("a: 1\n--- \nb: 2\n", 2, "this is no YAML: but found another document"),
         ("a: *other\n", 1, "this is no YAML: found undefined alias"),
-        ("a: &x [*x]\n", 1, "this is no YAML: found unconstructable recursive node"),
+        ("a: &x [*x]\n", 1, "this is no YAML: an alias (`*name`) stands for other text"),
         ("a: 1\nb: !!python/object/apply:os.getcwd []\n", 2, "this is no YAML: could not determine a constructor"),
         ("a: 1\nb: !include other.yaml\n", 2, "this is no YAML: could not determine a constructor"),
         ("a: 1\nwhen: 2020-13-45\n", 2, "2020-13-45 cannot be read; put text in quotes."),

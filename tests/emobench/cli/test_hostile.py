@@ -1,0 +1,281 @@
+"""Values that would break a reader, fill the memory or run for years: a sentence, exit code 2, within seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = (
+    *("run", "--suite", "lm-quick", "--limit", "30", "--offline", "--quiet", "--dry-run"),
+    *("--set", "recipe.max_length=32", "--set", "generation.max_length=32"),
+    *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "mauve.seeds=[0]"),
+)
+DEEP = 5000
+LONG = "x" * 300
+BOMB = "{a: &a [x, x, x, x, x, x, x, x, x], " + ", ".join(f"b{i}: &b{i} [*a, *a, *a, *a]" for i in range(9)) + "}"
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def dry(command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Make a dry run of the small job, with more options."""
+
+    def start(*given: object, objective: str = "mle", **options: object) -> Any:
+        places = {"model": small_model, "data-dir": small_data, "runs": tmp_path / "runs"}
+        chosen = {**places, **{name.replace("_", "-"): value for name, value in options.items()}}
+        words = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+        return command(*SMALL, "--objective", objective, *words, *given)
+
+    return start
+
+
+def refused(done: Any, *texts: str) -> None:
+    assert done.code == 2, (done.code, done.out[-500:], done.err[-500:])
+    assert done.err.startswith("error: "), done.err[:500]
+    assert done.err.count("\n") == 1, done.err[:500]
+    assert len(done.err) < 2000, done.err[:500]
+    assert "Traceback" not in done.err
+    for text in texts:
+        assert text in done.err, done.err[:2000]
+
+
+def test_the_small_job_is_planned(dry: Callable[..., Any]) -> None:
+    done = dry()
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "texts"),
+    [
+        (f"recipe.epochs={'[' * DEEP}", ["nested deeper than 64 levels"]),
+        (f"recipe.epochs={'[' * DEEP}{']' * DEEP}", ["--set recipe.epochs=[[[[", "nested deeper than 64 levels"]),
+        (f"recipe.lora={'{a: ' * DEEP}1{'}' * DEEP}", ["nested deeper than 64 levels"]),
+        (f"recipe.corpus={BOMB}", ["--set recipe.corpus={a: &a", "an alias (`*name`) stands for other text"]),
+        ("recipe.epochs=1e308", ["`epochs` is 1e+308; expected a number above 0, at most 100,000."]),
+        ("recipe.batch=1e20", ["`batch` is '1e20'; expected a whole number."]),
+        ("recipe.batch=100000000000000000000", ["`batch` is 100000000000000000000; expected at least 1, at most"]),
+        (f"recipe.batch={'9' * 10_000}", ["`batch` is '999", "expected a whole number."]),
+        (f"recipe.batch=0x{'f' * 10_000}", ["`batch` is '0xfff", "expected a whole number."]),
+        (f"recipe.epochs={'9' * 10_000}", ["`epochs` is inf; expected a number above 0, at most"]),
+        ("recipe.learning_rate=1e300", ["`learning_rate` is 1e+300; expected a number above 0, at most 100."]),
+        ("recipe.learning_rate=1e-400", ["`learning_rate` is 0.0; expected a number above 0"]),
+        ("recipe.accumulation=9223372036854775808", ["`accumulation` is 9223372036854775808; expected"]),
+        ("recipe.max_tokens=1e9", ["`max_tokens` is '1e9'; expected a whole number."]),
+        ("recipe.max_tokens=1000000000000000000000", ["`max_tokens` is 1000000000000000000000; expected"]),
+        ("recipe.cost_rows=99999999999", ["`cost_rows` is 99999999999; expected at least 0, at most"]),
+        ("recipe.lora={rank: 0}", ["`rank` is 0; expected at least 1"]),
+        ("recipe.lora={rank: 99999999999}", ["`rank` is 99999999999; expected"]),
+        ("recipe.lora={dropout: 1.5}", ["`dropout` is 1.5; expected at least 0"]),
+        ("generation.sampling.samples=99999999999", ["`samples` is 99999999999; expected at least 1, at most 10,000."]),
+        ("generation.sampling.temperature=1e300", ["`temperature` is 1e+300; expected"]),
+        ("generation.sampling.top_k=99999999999", ["`top_k` is 99999999999; expected"]),
+        ("generation.sampling.beams=99999999999", ["`beams` is 99999999999; expected"]),
+        ("generation.sampling.min_p=.nan", ["`min_p` is nan; expected"]),
+        ("generation.margin=99999999999999", ["`margin` is 99999999999999; expected"]),
+        ("generation.test_blocks=99999999999999999999", ["`test_blocks` is 99999999999999999999; expected"]),
+        ("generation.sampling.extra_tokens=99999999999", ["`extra_tokens` is 99999999999; expected"]),
+        ("generation.joiner=[]", ["`joiner` is []; expected text."]),
+        ("corpus=" + LONG, ["There is no corpus 'xxx"]),
+        ("corpus=../../etc/passwd", ["There is no corpus '../../etc/passwd'"]),
+        ("corpus=a\x00b", ["There is no corpus 'a\\x00b'"]),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
+)
+def test_settings(dry: Callable[..., Any], setting: str, texts: list[str]) -> None:
+    refused(dry("--set", setting), *texts)
+
+
+def test_more_seeds_of_k_means_than_anybody_needs(dry: Callable[..., Any]) -> None:
+    given = [word for word in SMALL if not word.startswith("mauve.")]
+    assert len(given) == len(SMALL) - 1
+    seeds = ",".join(map(str, range(1001)))
+    refused(dry("--set", f"generation.mauve.seeds=[{seeds}]"), "keep one")
+    refused(dry("--set", f"generation.mauve={{seeds: [{seeds}]}}"), "keep one")
+
+
+@pytest.mark.parametrize(
+    ("objective", "texts"),
+    [
+        ("+".join(["mle"] * 5000), ["a combination has 32 terms at most"]),
+        ("+".join(["emo", "mle"] * 100_00), ["a combination has 32 terms at most"]),
+        (f"mle(a={'[' * DEEP}{']' * DEEP})", ["could not be read"]),
+        (f"tailr(gamma={'9' * 10_000})", ["could not be read"]),
+        (f"tailr(gamma=0x{'f' * 10_000})", ["a whole number of more than 10,000 bits"]),
+        ("tailr(gamma=1e999)", ["`gamma` is inf; expected"]),
+        (f"{'-' * 10_000}1*mle", ["a weight is at least 0"]),
+        ("(" * DEEP, ["could not be read (too many nested parentheses)"]),
+        (f"./{LONG}.py:Loss", ["There is no file"]),
+        ("~nosuch/loss.py:Loss", ["There is no file ~nosuch/loss.py"]),
+        ("\x00.py:Loss", ["There is no file"]),
+        ("/dev/zero.py:Loss", ["There is no file"]),
+        ("1e308*mle + 1e308*emo", ["`value` is 1e+308; expected at least 0, at most 1,000,000,000"]),
+    ],
+    ids=lambda value: value[:30].replace("\x00", "0") if isinstance(value, str) else "",
+)
+def test_objectives(dry: Callable[..., Any], objective: str, texts: list[str]) -> None:
+    refused(dry(objective=objective), *texts)
+
+
+@pytest.mark.parametrize("name", ["~nosuch/x", f"./{LONG}", LONG, "a/" * 3000, "\x00", "", ".", "..", "/dev/null"])
+def test_model_names(dry: Callable[..., Any], name: str) -> None:
+    refused(dry(model=name))
+    refused(dry("--set", f"oracle.model='{name}'" if name != "\x00" else "oracle.model=/none"))
+    assert dry("--set", "coherence.encoder='" + name.replace("\x00", "/none") + "'").code == 2
+
+
+@pytest.mark.parametrize("name", [LONG, "a/" * 3000, "~nosuch"])
+def test_folders(dry: Callable[..., Any], command: Callable[..., Any], name: str) -> None:
+    refused(dry(data_dir=name), "there is no such folder.")
+    for verb in ("show", "verify", "export"):
+        refused(command("leaderboard", verb, "--leaderboard", name), "There is no leaderboard")
+    refused(command("leaderboard", "import", name), "does not exist")
+
+
+def test_a_plan_of_more_stages_than_anybody_runs(dry: Callable[..., Any], command: Callable[..., Any]) -> None:
+    seeds = [word for seed in range(10_001) for word in ("--seed", seed)]
+    refused(dry(*seeds), "1 objectives with 10,001 seeds on the suite lm-quick are 20,002 trainings and evaluations")
+
+
+def changed(source: Path, folder: Path, **config: object) -> Path:
+    shutil.copytree(source, folder)
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, **config}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "texts"),
+    [
+        ({"n_layer": 10**6}, ["`n_layer` is 1,000,000; expected 50,000 modules at most."]),
+        ({"n_layer": "many"}, ["gives no causal model"]),
+        ({"n_layer": -1}, []),
+        ({"n_layer": None}, ["gives no causal model"]),
+        ({"n_embd": 10**15}, ["gives no causal model"]),
+        ({"n_embd": 2.5}, ["gives no causal model"]),
+        ({"n_head": 0}, ["gives no causal model"]),
+        ({"n_positions": 10**15}, []),
+        ({"vocab_size": 10**18}, ["gives no causal model"]),
+        ({"vocab_size": []}, ["gives no causal model"]),
+        ({"model_type": 5}, ["gives no causal model"]),
+        ({"model_type": "\x1b[31mred"}, ["gives no causal model", "\\x1b[31mred"]),
+        ({"model_type": None}, ["gives no causal model"]),
+        ({"architectures": 5, "model_type": []}, ["gives no causal model"]),
+        ({"torch_dtype": "float3", "dtype": "float3"}, []),
+        ({"activation_function": "nonsense"}, ["gives no causal model"]),
+        ({"text_config": 5}, []),
+        ({"quantization_config": 5}, []),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_configurations(
+    dry: Callable[..., Any], small_model: Path, tmp_path: Path, config: dict[str, Any], texts: list[str]
+) -> None:
+    done = dry(model=changed(small_model, tmp_path / "m", **config))
+    if texts:
+        refused(done, *texts)
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", "[" * DEEP),
+        ("config.json", '{"a":' * DEEP + "1" + "}" * DEEP),
+        ("config.json", f'{{"n_layer": {"9" * 10_000}}}'),
+        ("config.json", "5"),
+        ("config.json", "\xff\xfe"),
+        ("model.safetensors.index.json", '{"weight_map": 5}'),
+        ("model.safetensors.index.json", '{"weight_map": {"a": 5}}'),
+        ("model.safetensors.index.json", "[" * DEEP),
+        ("model.safetensors.index.json", '{"weight_map": {"a": ["b"]}}'),
+        ("tokenizer.json", "[" * DEEP),
+        ("tokenizer.json", "{}"),
+        ("tokenizer_config.json", '{"a":' * DEEP + "1" + "}" * DEEP),
+        ("tokenizer_config.json", "5"),
+    ],
+    ids=lambda value: value[:24],
+)
+def test_files_of_a_model(dry: Callable[..., Any], small_model: Path, tmp_path: Path, file: str, content: str) -> None:
+    model = changed(small_model, tmp_path / "m")
+    (model / file).write_text(content, encoding="latin-1")
+    if "index" in file:
+        (model / "model.safetensors").unlink()
+    refused(dry(model=model))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"text": ' + "9" * 10_000 + "}",
+        '{"text": "a", "more": ' + "9" * 10_000 + "}",
+        '{"text": ' + "[" * DEEP,
+        '{"text": ' + "[" * DEEP + "]" * DEEP + "}",
+        '{"text": NaN}',
+        '{"text": "\\ud800"}',
+        "\x00",
+    ],
+    ids=lambda value: value[:24].replace("\x00", "0"),
+)
+def test_rows(dry: Callable[..., Any], small_data: Path, tmp_path: Path, row: str) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(small_data, folder)
+    (folder / "wikitext2.test.jsonl").write_text('{"text": "bar bas"}\n' + row + "\n")
+    refused(dry(data_dir=folder), "wikitext2.test.jsonl", "2")
+
+
+def test_what_is_no_regular_file_is_not_waited_for(
+    dry: Callable[..., Any], command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "results_1.json"
+    os.mkfifo(pipe)
+    refused(command("leaderboard", "import", pipe), "cannot be read (it is no regular file)")
+    refused(command("leaderboard", "import", tmp_path), "cannot be read (it is no regular file)")
+    refused(command("leaderboard", "import", "/dev/zero"), "/dev/zero: cannot be read (it is no regular file)")
+    loss = tmp_path / "loss.py"
+    os.mkfifo(loss)
+    refused(dry(objective=f"{loss}:Loss"), "There is no file")
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "generation_config.json", "vocab.json"):
+        model = shutil.copytree(small_model, tmp_path / name)
+        (model / name).unlink(missing_ok=True)
+        os.mkfifo(model / name)
+        done = dry(model=model)
+        assert done.code in (0, 2)
+        assert "Traceback" not in done.err
+    data = shutil.copytree(small_data, tmp_path / "data")
+    (data / "wikitext2.test.jsonl").unlink()
+    os.mkfifo(data / "wikitext2.test.jsonl")
+    assert dry(data_dir=data).code in (0, 2)
+
+
+def test_a_pipe_among_tasks_is_refused(tmp_path: Path) -> None:
+    from emobench.errors import ConfigError
+    from emobench.tasks.yaml import read_yaml
+
+    os.mkfifo(tmp_path / "task.yaml")
+    with pytest.raises(ConfigError, match=r"task\.yaml cannot be read: it is no regular file"):
+        read_yaml(tmp_path / "task.yaml")
+    for content, said in (
+        ("a: " + "[" * DEEP, "nested deeper than 64 levels"),
+        (f"a: {BOMB}", "an alias"),
+        ("a: " + "x" * 2**21, "characters; expected 1,048,576 at most"),
+    ):
+        (tmp_path / "some.yaml").write_text(content)
+        with pytest.raises(ConfigError, match=said):
+            read_yaml(tmp_path / "some.yaml")
+
+
+def test_suites_of_thousands(tmp_path: Path) -> None:
+    from emobench.errors import ConfigError
+    from emobench.tasks.spec import Suite, SuiteRun
+
+    runs = tuple(SuiteRun(recipe="lm-finetune", tasks=()) for _ in range(20_000))
+    with pytest.raises(ConfigError, match="more than 1,000 trainings and tasks"):
+        Suite(name="s", version=1, runs=runs)
+    with pytest.raises(ConfigError, match="more than 1,000 trainings and tasks"):
+        Suite(name="s", version=1, runs=(SuiteRun(recipe="r", tasks=tuple(map(str, range(1000)))),))
