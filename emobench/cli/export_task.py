@@ -23,12 +23,13 @@ def export(
     data_dir: options.DataDirs = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     offline: options.Offline = False,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write a task for lm-evaluation-harness: its test examples, each with its own shots as text, and the YAML."""
     from emobench.config import parse_overrides
+    from emobench.models.device import resolve_device
     from emobench.pipeline.export_task import export_task
     from emobench.pipeline.request import Request
 
@@ -41,7 +42,7 @@ def export(
         data_dirs=tuple(data_dir or ()),
         runs=runs,
         offline=offline,
-        device=device,
+        device=resolve_device(device),
     )
     files = export_task(request, task, folder, reporter(quiet))
     if json:

@@ -93,7 +93,7 @@ def bench(
         str | None,
         typer.Option(help="TOKENS,VOCABULARY,WIDTH. Default: 512,32000,512, and 8192,50257,768 on a GPU."),
     ] = None,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: Annotated[
         str | None, typer.Option(help="float32, bfloat16 or float16. Default: float32, and bfloat16 on a GPU.")
     ] = None,
@@ -102,10 +102,11 @@ def bench(
 ) -> None:
     """Measure how fast objectives are beside cross-entropy on this machine, and how much memory they take."""
     from emobench.cli.objective_views import measured
-    from emobench.models.load import check_device
+    from emobench.models.device import check_device, resolve_device
     from emobench.registry import load_objective
     from emobench.testing.bench import measure
 
+    device = resolve_device(device)
     cuda = device.startswith("cuda")
     sizes = _sizes(shape or ("8192,50257,768" if cuda else "512,32000,512"))
     dtype = dtype or ("bfloat16" if cuda else "float32")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from emobench.models.device import AUTO
+
 Objectives = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,7 +43,9 @@ DataDirs = Annotated[
 Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are kept.")]
 Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Use what is on disk; never the network.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N.")]
+Device = Annotated[
+    str, typer.Option("--device", help="auto (a GPU where there is one, else the CPU), cpu, cuda or cuda:N.")
+]
 Dtype = Annotated[
     str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")
 ]
@@ -58,6 +62,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and what
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
+DEFAULT_DEVICE = AUTO
 DEFAULT_SUITE = "oracle-language"
 DEFAULT_RUNS = Path("runs")
 DEFAULT_BOARD = Path("leaderboards/measured")

@@ -43,7 +43,7 @@ def prompts(
     data_dir: options.DataDirs = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     offline: options.Offline = False,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
     trust_remote_code: options.RemoteCode = False,
     json: options.Json = False,
@@ -55,6 +55,7 @@ def prompts(
     similar one, wherever it stands.
     """
     from emobench.config import parse_overrides
+    from emobench.models.device import resolve_device
     from emobench.pipeline.prompts import show_prompts
     from emobench.pipeline.request import Request
 
@@ -69,7 +70,7 @@ def prompts(
         data_dirs=tuple(data_dir or ()),
         runs=runs,
         offline=offline,
-        device=device,
+        device=resolve_device(device),
         dtype=dtype,  # type: ignore[arg-type]
         trust_remote_code=trust_remote_code,
         command=shlex.join(["emobench", *sys.argv[1:]]),

@@ -13,7 +13,9 @@ from emobench.cli.run import request_of, show_outline
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
+    from emobench.pipeline.outline import Outline
     from emobench.pipeline.reproduce import Reproduction
+    from emobench.pipeline.request import Request
 
 Format = Literal["text", "markdown", "latex"]
 
@@ -45,7 +47,7 @@ def reproduce(
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     offline: options.Offline = False,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
     trust_remote_code: options.RemoteCode = False,
     track: options.Trackers = None,
@@ -68,6 +70,7 @@ def reproduce(
     interrupted goes on where it was when the command is given again.
     """
     from emobench.pipeline import reproduce as job
+    from emobench.pipeline.long_runs import advised, require_short
     from emobench.registry import find_table
 
     given = locals()
@@ -75,9 +78,14 @@ def reproduce(
         raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
     chosen = find_table(table)
     request = request_of({**given, "suite": chosen.suite, "objective": None})
+
+    def outline_of(asked: Request, *, exact: bool = True) -> Outline:
+        return job.outline_table(chosen, asked, scale, exact=exact)
+
     if dry_run:
-        show_outline(job.outline_table(chosen, request, scale), json)
+        show_outline(advised(request, outline_of), json)
         return
+    require_short(request, outline_of)
     found = job.reproduce(chosen, request, reporter(quiet), scale)
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in found]})

@@ -34,7 +34,7 @@ def run(
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     offline: options.Offline = False,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
     from_scratch: options.FromScratch = False,
     trust_remote_code: options.RemoteCode = False,
@@ -60,7 +60,7 @@ def train(
     data_dir: options.DataDirs = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     offline: options.Offline = False,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
     from_scratch: options.FromScratch = False,
     trust_remote_code: options.RemoteCode = False,
@@ -78,11 +78,9 @@ def train(
     if dry_run:
         _show(request, json)
         return
-    from emobench.pipeline.plan import make_plan
     from emobench.pipeline.run import train_plan
 
-    plan = make_plan(request)
-
+    plan = _short_plan(request)
     found = train_plan(plan, reporter(quiet))
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
     if json:
@@ -103,7 +101,7 @@ def evaluate(
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     offline: options.Offline = False,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
     from_scratch: options.FromScratch = False,
     trust_remote_code: options.RemoteCode = False,
@@ -130,12 +128,12 @@ def _run(given: dict[str, Any], *, evaluates: bool = False) -> None:
     request = request_of(given)
     if given["dry_run"]:
         _refuse_rescore(given)
-        _show(request, given["json"])
+        _show(request, given["json"], evaluates=evaluates)
         return
     from emobench.pipeline.plan import make_plan
     from emobench.pipeline.run import evaluate_plan, run_plan
 
-    plan = make_plan(request)
+    plan = make_plan(request) if given.get("rescore") else _short_plan(request, evaluates=evaluates)
     began = datetime.now(UTC)
     told = reporter(given["quiet"])
     entries = evaluate_plan(plan, told, rescore=given["rescore"]) if evaluates else run_plan(plan, told)
@@ -155,12 +153,13 @@ def _refuse_rescore(given: dict[str, Any]) -> None:
 def request_of(given: dict[str, Any]) -> Request:
     """Return what a command's options ask for."""
     from emobench.config import parse_overrides
+    from emobench.models.device import resolve_device
     from emobench.pipeline.request import Request
 
     if given.get("offline"):
         # Read by huggingface_hub when it is imported, which is later.
         os.environ["HF_HUB_OFFLINE"] = "1"
-    device = _one_device(given["device"])
+    _require_one_process()
     return Request(
         suite=given.get("suite"),
         recipe=given.get("recipe"),
@@ -173,7 +172,8 @@ def request_of(given: dict[str, Any]) -> Request:
         runs=given["runs"],
         leaderboard=given.get("leaderboard") or Path(),
         offline=given["offline"],
-        device=device,
+        device=resolve_device(given["device"]),
+        asked_device=given["device"],
         dtype=given["dtype"],
         from_scratch=given.get("from_scratch", False),
         trust_remote_code=given["trust_remote_code"],
@@ -182,32 +182,44 @@ def request_of(given: dict[str, Any]) -> Request:
     )
 
 
-def _one_device(device: str) -> str:
-    """Make one GPU visible to this process, before torch is imported: the Trainer would take all that it sees."""
+def _require_one_process() -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(
             "The command line trains in one process, and torchrun started several. Give each objective or seed its own "
             "command and GPU (--device cuda:0, cuda:1, ...): they share finished stages and the leaderboard."
         )
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or not (index.isdigit() or not index):
-        return device
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    place = int(index or 0)
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible[place] if place < len(visible) else str(place)
-    return "cuda"
 
 
-def _show(request: Request, json: bool) -> None:
-    from emobench.pipeline.outliner import make_outline
+def _short_plan(request: Request, *, evaluates: bool = False) -> Plan:
+    """Return the plan of a request; one that is too long for a CPU is refused before anything is downloaded.
 
-    show_outline(make_outline(request), json)
+    How large a model is that the catalog has not, is known when its configuration is here, which the plan downloads.
+    """
+    from emobench.models.catalog import CATALOG
+    from emobench.pipeline.long_runs import require_short
+    from emobench.pipeline.outliner import make_evaluation_outline, make_outline
+    from emobench.pipeline.plan import make_plan
+
+    outline_of = make_evaluation_outline if evaluates else make_outline
+    require_short(request, outline_of)
+    plan = make_plan(request)
+    if plan.model.source.kind == "hub" and plan.model.name not in CATALOG:
+        require_short(request, outline_of)
+    return plan
+
+
+def _show(request: Request, json: bool, *, evaluates: bool = False) -> None:
+    from emobench.pipeline.long_runs import advised
+    from emobench.pipeline.outliner import make_evaluation_outline, make_outline
+
+    show_outline(advised(request, make_evaluation_outline if evaluates else make_outline), json)
 
 
 def show_outline(outline: Outline, json: bool) -> None:
     """Print a dry run."""
     if json:
-        print_json({"plan": outline.lines, "totals": outline.totals(), "notes": outline.notes()})
+        totals, machine = outline.totals(), outline.machine.name
+        print_json({"plan": outline.lines, "totals": totals, "machine": machine, "notes": outline.notes()})
         return
     from emobench.cli.console import print_table
     from emobench.pipeline.fold import folded

@@ -27,7 +27,7 @@ def sample_corpus(
     batch: Annotated[
         int | None, typer.Option("--batch", help="Texts sampled at once. Default: 16, on a GPU 64.")
     ] = None,
-    device: options.Device = "cpu",
+    device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
     offline: options.Offline = False,
     trust_remote_code: options.RemoteCode = False,
@@ -38,6 +38,7 @@ def sample_corpus(
 
     For the suite gpt2-oracle with an oracle of your own. The same call goes on where it was stopped.
     """
+    from emobench.models.device import resolve_device
     from emobench.pipeline.sample_corpus import CorpusRequest, sample_corpus
 
     if offline:
@@ -50,7 +51,8 @@ def sample_corpus(
         name=name,
         seed=seed,
         batch=batch,
-        device=device,
+        device=resolve_device(device),
+        asked_device=device,
         dtype=dtype,
         offline=offline,
         trust_remote_code=trust_remote_code,

@@ -13,6 +13,7 @@ from typing import Any
 
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource
+from emobench.models.device import check_device
 from emobench.models.folder import SINGLE, model_folder, require_config_and_tokenizer, weight_files
 from emobench.models.quiet import quiet_libraries
 
@@ -335,26 +336,6 @@ def _shapes(files: list[Path], name: str) -> set[tuple[int, ...]]:
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{file} of {name} is no whole safetensors file: {_first_line(error)}") from None
     return shapes
-
-
-def check_device(device: str) -> None:
-    """Raise ModelError unless this machine has the device that `--device` names."""
-    import torch
-
-    kind = device.partition(":")[0]
-    try:
-        if kind not in ("cpu", "cuda"):  # "mps" has no float64, in which sums are kept
-            raise ValueError
-        torch.device(device)
-    except (RuntimeError, ValueError):
-        raise ModelError(f"--device {device} is unknown; expected cpu, cuda or cuda:0.") from None
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ModelError(
-            f"--device {device}: no {kind.upper()} device is at hand ({_first_line(error)}); give --device cpu. "
-            "See `emobench doctor`."
-        ) from None
 
 
 def _first_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ tokens), the cost matrix product, validation passes, padding and loading are lef
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,24 +46,47 @@ class Machine:
     rate: Callable[[str], float]
     training: float
     scoring: float
-    memory: float | None = None
-    """Bytes, None where nobody is warned."""
+    memory: float
+    """Bytes; who needs more is warned."""
+    place: str
+    """What has this memory."""
     step: float = 0.025
     """Seconds that a step of sampling takes at least: many small kernels, one after the other. An assumption."""
 
 
-_H100 = {"float32": 67e12, "bfloat16": 989e12, "float16": 989e12}
-H100 = Machine(name="one H100-class GPU (data sheet)", rate=_H100.__getitem__, training=0.4, scoring=0.4, memory=80e9)
+_H100 = {"float32": 67e12, "bfloat16": 989e12, "float16": 989e12, "float64": 67e12}
+H100 = Machine(
+    name="one H100-class GPU (data sheet)",
+    rate=_H100.__getitem__,
+    training=0.4,
+    scoring=0.4,
+    memory=80e9,
+    place="one such GPU",
+)
 """The shares are assumptions; no such GPU was at hand to measure them."""
 
 
 def this_machine(device: str) -> Machine:
     """Return the machine that runs this process, whose rates are timed when they are asked for."""
-    name = "this GPU" if device.startswith("cuda") else "this CPU"
-    step = Machine.step if device.startswith("cuda") else 0.01
+    cuda = device.startswith("cuda")
     return Machine(
-        name=f"{name}, at a look", rate=functools.partial(_timed, device), training=0.5, scoring=0.5, step=step
+        name=f"this {'GPU' if cuda else 'CPU'}, at a look",
+        rate=functools.partial(_timed, device),
+        training=0.5,
+        scoring=0.5,
+        memory=_memory(device),
+        place="this GPU" if cuda else "this machine",
+        step=Machine.step if cuda else 0.01,
     )
+
+
+def _memory(device: str) -> float:
+    """Return the bytes of a device, of a CPU those of its machine."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_properties(device).total_memory
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @functools.cache
@@ -87,6 +111,12 @@ def training_operations(size: ModelSize, tokens: int, *, lora: bool) -> float:
 def scoring_operations(size: ModelSize, tokens: int) -> float:
     """Return 2 N T, a forward pass."""
     return 2 * size.parameters * tokens
+
+
+def sampling_seconds(machine: Machine, size: ModelSize, texts: int, length: int, batch: int, precision: str) -> float:
+    """Return the time of sampling texts of `length` tokens at most, `batch` at a time, each token in a step."""
+    computed = scoring_operations(size, texts * length) / (machine.rate(precision) * machine.scoring)
+    return computed + -(-texts // batch) * length * machine.step
 
 
 def computes_in(recipe: Recipe, dtype: str) -> str:
@@ -135,8 +165,8 @@ def blocks_and_steps(recipe: Recipe, tokens: int) -> tuple[int, int]:
 
 def duration(seconds: float) -> str:
     """Return a rough time, such as "1.5 h"."""
-    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= (2 * size if unit == "days" else size):
+    for unit, size in (("years", 365.25 * 86400), ("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= (2 * size if unit.endswith("s") else size):
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
 

@@ -10,7 +10,7 @@ from emobench.tasks.spec import Task
 
 def check_machine(request: Request) -> None:
     """Raise a UserError for a device that is not here, or a tracker that is unknown or not installed."""
-    from emobench.models.load import check_device
+    from emobench.models.device import check_device
 
     check_device(request.device)
     if request.trackers:

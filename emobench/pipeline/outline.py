@@ -53,7 +53,7 @@ class Outline:
     machine: Machine
     assumptions: tuple[str, ...]
     ahead: tuple[str, ...] = ()
-    """What is said before all else: that the command would not run where the estimates assume it."""
+    """What is said before all else: that the command is long, or for another machine, and what to type."""
     several: bool = False
     """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
 
@@ -69,7 +69,7 @@ class Outline:
         )
 
     def notes(self) -> list[str]:
-        """Return the totals in words, what the estimates assume, and a warning where one GPU is too small."""
+        """Return the totals in words, what the estimates assume, and a warning where the memory is too small."""
         if all(line.state == DONE for line in self.lines):
             return ["All is finished."]
         found = self.totals()
@@ -86,11 +86,11 @@ class Outline:
             stages = "stage" if found.unknown == 1 else "stages"
             notes.append(f"Not in these sums: {found.unknown} {stages} whose size is not known here.")
         limit = self.machine.memory
-        if limit and found.memory_bytes > limit:
+        if found.memory_bytes > limit:
             notes.append(
-                f"Too large: {gigabytes(found.memory_bytes)} is more than the {gigabytes(limit)} of one such GPU. "
-                "Less is taken by --dtype bfloat16 --set recipe.precision=bfloat16, and by micro-batches, such as "
-                "--set recipe.accumulation=4."
+                f"Too large: {gigabytes(found.memory_bytes)} is more than the {gigabytes(limit)} of "
+                f"{self.machine.place}. Less is taken by --dtype bfloat16 --set recipe.precision=bfloat16, and by "
+                "micro-batches, such as --set recipe.accumulation=4."
             )
         return [*notes, *self.assumptions]
 
@@ -114,6 +114,11 @@ class Totals:
     tokens: dict[str, int]
     seconds: dict[str, float]
     unknown: int
+
+    @property
+    def time(self) -> float:
+        """Seconds of all stages, one after the other, as far as they are known."""
+        return sum(self.seconds.values())
 
 
 def run_words(subject: str, objective: str, seeds: str, of: str) -> str:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from emobench.config import PRETRAINED
 from emobench.evaluation.kinds import Beside, evaluator
+from emobench.models.device import is_here
 from emobench.pipeline import estimate
 from emobench.pipeline.at_hand import AtHand, corpus_bytes, corpus_rows, shown_name, size_of
 from emobench.pipeline.estimate import H100, ModelSize, duration, gigabytes, this_machine
@@ -44,32 +45,48 @@ PRETRAINED_IN = "float32"
 BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
 
 
-def make_outline(request: Request) -> Outline:
-    """Return the outline of a request; raises a UserError for a name or a setting that is wrong."""
-    return _Outliner(request).outline()
+def make_outline(request: Request, *, exact: bool = True) -> Outline:
+    """Return the outline of a request; raises a UserError for a name or a setting that is wrong.
+
+    Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once.
+    """
+    return _Outliner(request, exact).outline()
+
+
+def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:
+    """Return the outline of a request that trains nothing: a training that is not finished is named, not estimated."""
+    found = make_outline(request, exact=exact)
+    missing = [line for line in found.lines if line.stage == "train" and line.objective and line.state != DONE]
+    if not missing:
+        return found
+    kept = tuple(line for line in found.lines if line not in missing)
+    said = (
+        f"Not trained yet: {missing[0].what}{f', and {len(missing) - 1} more' if missing[1:] else ''}. "
+        "`emobench evaluate` trains nothing and would stop here; give its options to `emobench run`."
+    )
+    return replace(found, lines=kept, ahead=(*found.ahead, said))
 
 
 class _Outliner:
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, exact: bool) -> None:
         self.request = request
+        self.exact = exact
         self.suite = suite_of(request)
         self.objectives = objectives_of(request, self.suite)
         self.at = AtHand(request)
         self.beside: dict[Beside, ModelSize | None] = {}
         self.name = model_of(request, self.suite)
         self.model = self.at.base_model(self.name)
-        there = _is_here(request.device)
+        there = is_here(request.device)
         if there:
             check_machine(request)
-        here = self.model is not None and there
-        self.machine = this_machine(request.device) if here else H100
-        # The H100-class GPU is assumed with the precision that the request would have on it.
-        assumed = request if here else replace(request, device="cuda")
-        self.parts = parts_of(assumed, self.suite)
+        self.machine = this_machine(request.device) if there else H100
+        self.parts = parts_of(request, self.suite)
         check_sections(request, self.parts, trains=any(self.objectives))
         self.size = size_of(self.model, self.name)
         self._look()
-        self.plan: Plan | None = make_plan(self.at.request) if here and not self.at.downloads else None
+        planned = exact and there and self.model is not None and not self.at.downloads
+        self.plan: Plan | None = make_plan(self.at.request) if planned else None
         self.stages = Stages(request.runs)
 
     def outline(self) -> Outline:
@@ -81,7 +98,6 @@ class _Outliner:
             tuple(lines),
             self.machine,
             tuple(self._assumptions()),
-            tuple(self._ahead()),
         )
 
     def _look(self) -> None:
@@ -159,7 +175,7 @@ class _Outliner:
         planned = pretraining(self.model.tiny, self.request)
         done = self.stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
         what = f"pre-train {self.model.name} on {planned.recipe.corpus}, once"
-        counted = (*self._packed(planned), False)
+        counted = (*self._packed(planned), False) if self.exact else self._rough_amount(planned.recipe)
         yield self._trained(what, planned.objective, planned.recipe, counted, DONE if done else TO_DO, PRETRAINED_IN)
 
     def _trainings(self) -> Iterator[StageLine]:
@@ -222,8 +238,13 @@ class _Outliner:
     def _training_amount(self, recipe: Recipe) -> tuple[int | None, int | None, bool]:
         """Return target tokens, steps, and whether these are rough: not where model and corpus are here."""
         texts = self.at.texts(recipe.corpus, "train")
-        if texts is not None and self.model is not None:
+        if self.exact and texts is not None and self.model is not None:
             return (*self._counted(recipe), False)
+        return self._rough_amount(recipe)
+
+    def _rough_amount(self, recipe: Recipe) -> tuple[int | None, int | None, bool]:
+        """Return target tokens and steps by the bytes of the texts, or by those that are documented."""
+        texts = self.at.texts(recipe.corpus, "train")
         size = (
             corpus_bytes(recipe.corpus, "train") if texts is None else sum(len(text.encode()) for text in texts.texts)
         )
@@ -342,10 +363,6 @@ class _Outliner:
             return repr(objective.objective)
         return next(t for t, one in zip(self.request.objectives, self.objectives, strict=True) if one is objective)
 
-    def _ahead(self) -> Iterator[str]:
-        if self.machine is H100 and not self.request.device.startswith("cuda"):
-            yield f"The command as it is would run on --device {self.request.device}; add --device cuda for a GPU."
-
     def _assumptions(self) -> Iterator[str]:
         dtype, machine = self.request.dtype, self.machine
         recipes = [recipe for recipe, _ in self.parts] if any(self.objectives) else []
@@ -381,12 +398,3 @@ class _Outliner:
 
 def _encodes(rules: IclProtocol) -> bool:
     return rules.shots > 0 and load_retriever(rules.retriever).retriever.encodes
-
-
-def _is_here(device: str) -> bool:
-    """Return whether a device is to be used here: a GPU that is elsewhere is no error of a dry run."""
-    if not device.startswith("cuda"):
-        return True
-    import torch
-
-    return torch.cuda.is_available()

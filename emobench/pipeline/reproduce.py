@@ -43,17 +43,21 @@ class Reproduction:
     choices: tuple[Choice, ...]
 
 
-def outline_table(table: Table, request: Request, scale: str | None = None) -> Outline:
-    """Return what making a table again comes to; the first candidate stands for the one that will be chosen."""
+def outline_table(table: Table, request: Request, scale: str | None = None, *, exact: bool = True) -> Outline:
+    """Return what making a table again comes to; the first candidate stands for the one that will be chosen.
+
+    `exact` is that of `make_outline`.
+    """
     chosen = scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
     given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
-    found = None if oracle is None else oracle_outline(table, oracle, given)
+    found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
     for subject in subjects(table, given):
         of_model = replace(given, model=subject.model)
         wanted = selection_request(table, of_model)
-        parts = [] if wanted is None else [_marked(make_outline(wanted), subject.model, ", to choose")]
-        parts.append(_marked(make_outline(table_request(table, of_model, firsts(table))), subject.model, ""))
+        parts = [] if wanted is None else [_marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
+        rows = table_request(table, of_model, firsts(table))
+        parts.append(_marked(make_outline(rows, exact=exact), subject.model, ""))
         for part in parts:
             own = part if oracle is None else of_texts(oracle, part)
             found = own if found is None else found.joined(own)

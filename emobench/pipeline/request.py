@@ -38,6 +38,9 @@ class Request:
     leaderboard: Path = Path("leaderboards/measured")
     offline: bool = False
     device: str = "cpu"
+    """What `resolve_device` gave: it goes into keys and entries, so it is never "auto"."""
+    asked_device: str = ""
+    """As it was given: a long run on a CPU wants `--device cpu` in so many words. Empty where nobody was asked."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     from_scratch: bool = False
     trust_remote_code: bool = False

@@ -26,9 +26,13 @@ from typing import Any
 from emobench import __version__
 from emobench.config import to_plain
 from emobench.data.sources import SPLITS
-from emobench.errors import ConfigError, DataError, ModelError
+from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource, find_model
+from emobench.models.device import AUTO, check_device
+from emobench.models.load import DTYPES
 from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.estimate import H100, ModelSize, sampling_seconds, this_machine
+from emobench.pipeline.long_runs import too_long
 from emobench.pipeline.reporter import Progress, Reporter
 from emobench.pipeline.storage import require_writable, storage_errors
 
@@ -51,6 +55,8 @@ class CorpusRequest:
     batch: int | None = None
     """Texts that are sampled at once; decides no text in float32 on a CPU."""
     device: str = "cpu"
+    asked_device: str = ""
+    """As it was given; `device` is what that came to."""
     dtype: str = "float32"
     offline: bool = False
     trust_remote_code: bool = False
@@ -58,6 +64,8 @@ class CorpusRequest:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", self.name):
             raise ConfigError(f"--name is {self.name!r}; expected letters, digits, - and _, such as gpt2-oracle.")
+        if self.dtype not in DTYPES:
+            raise UnknownNameError("dtype", self.dtype, DTYPES)
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"--seed is {self.seed}; expected a number from 0 to 2**32 - 1.")
         numbers = {**self.texts, "length": self.length, "batch": self.batch}
@@ -79,13 +87,14 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
 
     Raises ModelError for a model without a start token, ConfigError for a folder that other settings made.
     """
-    from emobench.models.load import check_device, check_model
+    from emobench.models.load import check_model
 
     check_device(request.device)
     source = find_model(request.model, offline=request.offline)
     with quiet_libraries():
         known = check_model(source, offline=request.offline, trust_remote_code=request.trust_remote_code)
     length = _length(request, known.context)
+    _require_short(request, known.parameters, length)
     require_writable(request.out, "--out")
     with storage_errors(request.out, "--out"), _alone(request):
         facts = _settings(request, source, length)
@@ -121,6 +130,21 @@ def _length(request: CorpusRequest, context: int | None) -> int:
             f"give --length {context}."
         )
     return request.length
+
+
+def _require_short(request: CorpusRequest, parameters: int, length: int) -> None:
+    """Raise ConfigError for texts that would take long on a CPU that nobody asked for by its name."""
+    if request.device != "cpu" or request.asked_device != AUTO:
+        return
+    left = sum(count for split, count in request.texts.items() if not request.file(split).is_file())
+    size = ModelSize(parameters=parameters)
+    here, gpu = (
+        sampling_seconds(machine, size, left, length, request.batch or BATCH[kind], request.dtype)
+        for kind, machine in (("cpu", this_machine("cpu")), ("cuda", H100))
+    )
+    said = too_long(here, gpu, "fewer texts by --train N", asked=False)
+    if said is not None:
+        raise ConfigError(said)
 
 
 def _settings(request: CorpusRequest, source: ModelSource, length: int) -> dict[str, Any]:

@@ -12,16 +12,15 @@ from pathlib import Path
 from emobench.config import PRETRAINED
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
-from emobench.pipeline import estimate
 from emobench.pipeline.at_hand import size_of
-from emobench.pipeline.estimate import duration
+from emobench.pipeline.estimate import duration, sampling_seconds
 from emobench.pipeline.outline import Outline, StageLine
 from emobench.pipeline.outliner import make_outline
 from emobench.pipeline.plan import make_plan
 from emobench.pipeline.reporter import Reporter
 from emobench.pipeline.request import Request
 from emobench.pipeline.run import train_plan
-from emobench.pipeline.sample_corpus import CorpusRequest, sample_corpus
+from emobench.pipeline.sample_corpus import BATCH, CorpusRequest, sample_corpus
 from emobench.registry import find_suite
 from emobench.tasks.spec import short_name
 from emobench.tasks.table import Oracle, Table
@@ -50,19 +49,19 @@ def without_oracle(table: Table) -> Callable[[Request], Request]:
     return add
 
 
-def oracle_outline(table: Table, oracle: Oracle, request: Request) -> Outline:
+def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: bool = True) -> Outline:
     """Return what the oracle and its texts come to."""
     from emobench.pipeline.base_model import find_base_model
 
-    taught = make_outline(_teaching(table, oracle, request))
+    taught = make_outline(_teaching(table, oracle, request), exact=exact)
     lines = [replace(line, what=f"the oracle: {line.what}") if line.objective else line for line in taught.lines]
     assert request.model is not None
     size = size_of(find_base_model(request.model, replace(request, offline=True)), request.model)
     count, tokens = sum(oracle.texts.values()), sum(oracle.texts.values()) * oracle.tokens
     seconds = None
     if size is not None:
-        rate = taught.machine.rate(request.dtype) * taught.machine.scoring
-        seconds = estimate.scoring_operations(size, tokens) / rate
+        batch = BATCH[request.device.partition(":")[0]]
+        seconds = sampling_seconds(taught.machine, size, count, oracle.tokens, batch, request.dtype)
     lines.append(
         StageLine(
             stage="sample",

@@ -66,7 +66,7 @@ def nothing_was_made(folder: Path) -> None:
         (["--limit", "-3"], ["--limit is -3; expected a number of examples of at least 1."]),
         (["--limit", "0"], ["--limit is 0; expected"]),
         (["--dtype", "float31"], ["--dtype is float31; expected float32, bfloat16 or float16."]),
-        (["--device", "gpu"], ["--device gpu is unknown; expected cpu, cuda or cuda:0."]),
+        (["--device", "gpu"], ["--device gpu is unknown; expected auto, cpu, cuda or cuda:0."]),
         (["--device", "cuda:x"], ["--device cuda:x is unknown"]),
         (["--track", "tensorbord"], ["--track: There is no tracker 'tensorbord'; did you mean 'tensorboard'?"]),
         (["--set", "recipe.epoch=1"], ["There is no setting 'recipe.epoch'; did you mean 'recipe.epochs'?"]),

@@ -99,7 +99,7 @@ def test_half_precision_is_measured(command: Callable[..., Any], dtype: str) -> 
         (["mle", "--shape", "512,1,64"], "--shape is '512,1,64'; expected"),
         (["mle", "--shape", "a,b,c"], "such as 512,32000,512."),
         (["mle", "--dtype", "float8"], "--dtype is float8; expected float32, bfloat16 or float16."),
-        (["mle", "--device", "tpu"], "--device tpu is unknown; expected cpu, cuda or cuda:0."),
+        (["mle", "--device", "tpu"], "--device tpu is unknown; expected auto, cpu, cuda or cuda:0."),
         (["mle", "emoo"], "There is no objective 'emoo'; did you mean 'emo'?"),
         (["tailr(gamma=7)"], "expected a number of at least 0.0 and at most 1.0"),
     ],

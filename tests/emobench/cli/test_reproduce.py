@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 SMALL = (
     *("--set", "tasks=sst2", "--set", "icl.retriever=bm25", "--set", "icl.shots=2", "--set", "icl.held_out=8"),
@@ -22,6 +23,7 @@ def test_a_dry_run_shows_downloads_hours_and_memory(
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("COLUMNS", "120")
     done = command("reproduce", "table-8", "--dry-run", "--runs", tmp_path / "runs")
     assert done.code == 0, done.err
@@ -29,7 +31,7 @@ def test_a_dry_run_shows_downloads_hours_and_memory(
     assert "opt-2.7b, to choose: mixce(gamma=0.9|0.8|0.1)" in done.out
     shown, _, notes = done.out.partition("\n\n")
     assert max(map(len, shown.splitlines())) <= 120
-    assert notes.startswith("The command as it is would run on --device cpu; add --device cuda")
+    assert notes.startswith("Too long to start unasked: there is no CUDA device here, and this takes about")
     assert "To do, in all: " in done.out
     assert list(tmp_path.iterdir()) == []
     document = command("reproduce", "table-8", "--dry-run", "--json", "--seed", 0, "--seed", 1).json

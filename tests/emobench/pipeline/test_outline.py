@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from huggingface_hub import constants
 
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
+from emobench.pipeline import estimate
 from emobench.pipeline.at_hand import AtHand, shown_name
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.outliner import make_outline
@@ -31,18 +33,20 @@ TASKS = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_n
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty cache, and no way out: the hub's own switch for offline work stays off."""
+    """An empty cache, no GPU, and no way out: the hub's own switch for offline work stays off."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a dry run opened a connection")
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 def outline(*settings: str, **given: Any) -> Outline:
-    chosen: dict[str, Any] = {"suite": "nlu", "objectives": ("emo",), "model": "llama-7b", **given}
+    """Return the outline of a request for a GPU, which is elsewhere."""
+    chosen: dict[str, Any] = {"suite": "nlu", "objectives": ("emo",), "model": "llama-7b", "device": "cuda", **given}
     return make_outline(Request(settings=parse_overrides(settings), **chosen))
 
 
@@ -71,7 +75,6 @@ def test_the_signature_command_is_planned_from_names_alone() -> None:
     assert {f"data set {task}" for task in TASKS} <= {what.split(" from ")[0] for what in downloads}
     assert found.totals().download_bytes == sum(size or 0 for size in downloads.values())
     assert found.totals().tokens["train"] == training.tokens
-    assert "add --device cuda" in "\n".join(found.notes())
 
 
 def test_estimates_are_near_what_was_measured() -> None:
@@ -101,7 +104,6 @@ def test_settings_limits_objectives_and_seeds_are_honoured() -> None:
     assert {(line.tokens, line.steps) for line in trained} == {(4_000_000 // 256 * 255, 977)}
     assert [line.amount.split(",")[0] for line in of(found, "evaluate")] == ["at most 50 examples"] * 2 * 5
     assert not [line for line in found.lines if "mmlu" in line.what]
-    assert "add --device" not in "\n".join(found.notes())
     assert of(outline("icl.retriever=bm25"), "embed") == []
     alone = outline(objectives=("pretrained",))
     assert of(alone, "train") == []
@@ -206,8 +208,21 @@ def test_outlines_are_joined() -> None:
     assert both.notes() == two.notes()
 
 
-def test_that_the_command_would_run_elsewhere_is_said_first() -> None:
-    assert outline("tasks=sst2").notes()[0].startswith("The command as it is would run on --device cpu")
+def test_times_are_of_the_device_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU's are by its own rate and without half precision, which a recipe takes on a GPU alone."""
+    monkeypatch.setattr(estimate, "_timed", lambda device, precision: {"float32": 50e9}[precision])
+    found = outline("tasks=sst2", device="cpu")
+    assert found.machine.name == "this CPU, at a look"
+    (training,), (evaluation,) = of(found, "train"), of(found, "evaluate")
+    assert training.seconds == pytest.approx(4 * N * (training.tokens or 0) / 25e9)
+    assert evaluation.seconds == pytest.approx(2 * N * (evaluation.tokens or 0) / 25e9)
+
+
+def test_what_is_too_large_for_this_machine_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "_timed", lambda device, precision: 50e9)
+    monkeypatch.setattr(estimate, "_memory", lambda device: 24e9)
+    notes = outline("tasks=sst2", device="cpu").notes()
+    assert any("is more than the 24.0 GB of this machine" in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""Which device computes: what `--device` names, and what `auto` comes to on this machine."""
+
+from __future__ import annotations
+
+import os
+
+from emobench.errors import ConfigError, ModelError
+
+AUTO = "auto"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def resolve_device(name: str) -> str:
+    """Return the device that a name of `--device` means here: "cpu" or "cuda"; `auto` is a GPU where there is one.
+
+    This is the only place that knows `auto`: keys, entries and estimates see what it came to. A GPU becomes the only
+    one that this process sees, because the Trainer would take all of them; so call it before CUDA is used. Whether the
+    device is there is checked by `check_device`, and not for a dry run of a machine elsewhere. Raises ConfigError for
+    a GPU that CUDA_VISIBLE_DEVICES hides.
+    """
+    kind, _, index = name.partition(":")
+    if name == AUTO:
+        _see_one(0)
+        return "cuda" if _has_cuda() else "cpu"
+    if kind == "cuda" and (index.isdecimal() or not index):
+        _see_one(int(index or 0))
+        return "cuda"
+    return name
+
+
+def check_device(device: str) -> None:
+    """Raise ModelError unless this machine has the device."""
+    import torch
+
+    kind = device.partition(":")[0]
+    try:
+        if kind not in ("cpu", "cuda"):  # "mps" has no float64, in which sums are kept
+            raise ValueError
+        torch.device(device)
+    except (RuntimeError, ValueError):
+        raise ModelError(f"--device {device} is unknown; expected auto, cpu, cuda or cuda:0.") from None
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise ModelError(
+            f"--device {device}: no {kind.upper()} device is at hand ({said}); give --device cpu. "
+            "See `emobench doctor`."
+        ) from None
+
+
+def is_here(device: str) -> bool:
+    """Return whether a device is one to be used here: a GPU that is elsewhere is no error of a dry run."""
+    return not device.startswith("cuda") or _has_cuda()
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _see_one(place: int) -> None:
+    """Hide all GPUs but one from this process, among those that it is allowed to see."""
+    if VISIBLE not in os.environ:
+        os.environ[VISIBLE] = str(place)
+        return
+    allowed = [name for name in os.environ[VISIBLE].split(",") if name.strip()]
+    if place < len(allowed):
+        os.environ[VISIBLE] = allowed[place]
+    elif place:
+        raise ConfigError(
+            f"--device cuda:{place}: {VISIBLE} is '{os.environ[VISIBLE]}', which leaves {len(allowed)} to this "
+            f"process; expected cuda:N with N below {len(allowed)}, or another {VISIBLE}."
+        )

@@ -1,0 +1,140 @@
+"""The device is found, unless it is given; what a CPU would be long at starts only when the CPU is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+from emobench.cli import app
+from emobench.models.device import VISIBLE
+from emobench.pipeline import estimate
+
+SIGNATURE = ("run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu")
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without CUDA and with an empty cache, whose CPU makes 50 GFLOP/s."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv(VISIBLE, "0")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(estimate, "_timed", lambda device, precision: 50e9)
+    monkeypatch.chdir(tmp_path)
+
+
+def _commands(parent: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    found = []
+    for name, one in getattr(parent, "commands", {}).items():
+        found += _commands(one, f"{prefix}{name} ") or [(f"{prefix}{name}", one)]
+    return found
+
+
+def test_every_command_with_a_device_takes_the_one_that_is_there() -> None:
+    commands = _commands(typer.main.get_command(app))
+    defaults = {name: p.default for name, one in commands for p in one.params if p.name == "device"}
+    assert set(defaults) == {
+        *("run", "train", "evaluate", "reproduce", "prompts", "sample-corpus", "objectives bench", "tasks export"),
+    }
+    assert set(defaults.values()) == {"auto"}
+
+
+def test_the_signature_command_does_not_start_on_a_cpu_by_itself(command: Callable[..., Any], tmp_path: Path) -> None:
+    done = command(*SIGNATURE)
+    assert done.code == 2
+    # 141M tokens at 4 N operations of training, and 16.7M at 2 N: 3.8e18 + 2.3e17, at half of 50 GFLOP/s.
+    assert "about 5.1 years on this machine's CPU" in done.err
+    assert "not counting 3 stages whose size is not known; on one H100-class GPU about 5.0 h." in done.err
+    for said in (
+        "--device cpu to run it here",
+        "--device cuda on a machine with a GPU",
+        "--limit N",
+        "recipe.max_tokens",
+    ):
+        assert said in done.err
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_its_dry_run_says_the_same_and_succeeds(command: Callable[..., Any]) -> None:
+    done = command(*SIGNATURE, "--dry-run")
+    assert done.code == 0, done.err
+    notes = done.out.partition("\n\n")[2]
+    assert notes.startswith(
+        "Too long to start unasked: there is no CUDA device here, and this takes about 5.1 years on"
+    )
+    assert "on one H100-class GPU about 5.0 h. Give --device cpu" in notes
+    assert "Too large: " in notes
+    assert "of this machine" in notes
+    document = command(*SIGNATURE, "--dry-run", "--json").json
+    assert document["machine"] == "this CPU, at a look"
+    assert document["notes"][0].startswith("Too long to start unasked")
+    assert sum(document["totals"]["seconds"].values()) > 5 * 365 * 86400
+
+
+def test_the_cpu_in_so_many_words_is_only_told(command: Callable[..., Any]) -> None:
+    told = command(*SIGNATURE, "--device", "cpu", "--dry-run")
+    assert told.out.partition("\n\n")[2].startswith("Long: this takes about 5.1 years on this machine's CPU")
+    done = command(*SIGNATURE, "--device", "cpu", "--offline")
+    assert done.code == 2
+    assert "is not in the local hub cache" in done.err  # it began, and looked for the model
+
+
+def test_a_gpu_elsewhere_is_planned_for(command: Callable[..., Any]) -> None:
+    done = command(*SIGNATURE, "--device", "cuda", "--dry-run")
+    assert done.code == 0
+    assert "for one H100-class GPU (data sheet)" in done.out
+    assert "Too long" not in done.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--objective", "emo", "--model", "llama-7b", "--recipe", "lm-finetune"),
+        ("evaluate", "--model", "llama-7b", "--suite", "nlu"),
+        ("reproduce", "table-3"),
+    ],
+)
+def test_other_commands_ask_too(command: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    done = command(*arguments)
+    assert done.code == 2
+    assert "Too long to start unasked" in done.err
+
+
+def test_sampling_a_corpus_asks_too(command: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
+    done = command("sample-corpus", byte_model, "--out", tmp_path / "out", "--train", 10**8, "--length", 1000)
+    assert done.code == 2
+    assert "Too long to start unasked" in done.err
+    assert "fewer texts by --train N" in done.err
+    assert not (tmp_path / "out").exists()
+    few = ("--train", 2, "--validation", 1, "--test", 1, "--length", 4)
+    assert command("sample-corpus", byte_model, "--out", tmp_path / "out", *few).code == 0
+
+
+def test_an_evaluation_alone_is_not_charged_with_trainings(command: Callable[..., Any]) -> None:
+    shown = command("evaluate", *SIGNATURE[1:], "--dry-run", "--json")
+    assert shown.code == 0, shown.err
+    assert not [line for line in shown.json["plan"] if line["stage"] == "train"]
+    assert shown.json["totals"]["seconds"]["train"] == 0
+    assert "Not trained yet: emo, seed 0, on wikitext103. `emobench evaluate` trains nothing" in shown.out
+
+
+def test_the_device_that_is_found_is_the_one_that_is_recorded(
+    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    """A stage's key is of "cpu", as where that is given: the same stage is found again."""
+    given = ("--model", small_model, "--data-dir", small_data, "--runs", tmp_path / "runs", "--objective", "mle")
+    small = ("--seed", 0, "--set", "recipe.max_length=32", "--set", "recipe.max_tokens=256", "--quiet", "--json")
+    found = command("train", *given, *small)
+    assert found.code == 0, found.err
+    named = command("train", *given, *small, "--device", "cpu")
+    assert found.json == named.json
+    (stage,) = [json.loads(file.read_text()) for file in (tmp_path / "runs").rglob("stage.json")]
+    assert '"device": "cpu"' in json.dumps(stage)
+    assert '"device": "auto"' not in json.dumps(stage)
