@@ -51,7 +51,7 @@ def test_the_signature_command_does_not_start_on_a_cpu_by_itself(command: Callab
     assert done.code == 2
     # 141M tokens at 4 N operations of training, and 16.7M at 2 N: 3.8e18 + 2.3e17, at half of 50 GFLOP/s.
     assert "about 5.1 years on this machine's CPU" in done.err
-    assert "not counting 3 stages whose size is not known; on one H100-class GPU about 5.0 h." in done.err
+    assert "this machine's CPU; on one H100-class GPU about 5." in done.err
     for said in (
         "--device cpu to run it here",
         "--device cuda on a machine with a GPU",
@@ -69,7 +69,7 @@ def test_its_dry_run_says_the_same_and_succeeds(command: Callable[..., Any]) -> 
     assert notes.startswith(
         "Too long to start unasked: there is no CUDA device here, and this takes about 5.1 years on"
     )
-    assert "on one H100-class GPU about 5.0 h. Give --device cpu" in notes
+    assert "Give --device cpu to run it here" in notes
     assert "Too large: " in notes
     assert "of this machine" in notes
     document = command(*SIGNATURE, "--dry-run", "--json").json

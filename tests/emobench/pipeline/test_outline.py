@@ -292,7 +292,7 @@ GPT2, LARGE, NEO = 124_439_808, 774_030_080, 1_315_575_808
 def test_models_beside_the_evaluated_one_count_by_their_own_size() -> None:
     found = outline("tasks=ptb", suite="generation", model="gpt2", objectives=("mle",), seeds=(0,), limit=100)
     (line,) = of(found, "evaluate")
-    texts = int(450_000 / 4.5)  # tokens of the test text
+    texts = 100 * 256  # tokens of the test text, as many blocks as --limit leaves
     own, features = 100 * (5 + 5 * 25) + texts, 100 * 6 * 30
     assert line.tokens == own + features
     steps = 25 * 1
