@@ -120,6 +120,8 @@ def _remarks(found: Sequence[FoundAnswers], tied: int) -> list[str]:
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         shots = f"{table['dropped_shots']} {'shot' if table['dropped_shots'] == 1 else 'shots'}"
         remarks.append(f"{shots} lost by prompts that were too long: {', '.join(lost[:3])}{more}")
+    if table.get("cut"):
+        remarks.append(f"{table['cut']} {'prompt' if table['cut'] == 1 else 'prompts'} cut at the end: too long")
     return remarks
 
 

@@ -87,6 +87,8 @@ def _print(shown: ShownTask, prompt: ShownPrompt) -> None:
     title = [f"{shown.task} {prompt.id}", f"{shown.protocol} with {shown.model}", f"{prompt.tokens} tokens"]
     if prompt.dropped:
         title.append(f"too long, without its {prompt.dropped} least similar shots")
+    if prompt.cut:
+        title.append(f"too long, without the last {prompt.cut} tokens of its longest label's prompt")
     print_lines(" · ".join(title), "", *_lines(prompt), "")
     shots = [f"{place}. {identity} ({label})" for place, (identity, label) in enumerate(prompt.shots, 1)]
     print_lines(*([f"shots: {', '.join(shots)}"] if shots else []))

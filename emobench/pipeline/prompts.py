@@ -8,7 +8,7 @@ from typing import Any
 
 from emobench.errors import ConfigError
 from emobench.evaluation.icl.metrics import UNITS, answers, confidence, label_losses
-from emobench.evaluation.icl.pieces import Piece, pieces
+from emobench.evaluation.icl.pieces import Piece, first_pieces, pieces
 from emobench.evaluation.icl.prompts import Draft, Prompt
 from emobench.evaluation.icl.samples import Sample
 from emobench.evaluation.kinds import Subject, evaluator
@@ -55,6 +55,7 @@ class ShownPrompt:
     shots: tuple[tuple[str, str], ...]
     """(id, class) of each shot, the most similar first."""
     dropped: int
+    cut: int
     labels: tuple[ShownLabel, ...]
     pieces: tuple[Piece, ...]
 
@@ -172,6 +173,7 @@ def _prompt(rules: IclProtocol, draft: Draft, prompt: Prompt, sample: Sample, to
         first_ids=prompt.tokens[place][:FIRST_IDS],
         shots=tuple((shot.id, shot.label) for shot in kept.shots),
         dropped=prompt.dropped,
+        cut=prompt.cut,
         labels=tuple(labels),
-        pieces=tuple(pieces(kept, rules, tokenizer, place)),
+        pieces=tuple(first_pieces(pieces(kept, rules, tokenizer, place), len(prompt.tokens[place]))),
     )

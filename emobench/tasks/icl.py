@@ -64,7 +64,11 @@ class IclProtocol:
     bos: Literal["tokenizer", "none", "one"] = "tokenizer"
     """Beginning-of-text tokens: what the tokenizer puts there by itself (none or one), none, or exactly one."""
     max_length: int | None = ranged(None, low=2, high=2**20)
-    """Tokens that a prompt may have; None is the model's context. Longer prompts lose their least similar shots."""
+    """Tokens that a prompt may have; None is the model's context."""
+    too_long: Literal["drop_shots", "cut_right"] = "drop_shots"
+    """What becomes of longer prompts. drop_shots: they lose their least similar shots; cut_right: they lose their end,
+    and with it the label, so that all labels tie and the first one answers (OpenICL's rule, unless it is told of a
+    limit, as the official code does not; it cuts at the `model_max_length` of the tokenizer)."""
     engine: Literal["auto", "tree", "cache", "plain", "openicl"] = "auto"
     """How prompts are scored. tree: one forward pass of an example's shared prefix and all its labels; cache: prefix
     once, labels from its keys and values; plain: each prompt by itself; auto: the first of these that this model
@@ -88,6 +92,11 @@ class IclProtocol:
         check_ranges(self)
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"`seed` is {self.seed}; expected a number from 0 to 2**32 - 1.")
+        if self.too_long == "cut_right" and self.scorer != "prompt":
+            raise ConfigError(
+                f"`scorer` is {self.scorer}, a loss of the label's own tokens, which `too_long` cut_right may cut off; "
+                "expected scorer=prompt, or too_long=drop_shots."
+            )
         if self.scorer == "calibrated" and not self.content_free:
             raise ConfigError("`content_free` is empty; scorer=calibrated needs a text such as 'N/A'.")
 

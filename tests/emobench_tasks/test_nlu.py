@@ -99,6 +99,8 @@ def test_the_other_rules_are_those_of_openicl(name: str, protocol: str, prompt: 
     assert not rules.exclude_duplicates
     official = protocol == "official-code"
     assert rules.query_text == ("gpt2-decoded" if official else "raw")
+    # icl.py tells OpenICL of no limit, so that the tokenizer cuts; the label stays in what `paper` scores.
+    assert rules.too_long == ("cut_right" if official else "drop_shots")
     assert rules.pool == (0.3 if official and name == "ag_news" else 1.0)
 
 

@@ -45,6 +45,8 @@ class Answer:
     """See `confidence`."""
     dropped: int
     """Shots left out because the prompt was too long."""
+    cut: int = 0
+    """Tokens that the end of the prompt lost because it was too long."""
     group: str = ""
     """The group of the example, empty where the data have none."""
 
@@ -110,6 +112,7 @@ def answers(rules: IclProtocol, samples: Sequence[Sample], groups: Mapping[str, 
                 margin=margin_of(losses),
                 confidence=confidence(rules, sample, place),
                 dropped=sample.dropped,
+                cut=sample.cut,
                 group=(groups or {}).get(sample.id, ""),
             )
         )
@@ -152,6 +155,7 @@ def answers_table(classes: Sequence[str], unit: str, found: Sequence[Answer]) ->
         "tied": sum(a.margin == 0 for a in found),
         "shortened": sum(a.dropped > 0 for a in found),
         "dropped_shots": sum(a.dropped for a in found),
+        "cut": sum(a.cut > 0 for a in found),
         "per_class": [asdict(scores) for scores in class_scores(right, given, classes)],
         "confusion": confusion_matrix(right, given, classes),
         "per_group": _by_group(found),
@@ -170,7 +174,8 @@ def _by_group(found: Sequence[Answer]) -> list[dict[str, Any]]:
 
 def _flagged(score: Score, found: Sequence[Answer]) -> Score:
     tied, shortened = sum(a.margin == 0 for a in found), sum(a.dropped > 0 for a in found)
-    flags = []
+    cut = sum(a.cut > 0 for a in found)
+    flags = [f"{cut} of {len(found)} prompts cut at their end, to make them fit"] if cut else []
     if tied:
         flags.append(f"{tied} of {len(found)} answers are ties, decided by the order of the labels")
     if shortened:

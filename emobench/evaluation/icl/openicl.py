@@ -3,8 +3,8 @@
 Its TopkRetriever finds the shots where the retriever is `dense`; others are found as for every engine. Its
 PPLInferencer scores on the loaded model. Where this differs from the original: the model is float32, as transformers 4
 loaded it whatever the folder held; the retriever's texts pass through a tokenizer that gives every text back, after
-the protocol's `query_text`; and prompts that are too long lose shots beforehand, where OpenICL would cut their label
-off and then always answer the first one.
+the protocol's `query_text`; and prompts that are too long lose shots beforehand, unless the protocol has OpenICL's own
+rule (`too_long: cut_right`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, DataError, ModelError
 from emobench.evaluation.icl.examples import pool_of, questions_of
 from emobench.evaluation.icl.openicl_shims import adapted_openicl, require_openicl
-from emobench.evaluation.icl.prompts import Draft, Prompt
+from emobench.evaluation.icl.prompts import Draft, Prompt, room
 from emobench.evaluation.icl.queries import query_texts
 from emobench.evaluation.icl.retrieval import find_shots, kept_shots
 from emobench.evaluation.icl.samples import Sample, write_samples
+from emobench.evaluation.icl.scoring import context_of
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol, fill
 from emobench.tasks.spec import Task
@@ -34,7 +35,7 @@ from emobench.tasks.spec import Task
 SAMPLES, OUTPUT = "samples.jsonl", "openicl"
 """OpenICL's own results, openicl.json, lie beside the samples."""
 NO_LIMIT = 10**30
-"""transformers' own number for it: all prompts fit when OpenICL gets them, so that it has nothing to cut off."""
+"""transformers' own number for it: OpenICL has nothing to cut off."""
 BATCH = 8
 """Prompts at a time: the official code's."""
 SHOTS_HERE, QUERY, CLASS = "</E>", "query", "class"
@@ -162,7 +163,8 @@ def _losses(
                 return super().generate_ice(idx_list, ice_template) if idx_list else ""
 
         tokenizer = copy.deepcopy(subject.tokenizer)  # the inferencer sets its padding
-        tokenizer.model_max_length = NO_LIMIT
+        limit = room(rules, context_of(model)) if rules.too_long == "cut_right" else None
+        tokenizer.model_max_length = NO_LIMIT if limit is None else limit
         PPLInferencer(
             model_name=model,
             tokenizer_name=tokenizer,
@@ -202,6 +204,7 @@ def _sample(rules: IclProtocol, draft: Draft, prompt: Prompt, found: Mapping[str
         label=draft.example.label,
         shots=prompt.shots,
         dropped=prompt.dropped,
+        cut=prompt.cut,
         # OpenICL's PPL is the sum of a prompt's nats over its tokens; a sample keeps the sum.
         prompt_nats=tuple(label["PPL"] * count for label, count in zip(labels, tokens, strict=True)),
         prompt_tokens=tokens,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,12 @@ def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list
     if done < len(whole):
         found.append(Piece(part=LABEL, text=whole[done:], token=None))
     return found
+
+
+def first_pieces(found: Sequence[Piece], tokens: int) -> list[Piece]:
+    """Return the pieces of the first tokens; all where no piece is known to be a token's."""
+    counts = itertools.accumulate(piece.token is not None for piece in found)
+    return [piece for piece, count in zip(found, counts, strict=True) if count <= tokens]
 
 
 def _part(named: list[tuple[str, str]], character: int) -> str:

@@ -29,11 +29,14 @@ class Prompt:
     tokens: tuple[tuple[int, ...], ...]
     """Of each label: the whole prompt, with the BOS that the protocol asks for."""
     label_starts: tuple[int, ...] | None
-    """Of each label: the first token of the label's text; None where the tokenizer gives no offsets."""
+    """Of each label: the first token of the label's text; None where the tokenizer gives no offsets, and of a prompt
+    that was cut."""
     shots: tuple[str, ...]
     """Ids of the shots that fit, nearest first."""
     dropped: int = 0
     """Shots left out because the prompt was too long."""
+    cut: int = 0
+    """Tokens of the longest label's prompt that were cut off at its end."""
 
     @cached_property
     def shared(self) -> int:
@@ -87,8 +90,9 @@ def make_prompts(
     values: dict[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Prompt]:
-    """Tokenize each example's prompts; those over `limit` tokens lose their least similar shots, for all labels alike.
+    """Tokenize each example's prompts; those over `limit` tokens are shortened by the rule `too_long`.
 
+    They lose their least similar shots, for all labels alike, or the end of each label's prompt.
     Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
     equal tokens, and for a BOS that is not as the protocol has it.
     """
@@ -99,19 +103,29 @@ def make_prompts(
         for places in _parts(list(waiting)):
             encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
             for place, (tokens, starts) in zip(places, encoded, strict=True):
-                draft = waiting[place]
-                if limit is not None and max(map(len, tokens)) > limit:
-                    longer[place] = _shorter(draft, max(map(len, tokens)), limit, task)
+                draft, longest = waiting[place], max(map(len, tokens))
+                fits = limit is None or longest <= limit
+                if not fits and rules.too_long == "drop_shots":
+                    longer[place] = _shorter(draft, longest, limit, task)
                     continue
                 _check_told_apart(tokens, rules, task)
-                ids = tuple(shot.id for shot in draft.shots)
                 found[place] = Prompt(
-                    id=draft.example.id, tokens=tokens, label_starts=starts, shots=ids, dropped=draft.dropped
+                    id=draft.example.id,
+                    tokens=tokens if fits else tuple(ids[:limit] for ids in tokens),
+                    label_starts=starts if fits else None,
+                    shots=tuple(shot.id for shot in draft.shots),
+                    dropped=draft.dropped,
+                    cut=0 if fits else longest - limit,
                 )
             if progress is not None:
                 progress(len(found), len(drafts))
         waiting = longer
     return [found[place] for place in range(len(drafts))]
+
+
+def room(rules: IclProtocol, context: int | None) -> int | None:
+    """Return the most tokens that a prompt may have."""
+    return min((n for n in (rules.max_length, context) if n is not None), default=None)
 
 
 def check_boundaries(prompts: Sequence[Prompt], task: str, labels: Sequence[str]) -> None:

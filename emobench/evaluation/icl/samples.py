@@ -23,6 +23,7 @@ class Sample:
     """The class that is right."""
     shots: tuple[str, ...]
     dropped: int
+    """Shots left out because the prompt was too long."""
     prompt_nats: tuple[float, ...]
     prompt_tokens: tuple[int, ...]
     """Tokens that are no EOS: what OpenICL divides by, one more than are scored where no BOS is."""
@@ -32,6 +33,8 @@ class Sample:
     label_bytes: tuple[int, ...] = ()
     content_free_nats: tuple[float, ...] = ()
     """The labels' own losses behind a content-free input, the mean over the protocol's inputs; calibrated only."""
+    cut: int = 0
+    """Tokens that the end of the longest label's prompt lost because it was too long."""
 
 
 def write_samples(path: Path, samples: Iterable[Sample]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from emobench.data.labelled import Example, LabelledData, load_labelled
 from emobench.evaluation.icl.examples import questions_of
 from emobench.evaluation.icl.metrics import icl_scores
-from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
+from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts, room
 from emobench.evaluation.icl.queries import check_pool, twin_flags
 from emobench.evaluation.icl.retrieval import find_shots
 from emobench.evaluation.icl.samples import Sample, parse_sample, read_samples, sample_line, write_samples
@@ -127,11 +127,6 @@ def score_prompts(
     ]
 
 
-def room(rules: IclProtocol, context: int | None) -> int | None:
-    """Return the most tokens that a prompt may have."""
-    return min((n for n in (rules.max_length, context) if n is not None), default=None)
-
-
 def _content_free(
     scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, Prompt]], task: str
 ) -> list[tuple[float, ...]]:
@@ -156,6 +151,7 @@ def _sample(example: Example, prompt: Prompt, rules: IclProtocol, losses: Losses
         label=example.label,
         shots=prompt.shots,
         dropped=prompt.dropped,
+        cut=prompt.cut,
         prompt_nats=losses.prompt_nats,
         prompt_tokens=losses.prompt_tokens,
         label_nats=losses.label_nats,

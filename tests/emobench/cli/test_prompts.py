@@ -121,6 +121,16 @@ def test_a_prompt_that_lost_shots_says_so(show: Any) -> None:
     assert "too long, without its 1 least similar shots" in done.out or "without its 2 least" in done.out
 
 
+def test_a_prompt_that_was_cut_is_shown_as_the_model_reads_it(show: Any) -> None:
+    whole = show("sst2", "--json").json["prompts"][0]
+    limit = ("--set", f"icl.max_length={whole['tokens'] - 40}", "--set", "icl.too_long=cut_right")
+    (prompt,) = show("sst2", *limit, "--json").json["prompts"]
+    assert prompt["tokens"] == whole["tokens"] - 40
+    assert [piece["text"] for piece in prompt["pieces"]] == [piece["text"] for piece in whole["pieces"]][:-40]
+    assert prompt["tied"]  # without a label, the first one answers
+    assert "the last 40 tokens of its longest label's prompt" in show("sst2", *limit).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

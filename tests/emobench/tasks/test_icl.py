@@ -127,6 +127,10 @@ def test_a_slip_is_named_with_its_task_file_and_line(tmp_path: Path, old: str, n
         ({"limit": 0}, "`limit` is 0; expected at least 1"),
         ({"max_length": 1}, "`max_length` is 1; expected at least 2"),
         ({"pool": 0}, "`pool` is 0"),
+        (
+            {"too_long": "cut_right", "scorer": "label"},
+            "`scorer` is label, a loss of the label's own tokens, which `too_long` cut_right may cut off; expected",
+        ),
         ({"pool": 1.5}, "`pool` is 1.5; expected a number above 0, at most 1"),
         ({"seed": -1}, "`seed` is -1; expected a number from 0 to 2**32 - 1"),
         ({"scorer": "calibrated", "content_free": []}, "`content_free` is empty; scorer=calibrated needs a text"),
@@ -162,6 +166,7 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         "content_free": ["N/A", ""],
         "bos": "one",
         "max_length": 512,
+        "too_long": "cut_right",
         "limit": 9,
     }
     assert {*changes, "engine"} == {field.name for field in dataclasses.fields(IclProtocol)}

@@ -62,6 +62,7 @@ def _behind(model: Any, prefix: Any, owner_R: Tensor, inputs: Sequence[Sequence[
     ids_RS, mask_RS = pad(inputs, 0, mask_BP.device)
     mask_RP = mask_BP[owner_R]
     places_RS = mask_RP.sum(1, keepdim=True) + torch.arange(ids_RS.shape[1], device=mask_BP.device)
+    places_RS = places_RS * mask_RS  # padding behind a prompt that fills the context would stand beyond it
     return base_outputs(
         model,
         input_ids=ids_RS,

@@ -103,6 +103,13 @@ def test_shots_that_were_dropped_are_counted_and_named() -> None:
     assert {row["id"]: row["dropped"] for row in table["examples"]} == {"1": 2, "2": 0, "3": 1}
 
 
+def test_prompts_that_were_cut_are_counted_and_named() -> None:
+    found = icl_scores(RULES, [sample("1", cut=2), sample("2")])
+    assert all("1 of 2 prompts cut at their end, to make them fit" in score.flags for score in found.scores.values())
+    table = json.loads(found.files[TABLE])
+    assert (table["cut"], [row["cut"] for row in table["examples"]]) == (1, [2, 0])
+
+
 def test_accuracy_alone_decides_and_each_metric_says_what_it_is() -> None:
     wrong = sample("2", label="no")
     found = icl_scores(RULES, [sample(), wrong]).scores

@@ -112,7 +112,7 @@ def generated(
 
 def assert_same(theirs: list[Sample], ours: list[Sample], tolerance: float = 1e-5) -> None:
     for their, our in zip(theirs, ours, strict=True):
-        for name in ("id", "label", "shots", "dropped", "prompt_tokens"):
+        for name in ("id", "label", "shots", "dropped", "cut", "prompt_tokens"):
             assert getattr(their, name) == getattr(our, name)
         for nats, others, tokens in zip(their.prompt_nats, our.prompt_nats, our.prompt_tokens, strict=True):
             assert nats / tokens == pytest.approx(others / tokens, abs=tolerance, rel=0)
@@ -125,6 +125,7 @@ def assert_same(theirs: list[Sample], ours: list[Sample], tolerance: float = 1e-
         {"shots": 0},
         {"shots": 6, "retriever": "bm25", "separator": "\n\n", "ties": ("yes", "no")},
         {"shots": 9, "template": 'Review: "{text}" <{label}> of {text}'},
+        {"shots": 9, "template": 'Review: "{text}" <{label}> of {text}', "too_long": "cut_right"},
     ],
 )
 def test_losses_are_ours(
@@ -139,8 +140,10 @@ def test_losses_are_ours(
     ours = generated(made, "plain", **changes)
     assert_same(theirs, sorted(ours, key=lambda sample: [t.id for t in theirs].index(sample.id)))
     answers = {min(range(2), key=lambda i: s.prompt_nats[i] / s.prompt_tokens[i]) for s in theirs}
-    assert answers == {0, 1}
-    assert any(sample.dropped for sample in theirs) == (changes.get("shots") == 9)
+    long, cuts = changes.get("shots") == 9, changes.get("too_long") == "cut_right"
+    assert answers == ({0} if cuts else {0, 1})  # of nine shots none leaves room for a label
+    assert any(sample.dropped for sample in theirs) == (long and not cuts)
+    assert any(sample.cut for sample in theirs) == cuts
     files = {path.name for path in (tmp_path / "openicl").iterdir()}
     assert files == {"samples.jsonl", "openicl.json", "first_prompt_ids.json"}
     assert {path.name for path in tmp_path.iterdir()} == {"openicl", "plain", "runs"} - (

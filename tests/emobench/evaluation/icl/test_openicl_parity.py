@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,57 @@ def test_labels_of_one_token_at_the_end() -> None:
     prompts = make_prompts(drafts, tokenizer, rules, None, task="parity")
     assert all(len(ids) == prompt.shared + 1 for prompt in prompts for ids in prompt.tokens)
     assert_parity(model_of("gpt2", tokenizer), tokenizer, rules, drafts, ("tree", "cache"))
+
+
+CONTEXT = 100
+"""Of the examples below two fit, and others lose a part of a label, or all of it and more."""
+
+
+def too_long(kind: str = "gpt2") -> tuple[Any, Any, list[Draft], list[Any]]:
+    """Return a model, a tokenizer that knows its context, examples of which some do not fit, and what OpenICL says."""
+    from openicl_peer import openicl_scores
+
+    tokenizer = tokenizer_with(BOS if kind == "llama" else None)
+    model = model_of(kind, tokenizer, CONTEXT)
+    tokenizer.model_max_length = CONTEXT
+    counts = [1, 1, 1, *[2] * 9]
+    drafts = [replace(d, shots=d.shots[:n]) for d, n in zip(generated(TOPICS, 12), counts, strict=True)]
+    return model, tokenizer, drafts, openicl_scores(model, tokenizer, TOPICS, drafts)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
+def test_prompts_that_are_too_long_are_cut_at_their_end(kind: str, engine: str) -> None:
+    model, tokenizer, drafts, expected = too_long(kind)
+    rules = replace(TOPICS, too_long="cut_right")
+    prompts = make_prompts(drafts, tokenizer, rules, CONTEXT, task="parity")
+    assert 0 < sum(prompt.cut > 0 for prompt in prompts) < len(prompts)
+    scorer = PromptScorer(model, tokenizer, engine)
+    ties = 0
+    for batch in scorer.batches(prompts):
+        for place, losses in zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True):
+            means = [nats / count for nats, count in zip(losses.prompt_nats, losses.prompt_tokens, strict=True)]
+            assert means == pytest.approx(expected[place].perplexities, abs=PERPLEXITY, rel=0)
+            if len(set(prompts[place].tokens)) == 1:
+                ties += 1
+                assert len(set(means)) == 1  # the label is cut off, and the first one answers
+                assert rules.ties[means.index(min(means))] == expected[place].answer == rules.ties[0]
+    assert ties > 0
+
+
+def test_dropping_shots_is_another_rule_than_openicls() -> None:
+    """What emobench does by default with prompts that are too long: the label stays, and answers differ."""
+    model, tokenizer, drafts, expected = too_long()
+    prompts = make_prompts(drafts, tokenizer, TOPICS, CONTEXT, task="parity")
+    assert 0 < sum(prompt.dropped > 0 for prompt in prompts) < len(prompts)
+    scorer, answers = PromptScorer(model, tokenizer), {}
+    for batch in scorer.batches(prompts):
+        for place, losses in zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True):
+            means = [nats / count for nats, count in zip(losses.prompt_nats, losses.prompt_tokens, strict=True)]
+            answers[place] = TOPICS.ties[means.index(min(means))]
+            if not prompts[place].dropped:
+                assert means == pytest.approx(expected[place].perplexities, abs=PERPLEXITY, rel=0)
+    assert any(answers[place] != expected[place].answer for place in answers)
 
 
 @pytest.mark.slow

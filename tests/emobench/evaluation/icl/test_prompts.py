@@ -226,6 +226,18 @@ def test_the_longest_label_decides_what_fits() -> None:
     assert made(DRAFT, tokenizer, limit=short).dropped == 1
 
 
+def test_a_prompt_that_is_cut_keeps_its_shots_and_loses_its_end() -> None:
+    tokenizer, rules = TOKENIZERS["opt"], replace(RULES, too_long="cut_right")
+    whole = made(DRAFT, tokenizer, rules)
+    assert (whole.cut, whole.dropped) == (0, 0)
+    assert whole.label_starts is not None
+    for limit in range(2, max(map(len, whole.tokens)) + 1):
+        prompt = made(DRAFT, tokenizer, rules, limit)
+        assert prompt.tokens == tuple(ids[:limit] for ids in whole.tokens)  # with the BOS, as a tokenizer truncates
+        assert (prompt.shots, prompt.dropped, prompt.cut) == (whole.shots, 0, max(map(len, whole.tokens)) - limit)
+        assert (prompt.label_starts is None) == (prompt.cut > 0)
+
+
 def test_the_least_similar_shot_goes_wherever_it_stands() -> None:
     rules = replace(RULES, order="nearest-last")
     tokenizer = TOKENIZERS["gpt2"]
