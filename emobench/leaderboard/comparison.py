@@ -62,7 +62,8 @@ def differences(a: Entry, b: Entry) -> list[str]:
             continue
         if absent or left[name] != right[name]:
             shown = [_model(e) if name == "model" else _shown(side, name) for e, side in ((a, left), (b, right))]
-            found.append(f"{name}: {shown[0]} and {shown[1]}")
+            why = ", whose weights or tokenizers differ" if name == "model" and a.model.name == b.model.name else ""
+            found.append(f"{name}: {shown[0]} and {shown[1]}{why}")
     return found
 
 

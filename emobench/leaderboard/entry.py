@@ -154,13 +154,27 @@ class Suite:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pretraining:
+    """How the harness made a model: the seed, and a hash of all else. Of one setting, seeds are replicates."""
+
+    seed: int
+    setting: str
+
+    def __post_init__(self) -> None:
+        if not _SHA256.fullmatch(self.setting):
+            raise ConfigError(f"`setting` is {self.setting!r}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
-    """`revision`: a resolved commit or the digest of a local folder's files; where it is None, `source` identifies."""
+    """`revision`: a resolved commit or the digest of a folder's files; where it is None, `source` identifies."""
 
     name: str
     source: str
     revision: str | None = None
     parameters: int | None = None
+    pretraining: Pretraining | None = None
+    """Of a model that the harness makes."""
 
 
 @dataclass(frozen=True, kw_only=True)

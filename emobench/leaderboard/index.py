@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emobench.config import PRETRAINED
+from emobench.config import PRETRAINED, build
 from emobench.errors import StorageError, UserError
 from emobench.leaderboard.comparison import comparison_key
 from emobench.leaderboard.entry import SCHEMA_VERSION, Entry, Model, Objective, Provenance, Run, Suite
@@ -89,7 +89,7 @@ def light_row(plain: Mapping[str, Any], root: Path, file: str) -> Row:
     entry = object.__new__(Entry)  # without the checks of all the rest, which take as long as reading
     parts = {
         "suite": Suite(**plain["suite"]),
-        "model": Model(**plain["model"]),
+        "model": build(Model, plain["model"], file),
         "objective": Objective(**plain["objective"]),
         "provenance": Provenance(**plain["provenance"]),
         "runs": [Run(seed=None, key=run["key"]) for run in plain["runs"]],

@@ -42,7 +42,7 @@ def _add_components_and_changes(plain: Plain) -> Plain:
 def _add_families(plain: Plain) -> Plain:
     """Schema 4 added the primary endpoint and the families of metrics: by the rule by which they are recorded now.
 
-    It added `units` to a metric, too, which may be absent.
+    It added `units` to a metric and `pretraining` to a model, too, which may be absent.
     """
     return {**plain, "schema": 4, "primary": _declared(plain), "families": families_of(plain)}
 

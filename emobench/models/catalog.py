@@ -1,5 +1,6 @@
 """Which model a name means: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
 
+A model that the harness makes takes the seed of its pre-training: `tiny-oracle(seed=1)`.
 Revisions of the catalog are symbolic: `find_model` resolves them to the commit of the moment, which is then recorded.
 No hub was at hand where this was written, so no alias is marked as tried.
 """
@@ -10,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from emobench.config import parse_call
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.hub import resolve_revision
 from emobench.reading import expand_home, is_file, is_folder
@@ -44,6 +46,8 @@ class ModelSource:
     source: str
     revision: str | None
     kind: Literal["local", "hub", "made"]
+    seed: int = 0
+    """Of the pre-training of a model that the harness makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,10 +195,11 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
     `./gpt2` is a folder where `gpt2` is the alias. A hub model's revision is resolved to a commit: online by asking
     the hub, offline from the local cache (ModelError if it is not there). UnknownNameError if it is none of these.
     """
+    made = find_made_model(name)
+    if made is not None:
+        return made
     alias = CATALOG.get(name)
     if alias is not None:
-        if alias.kind == "made":
-            return ModelSource(name, alias.source, None, "made")
         commit = resolve_revision(alias.source, alias.revision or "main", offline=offline)
         return ModelSource(name, alias.source, commit, "hub")
     folder = expand_home(name)
@@ -212,3 +217,25 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
         raise ModelError(f"--model {name}: there is no such folder.")
     hint = "A local folder, or a hub id such as org/name, works too."
     raise UnknownNameError("model", name, CATALOG, hint=hint)
+
+
+def find_made_model(name: str) -> ModelSource | None:
+    """Return the made model that `tiny-oracle` or `tiny-oracle(seed=1)` means; None for any other name.
+
+    Seed 0 is the default, and not part of the name. Raises a UserError for other arguments.
+    """
+    alias = CATALOG.get(name.partition("(")[0].strip())
+    if alias is None or (alias.kind != "made" and "(" not in name):
+        return None
+    _, given = parse_call(name)
+    if alias.kind != "made":
+        makes = ", ".join(other.name for other in CATALOG.values() if other.kind == "made")
+        raise ModelError(f"--model {name}: only models that the harness makes have a seed: {makes}.")
+    for key in given:
+        if key != "seed":
+            raise UnknownNameError("setting", key, ["seed"], where=f"--model {alias.name}: ")
+    seed = given.get("seed", 0)
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise ModelError(f"--model {name}: `seed` is {seed!r}; expected a number from 0 to 2**32 - 1.")
+    shown = f"{alias.name}(seed={seed})" if seed else alias.name
+    return ModelSource(shown, alias.source, None, "made", seed)

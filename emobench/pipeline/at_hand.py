@@ -18,7 +18,7 @@ from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError, ModelError
 from emobench.evaluation.kinds import Beside, evaluator
-from emobench.models.catalog import CATALOG, HUB_ID, find_model
+from emobench.models.catalog import CATALOG, HUB_ID, find_made_model, find_model
 from emobench.models.encoder import ALIASES, EncoderOption, find_encoder
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.estimate import ModelSize
@@ -70,7 +70,7 @@ class AtHand:
 
     def other_model(self, name: str) -> ModelSize | None:
         """Note a causal LM beside the base model: a teacher, a cost's head, an oracle, a surrogate."""
-        if name == PRETRAINED or (name in CATALOG and CATALOG[name].kind == "made"):
+        if name == PRETRAINED or find_made_model(name) is not None:
             return None
         found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
         return size_of(found, name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,14 @@ from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.pipeline.request import Request
-from emobench.pipeline.tiny_models import TINY_MODELS, TinyModel, tokenizer_of
+from emobench.pipeline.stages import Stages
+from emobench.pipeline.tiny_models import TinyModel, find_tiny_model, pretraining, tokenizer_of
 
 if TYPE_CHECKING:
     from emobench.evaluation.kinds import Beside
     from emobench.models.encoder import EncoderOption, SentenceEncoder
     from emobench.models.load import LoadedModel, ModelFacts
+    from emobench.pipeline.plan import PlannedTraining
     from emobench.training.recipe import Recipe
 
 ANOTHER = {
@@ -32,19 +34,23 @@ ANOTHER = {
 class KnownModel:
     """What identifies a model, the most tokens that it reads, and the rows of its head (0: it needs none)."""
 
-    facts: Mapping[str, Any]
+    identify: Callable[[], Mapping[str, Any]]
     context: int | None
     rows: int
     tokenizer: Any = None
     """Of a causal LM."""
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.identify()
+
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A model that was found and checked. `facts` identify its weights and tokenizer, and go into every key."""
+    """A model that was found and checked."""
 
     source: ModelSource
-    facts: Mapping[str, Any]
+    identify: Callable[[], Mapping[str, Any]]
     request: Request
     checked: ModelFacts | None = None
     """What is known of it before its weights are read; None for a model that the harness makes."""
@@ -55,15 +61,40 @@ class BaseModel:
     def name(self) -> str:
         return self.source.name
 
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What identifies its weights and tokenizer, and goes into every key.
+
+        Raises ModelError for a model that the harness makes, before it is made: its weights are not known.
+        """
+        return self.identify()
+
     @property
     def made(self) -> bool:
         """Whether the harness makes this model itself."""
         return self.source.kind == "made"
 
     @property
+    def is_there(self) -> bool:
+        """Whether its weights are known; those of a model that the harness makes are once it is made, and whole."""
+        if not self.made:
+            return True
+        stage = self.pretraining.stage
+        return self._stages.is_finished(stage) and self._stages.damage(stage, full=True) is None
+
+    @cached_property
+    def _stages(self) -> Stages:
+        return Stages(self.request.runs)
+
+    @cached_property
     def tiny(self) -> TinyModel:
         """What a model that the harness makes is made from."""
-        return TINY_MODELS[self.source.source]
+        return find_tiny_model(self.source)
+
+    @cached_property
+    def pretraining(self) -> PlannedTraining:
+        """The training that makes a model that the harness makes."""
+        return pretraining(self.source, self.request)
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -116,7 +147,8 @@ class BaseModel:
 
     def _find_beside(self, beside: Beside) -> KnownModel:
         if beside.use == "sentences":
-            return KnownModel(self.sentence_encoder(beside.name, "coherence.encoder").facts, None, 0)
+            encoder = self.sentence_encoder(beside.name, "coherence.encoder")
+            return KnownModel(lambda: encoder.facts, None, 0)
         if beside.name == PRETRAINED:
             return self._own(beside)
         return self._other(beside)
@@ -133,7 +165,7 @@ class BaseModel:
                     f"{what} is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
                     f"another one, such as --set {other}."
                 ) from None
-        return KnownModel(self.facts, self.context, self.rows, self.tokenizer)
+        return KnownModel(lambda: self.facts, self.context, self.rows, self.tokenizer)
 
     def _other(self, beside: Beside) -> KnownModel:
         from emobench.models.folder import identity
@@ -145,11 +177,12 @@ class BaseModel:
             raise ConfigError(
                 f"{name} is made by the harness and has no folder before; with --model {name}, say '{PRETRAINED}'."
             )
+        identify = partial(identity, source)
         if beside.use == "features":
-            return KnownModel(identity(source), check_featurizer(source, offline=self.request.offline), 0)
+            return KnownModel(identify, check_featurizer(source, offline=self.request.offline), 0)
         found = check_model(source, offline=self.request.offline)
         tokenizer = load_tokenizer(source, offline=self.request.offline)
-        return KnownModel(identity(source), found.context, found.vocabulary_rows, tokenizer)
+        return KnownModel(identify, found.context, found.vocabulary_rows, tokenizer)
 
     def load_beside(self, beside: Beside, folder: Path | None) -> LoadedModel:
         """Load a causal LM or a featurizer in float32; "pretrained" from the folder, where this model is made."""
@@ -188,24 +221,38 @@ class BaseModel:
 
     def entry_fields(self) -> dict[str, Any]:
         """Return the model as a leaderboard entry names it."""
-        revision = self.source.revision or f"sha256:{content_hash(self.facts)}"
+        fields: dict[str, Any] = {"name": self.name}
+        if self.made:
+            facts = {name: fact for name, fact in self.pretraining.facts.items() if name != "seed"}
+            fields["pretraining"] = {"seed": self.source.seed, "setting": content_hash(facts)}
+        fields["revision"] = self.source.revision or f"sha256:{content_hash(self.facts)}"
         # A local folder's path says nothing to others, and is nobody's business: its files' digests identify it.
-        source = "local folder" if self.source.kind == "local" else self.source.source
-        count = self.tiny.parameters(self.rows) if self.checked is None else self.checked.parameters
-        return {"name": self.name, "source": source, "revision": revision, "parameters": count}
+        fields["source"] = "local folder" if self.source.kind == "local" else self.source.source
+        fields["parameters"] = self.tiny.parameters(self.rows) if self.checked is None else self.checked.parameters
+        return fields
 
 
 def find_base_model(name: str, request: Request) -> BaseModel:
     """Look up and check a model without reading its weights."""
     source = find_model(name, offline=request.offline)
     if source.kind == "made":
-        from emobench.pipeline.tiny_models import pretraining
-
-        return BaseModel(source, {"made": pretraining(TINY_MODELS[source.source], request).stage.key}, request)
+        found = BaseModel(source, lambda: _made_identity(found), request)
+        _ = found.pretraining  # raises where its texts are not at hand
+        return found
     from emobench.models.folder import identity
     from emobench.models.load import check_model
 
     facts = check_model(
         source, from_scratch=request.from_scratch, offline=request.offline, trust_remote_code=request.trust_remote_code
     )
-    return BaseModel(source, identity(source), request, facts)
+    return BaseModel(source, partial(identity, source), request, facts)
+
+
+def _made_identity(model: BaseModel) -> Mapping[str, Any]:
+    """Return what a made model is: its files' digests, as of a local folder."""
+    from emobench.models.folder import identity
+
+    folder = Stages(model.request.runs).folder(model.pretraining.stage) / "model"
+    if not model.is_there:
+        raise ModelError(f"{model.name} is not made yet, so that its weights are not known: {folder} is not there.")
+    return identity(ModelSource(model.name, str(folder), None, "local"))

@@ -11,11 +11,16 @@ from emobench.leaderboard.examples import digest
 from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.plan import Plan, PlannedTask
 from emobench.pipeline.stages import Stages
-from emobench.pipeline.tiny_models import pretraining
 
 
 def require_trained(plan: Plan, stages: Stages) -> None:
     """Raise ConfigError for a training that is not finished, or was altered, with the command that does it."""
+    trained = any(True for _ in plan.trainings())
+    if trained and not plan.model.is_there:
+        raise ConfigError(
+            f"{plan.model.name} is not made yet in {stages.root}, so that nothing was trained from it there. Make it, "
+            f"train and evaluate with: {_command(plan, 'run')}"
+        )
     parts = ((training, tasks) for row in plan.rows for run in row.runs for training, tasks in run.parts)
     for planned, tasks in parts:
         if planned is None:
@@ -35,7 +40,7 @@ def require_generated(plan: Plan, stages: Stages) -> None:
 
     Samples are also compared with the digests of the entries on the board.
     """
-    if plan.model.made and not stages.is_finished(pretraining(plan.model.tiny, plan.request).stage):
+    if not plan.model.is_there:
         raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {_again(plan)}")
     recorded = _recorded(plan)
     for row in plan.rows:

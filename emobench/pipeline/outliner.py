@@ -170,16 +170,14 @@ class _Outliner:
         """Yield the training that makes a made model: at first use, so that finished runs need none."""
         if self.model is None or not self.model.made:
             return
-        from emobench.pipeline.tiny_models import pretraining
-
-        planned = pretraining(self.model.tiny, self.request)
+        planned = self.model.pretraining
         done = self.stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
         what = f"pre-train {self.model.name} on {planned.recipe.corpus}, once"
         counted = (*self._packed(planned), False) if self.exact else self._rough_amount(planned.recipe)
         yield self._trained(what, planned.objective, planned.recipe, counted, DONE if done else TO_DO, PRETRAINED_IN)
 
     def _trainings(self) -> Iterator[StageLine]:
-        planned = iter(self.plan.trainings()) if self.plan else None
+        planned = iter(self.plan.trainings()) if self.plan and self.plan.model.is_there else None
         counts = {recipe: self._training_amount(recipe) for recipe, _ in self.parts} if any(self.objectives) else {}
         for objective in self.objectives:
             for seed in self._seeds(objective):
@@ -258,7 +256,7 @@ class _Outliner:
         assert self.model is not None
         texts = {split: found for split in ("train",) if (found := self.at.texts(recipe.corpus, split)) is not None}
         loaded = next(objective for objective in self.objectives if objective is not None)
-        return self._packed(PlannedTraining(self.model, loaded, recipe, 0, texts, {}))
+        return self._packed(PlannedTraining(self.model, loaded, recipe, 0, texts))
 
     def _packed(self, planned: PlannedTraining) -> tuple[int, int]:
         """Return the target tokens and the steps of a training."""
@@ -268,7 +266,7 @@ class _Outliner:
         return int(packed.target_count * planned.recipe.epochs), total_steps(planned.recipe, len(packed), 1)
 
     def _evaluations(self) -> Iterator[StageLine]:
-        planned = iter(self.plan.tasks()) if self.plan else None
+        planned = iter(self.plan.tasks()) if self.plan and self.plan.model.is_there else None
         for objective in self.objectives:
             label = self._label(objective)
             for seed in self._seeds(objective):
@@ -390,6 +388,8 @@ class _Outliner:
             yield f"--dtype bfloat16{more}: half the memory for weights, and scoring is {faster:.0f} times as fast."
         if self.size is None:
             yield f"The size of {self.name} is not known here: no time or memory is given."
+        if self.model is not None and not self.model.is_there:
+            yield f"What is finished is known once {self.model.name} is made: its weights are part of every key."
         if self.model is not None and self.model.source.kind == "hub":
             yield "The hub was not asked: what is here of it is taken as it was downloaded."
         if self.at.downloads:

@@ -1,7 +1,8 @@
 """Names to work: everything is looked up and checked here, before any training starts.
 
 A plan holds one `PlannedRun` for each objective, recipe of the suite, and seed: a training (none for a model as it is)
-and the tasks that evaluate it. Their stages have keys already, so a plan also knows what is finished.
+and the tasks that evaluate it. Their stages have keys, so that a plan also knows what is finished; where the harness
+makes the base model, they have them once it is made, as its weights are part of each.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -44,24 +46,40 @@ class PlannedTraining:
     seed: int
     texts: Mapping[str, Texts]
     """The train and validation splits of the recipe's corpus."""
-    facts: Mapping[str, Any]
 
-    @property
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """All that determines the weights."""
+        return training_facts(self.model.request, self.model, self.objective, self.recipe, self.seed, self.texts)
+
+    @cached_property
     def stage(self) -> Stage:
         return Stage("train", self.facts)
 
 
 @dataclass(frozen=True)
 class PlannedTask:
-    """One task of one run; `subject` are the facts of the model that is evaluated."""
+    """One task of one run: of the model as it is, or of what a training made of it."""
 
     task: Task
     data: TaskData
-    subject: Mapping[str, Any]
-    beside: Mapping[str, Mapping[str, Any]]
-    """What identifies the models beside the evaluated one, by their part."""
+    model: BaseModel
+    training: PlannedTraining | None
     retrieval: Mapping[str, Any]
     """What identifies the retriever of shots, and its sentence encoder; empty where there is none."""
+
+    @cached_property
+    def subject(self) -> Mapping[str, Any]:
+        """What identifies the model that is evaluated."""
+        request = self.model.request
+        facts = {"model": self.model.facts, "dtype": request.dtype, **_machine(request, "torch", "transformers")}
+        return facts if self.training is None else {**facts, "training": self.training.stage.key}
+
+    @cached_property
+    def beside(self) -> Mapping[str, Mapping[str, Any]]:
+        """What identifies the models beside the evaluated one, by their part."""
+        named = evaluator(self.task.kind).models(self.task)
+        return {part: self.model.known(found).facts for part, found in named.items()}
 
     @property
     def generation(self) -> Stage:
@@ -342,24 +360,13 @@ class _Planner:
         parts = []
         for recipe, tasks in self.parts:
             training = None if objective is None else self._training(objective, recipe, seed)
-            subject: dict[str, Any] = {
-                "model": self.model.facts,
-                "dtype": self.request.dtype,
-                **_machine(self.request, "torch", "transformers", "mauve-text", "rouge-score"),
-            }
-            if training is not None:
-                subject["training"] = training.stage.key
-            parts.append((training, tuple(self._planned(task, subject) for task in tasks)))
+            planned = (PlannedTask(t, self.data(t), self.model, training, self.retrieval(t)) for t in tasks)
+            parts.append((training, tuple(planned)))
         return PlannedRun(seed, tuple(parts))
 
     def _training(self, objective: LoadedObjective, recipe: Recipe, seed: int) -> PlannedTraining:
         texts = {split: self.texts(recipe.corpus, split) for split in ("train", "validation")}
-        facts = training_facts(self.request, self.model, objective, recipe, seed, texts)
-        return PlannedTraining(self.model, objective, recipe, seed, texts, facts)
-
-    def _planned(self, task: Task, subject: Mapping[str, Any]) -> PlannedTask:
-        beside = {part: self.model.known(found).facts for part, found in evaluator(task.kind).models(task).items()}
-        return PlannedTask(task, self.data(task), subject, beside, self.retrieval(task))
+        return PlannedTraining(self.model, objective, recipe, seed, texts)
 
 
 def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:

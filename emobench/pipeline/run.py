@@ -64,19 +64,26 @@ class _Worker:
         self.plan = plan
         self.reporter = reporter
         self.stages = Stages(plan.request.runs, anew, reporter.note)
-        self.reused = finished_trainings(plan, self.stages)
+        self.reused: frozenset[str] = frozenset()
         self.trainer = Trainer(self.stages, reporter)
         self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)
 
     def check(self) -> None:
-        """Check what needs the data: every corpus is packed before the first training starts."""
+        """Check what needs the data: every corpus is packed before the first training starts; then make the base model.
+
+        Only then the keys of stages are known, where the harness makes that model.
+        """
         require_writable(self.stages.root, "--runs")
         if self.plan.request.suite is not None:  # an entry will be recorded
             require_writable(self.plan.request.leaderboard, "--leaderboard")
+        there = self.plan.model.is_there
         for planned in self.plan.trainings():
-            if not self.stages.is_finished(planned.stage):
+            if not there or not self.stages.is_finished(planned.stage):
                 for split in planned.texts:
                     self.trainer.pack(planned, split)
+        if not there:
+            self.trainer.made_folder(self.plan.model)
+        self.reused = finished_trainings(self.plan, self.stages)
 
     def row(self, index: int) -> Entry:
         row = self.plan.rows[index]

@@ -1,10 +1,14 @@
-"""The tiny models: small GPT-2s, made at first use by MLE: on the oracle language, and tiny-lm on English at hand."""
+"""The tiny models: small GPT-2s, made at first use by MLE: on the oracle language, and tiny-lm on English at hand.
+
+What was made is identified by its weights, as any other model is: processors with other instructions round otherwise.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +24,8 @@ from emobench.pipeline.request import Request
 if TYPE_CHECKING:
     from emobench.pipeline.plan import PlannedTraining
 
-SEED = 0
+THREADS = 1
+"""Of a pre-training on a CPU, whatever there are: with others, sums have another order, and the weights differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,8 @@ class TinyModel:
     symbols."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """Further values of its configuration."""
+    seed: int = 0
+    """Of its first weights, and of its pre-training."""
 
     def parameters(self, rows: int) -> int:
         """Return how many weights it has, its head of `rows` rows (tied to the embedding) counted once."""
@@ -47,9 +54,9 @@ class TinyModel:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What identifies it before its pre-training."""
+        """What it is made from, before its pre-training; the seed is the training's."""
         sizes = {name: getattr(self, name) for name in ("context", "width", "layers", "heads")}
-        found = {"architecture": "gpt2", **sizes, "seed": SEED, **self.more}
+        found = {"architecture": "gpt2", **sizes, "threads": THREADS, **self.more}
         if self.symbols is not None:
             # With the training texts, which a training's facts hold, these identify the tokenizer.
             packages = ".".join(version("tokenizers").split(".")[:2])
@@ -69,6 +76,11 @@ TINY_MODELS = {
 }
 
 
+def find_tiny_model(source: ModelSource) -> TinyModel:
+    """Return what a made model is made from."""
+    return replace(TINY_MODELS[source.source], seed=source.seed)
+
+
 def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> None:
     """Write the untrained model and its tokenizer, the oracle's unless given, as a Hugging Face folder.
 
@@ -80,7 +92,7 @@ def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> Non
 
     tokenizer = oracle_tokenizer() if tokenizer is None else tokenizer
     eos_id = len(tokenizer) - 1
-    set_seed(SEED)
+    set_seed(tiny.seed)
     config = GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=tiny.context,
@@ -110,19 +122,39 @@ def tokenizer_of(tiny: TinyModel, request: Request) -> Any:
     return train_bpe(_texts(tiny, find_recipe(tiny.recipe).corpus, "train", request).texts, tiny.symbols)
 
 
-def pretraining(tiny: TinyModel, request: Request) -> PlannedTraining:
+def pretraining(source: ModelSource, request: Request) -> PlannedTraining:
     """Return the training that makes a tiny model; its settings are the project's, not the request's."""
     from emobench.pipeline.base_model import BaseModel
-    from emobench.pipeline.plan import PlannedTraining, training_facts
+    from emobench.pipeline.plan import PlannedTraining
     from emobench.registry import find_recipe, load_objective
 
+    tiny = find_tiny_model(source)
     recipe, objective = find_recipe(tiny.recipe), load_objective("mle")
     texts = {split: _texts(tiny, recipe.corpus, split, request) for split in ("train", "validation")}
-    plain = dataclasses.replace(request, dtype="float32", from_scratch=False, settings={}, trackers=())
-    model = BaseModel(ModelSource(tiny.name, tiny.name, None, "made"), tiny.facts, plain)
-    return PlannedTraining(
-        model, objective, recipe, SEED, texts, training_facts(plain, model, objective, recipe, SEED, texts)
-    )
+    plain = replace(request, dtype="float32", from_scratch=False, settings={}, trackers=())
+    model = BaseModel(source, lambda: tiny.facts, plain)
+    return PlannedTraining(model, objective, recipe, tiny.seed, texts)
+
+
+def leave_out_version(folder: Path) -> None:
+    """Remove the version of transformers from a model's configuration: equal weights have one digest then."""
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((folder / name).read_text())
+        config.pop("transformers_version", None)
+        (folder / name).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+@contextmanager
+def fixed_threads() -> Iterator[None]:
+    """Compute with `THREADS` threads meanwhile."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _texts(tiny: TinyModel, corpus: str, split: str, request: Request) -> Texts:

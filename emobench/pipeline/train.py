@@ -42,15 +42,17 @@ class Trainer:
 
     def made_folder(self, model: BaseModel) -> Path:
         """Return the folder of a tiny model, after pre-training it at first use."""
-        from emobench.pipeline.tiny_models import pretraining, write_untrained
+        from emobench.pipeline.tiny_models import fixed_threads, leave_out_version, write_untrained
 
-        planned = pretraining(model.tiny, model.request)
+        planned = model.pretraining
 
         def work(folder: Path) -> None:
             self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
-            write_untrained(model.tiny, folder / "untrained", model.tokenizer)
-            loaded = planned.model.load(folder / "untrained")
-            self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
+            with fixed_threads():
+                write_untrained(model.tiny, folder / "untrained", model.tokenizer)
+                loaded = planned.model.load(folder / "untrained")
+                self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
+            leave_out_version(folder / "model")
 
         return self._stages.make(planned.stage, work, continues=True) / "model"
 

@@ -56,8 +56,8 @@ class FoundTraining:
         if self.facts is None or "architecture" not in self.facts["model"]:
             return ""
         names = {tiny.recipe: name for name, tiny in TINY_MODELS.items()}
-        recipe = self.facts["recipe"]["name"]
-        return f"pre-train {names.get(recipe, recipe)}"
+        recipe, seed = self.facts["recipe"]["name"], self.facts["seed"]
+        return f"pre-train {names.get(recipe, recipe)}" + (f"(seed={seed})" if seed else "")
 
     def is_of(self, name: str) -> bool:
         """Return whether it is of an objective: `tailr`, or `tailr(gamma=0.3)` for one with these parameters."""

@@ -151,17 +151,21 @@ def test_seeds_are_in_order_however_they_are_given(trained: Trained) -> None:
     assert trained.curves(*folders).out.startswith("emo · mean of seeds 0, 1 · ")
 
 
-def test_pre_training_is_called_so_and_is_no_training_of_the_objective(trained: Trained, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["tiny-oracle", "tiny-oracle(seed=1)"])
+def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
+    name: str, trained: Trained, tmp_path: Path
+) -> None:
     from emobench.config import canonical_json
+    from emobench.models.catalog import find_model
     from emobench.pipeline.request import Request
-    from emobench.pipeline.tiny_models import TINY_MODELS, pretraining
+    from emobench.pipeline.tiny_models import pretraining
 
-    stage = pretraining(TINY_MODELS["tiny-oracle"], Request(suite="oracle-language", offline=True)).stage
+    stage = pretraining(find_model(name, offline=True), Request(suite="oracle-language", offline=True)).stage
     folder = tmp_path / "train" / stage.key
     shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
     (folder / "stage.json").write_text(canonical_json(stage.facts))
     shown = trained.command("curves", "--runs", tmp_path)
-    assert shown.out.startswith("pre-train tiny-oracle · seed 0 · 15 steps")
+    assert shown.out.startswith(f"pre-train {name} · seed {stage.facts['seed']} · 15 steps")
     assert trained.command("curves", "mle", "--runs", tmp_path).code == 2
 
 

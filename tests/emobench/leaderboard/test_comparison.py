@@ -53,7 +53,9 @@ def test_every_condition_keeps_entries_apart_and_is_named(make: MakeEntry, field
     cases = {
         "suite: nlu v1 and nlu v2": {"suite": {"name": "nlu", "version": 2}},
         "protocol of sst2: paper@3fa9c1 and official-code@3fa9c1": {"protocols": {"sst2": "official-code@3fa9c1"}},
-        "model: gpt2 (607a30d) and gpt2 (other)": {"model": {"name": "gpt2", "source": "x", "revision": "other"}},
+        "model: gpt2 (607a30d) and gpt2 (other), whose weights or tokenizers differ": {
+            "model": {"name": "gpt2", "source": "x", "revision": "other"}
+        },
         "recipe.lora.rank: 8 and 16": {"recipe": {"name": "lm", "epochs": 3, "lora": {"rank": 16}}},
         "data of wikitext103: sha256:cc and none": {
             "provenance": {**fields["provenance"], "data": {"sst2": "sha256:aa"}}

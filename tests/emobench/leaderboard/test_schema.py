@@ -54,7 +54,8 @@ BEYOND = (
 
 def measured() -> dict[str, Any]:
     entries = made_entries(200, seed=3)
-    return next(e for e in entries if len(e["seeds"]) == 3 and e["suite"]["name"] == "lm-quick" and e["supersedes"])
+    found = next(e for e in entries if len(e["seeds"]) == 3 and e["suite"]["name"] == "lm-quick" and e["supersedes"])
+    return {**found, "model": {**found["model"], "pretraining": {"seed": 1, "setting": "a" * 64}}}
 
 
 def published() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from huggingface_hub import constants
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
+from emobench.models.catalog import find_model
 from emobench.pipeline import estimate
 from emobench.pipeline.at_hand import AtHand, shown_name
 from emobench.pipeline.outline import DONE, TO_DO, Outline, StageLine
@@ -23,7 +24,7 @@ from emobench.pipeline.reporter import Silent
 from emobench.pipeline.reproduce import outline_table
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stages
-from emobench.pipeline.tiny_models import TINY_MODELS, pretraining
+from emobench.pipeline.tiny_models import find_tiny_model, pretraining, write_untrained
 from emobench.pipeline.train import Trainer
 from emobench.registry import find_table
 
@@ -253,13 +254,14 @@ def test_the_pre_training_of_a_made_model_is_a_stage(suite: str, named: str, tmp
     found = make_outline(asked)
     first, trained = of(found, "train")
     assert (first.what, first.state) == (named, TO_DO)
-    planned = pretraining(TINY_MODELS[first.what.split(" ")[1]], asked)
+    planned = pretraining(find_model(first.what.split(" ")[1], offline=True), asked)
     packed = Trainer(Stages(tmp_path), Silent()).pack(planned, "train")
     assert first.tokens == packed.target_count
     assert first.steps == -(-len(packed) // planned.recipe.batch)
     assert first.seconds
     assert found.totals().tokens["train"] == (first.tokens or 0) + (trained.tokens or 0)
-    Stages(tmp_path).make(planned.stage, lambda folder: None)
+    tiny = find_tiny_model(planned.model.source)
+    Stages(tmp_path).make(planned.stage, lambda folder: write_untrained(tiny, folder / "model"))
     after = make_outline(asked)
     assert [line.state for line in of(after, "train")] == [DONE, TO_DO]
     assert after.totals().tokens["train"] == trained.tokens

@@ -192,10 +192,10 @@ def test_the_packages_of_a_score_are_part_of_its_key(
 
 
 def test_the_packages_of_mauve_are_part_of_an_oracle_tasks_key_and_of_no_icl_task(
-    byte_model: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch
+    byte_model: Path, labelled: Path, made_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def score_keys() -> tuple[str, str]:
-        oracle = Request(suite="oracle-language", objectives=("pretrained",), offline=True)
+        oracle = Request(suite="oracle-language", objectives=("pretrained",), offline=True, runs=made_runs)
         settings = parse_overrides(["tasks=sst2", "icl.retriever=bm25"])
         icl = Request(
             suite="nlu", model=str(byte_model), objectives=("pretrained",), data_dirs=(labelled,), settings=settings

@@ -84,8 +84,8 @@ def test_the_language_is_known_of_its_own_texts_only(small_model: Path, small_da
         oracle("kd-forward", data_dirs=(tmp_path,))
 
 
-def test_the_language_is_that_of_the_corpus() -> None:
-    (training,) = oracle("demd-dense").trainings()
+def test_the_language_is_that_of_the_corpus(made_runs: Path) -> None:
+    (training,) = oracle("demd-dense", runs=made_runs).trainings()
     assert training.facts["objective"]["reads"] == {"pretrained": training.facts["model"]}
     from emobench.data.oracle import oracle_language
 
@@ -93,4 +93,4 @@ def test_the_language_is_that_of_the_corpus() -> None:
     other = Texts("oracle-target", "train", ["x"], "sha256:0", "local: oracle-target.train.jsonl")
     assert known_language([*training.texts.values(), other]) is None
     assert known_language([other]) is None
-    assert key(oracle("demd-dense")) != key(oracle("demd-dense(target=pretrained)"))
+    assert key(oracle("demd-dense", runs=made_runs)) != key(oracle("demd-dense(target=pretrained)", runs=made_runs))

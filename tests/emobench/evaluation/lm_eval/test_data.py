@@ -12,7 +12,9 @@ import pytest
 from emobench.errors import ConfigError, DataError
 from emobench.evaluation import lm_eval as kind
 from emobench.evaluation.lm_eval_data import LmEvalData
+from emobench.pipeline.base_model import find_base_model
 from emobench.pipeline.plan import PlannedTask
+from emobench.pipeline.request import Request
 from emobench.tasks.spec import lm_eval_task
 
 
@@ -31,7 +33,9 @@ def without_readme(folder: Path, to: Path) -> Path:
     return to
 
 
-def test_the_same_examples_are_the_same_data_wherever_they_lie(mmlu_folder: Path, tmp_path: Path) -> None:
+def test_the_same_examples_are_the_same_data_wherever_they_lie(
+    mmlu_folder: Path, small_model: Path, tmp_path: Path
+) -> None:
     rows = without_readme(mmlu_folder, tmp_path / "rows")
     one, other = (load("mmlu_anatomy", data=str(folder)) for folder in (mmlu_folder, rows))
     assert one.fingerprint == other.fingerprint
@@ -43,7 +47,8 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(mmlu_folder: Path
     ]
     assert tasks[0].protocol_id == tasks[1].protocol_id
     assert tasks[0].protocol_id != lm_eval_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
-    stages = [PlannedTask(task, data, {}, {}, {}) for task, data in zip(tasks, (other, one), strict=True)]
+    model = find_base_model(str(small_model), Request(suite="mmlu", offline=True))
+    stages = [PlannedTask(task, data, model, None, {}) for task, data in zip(tasks, (other, one), strict=True)]
     assert stages[0].scores.key == stages[1].scores.key
     assert stages[0].generation.key == stages[1].generation.key
 
