@@ -50,7 +50,12 @@ Dtype = Annotated[
     str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")
 ]
 FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Draw the weights from the model's configuration.")]
-RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Execute code that comes with a hub model.")]
+RemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Execute code that comes with a hub model, or with a folder of lm_eval.include."
+    ),
+]
 Trackers = Annotated[
     list[str] | None,
     typer.Option(

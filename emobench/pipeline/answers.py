@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.evaluation.icl.metrics import METRICS, TABLE, Answer, answers_table
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.entry import Entry, Run
+from emobench.leaderboard.paths import FOLDER
+from emobench.pipeline.record import COMMAND
 from emobench.pipeline.recorded import newest_first, read_json, score_stages
+from emobench.reading import read_text
 
 VALUES = {"--data-dir": "", "--limit": "", "--set": "icl."}
 """Options of a run that decide its prompts, with how their values begin."""
@@ -74,7 +78,8 @@ def _of_entry(entry: Entry, runs: Path) -> Iterator[FoundAnswers]:
     for run in entry.runs:
         for facts, folder in score_stages(entry, run, runs):
             if (folder / TABLE).is_file():
-                prompts, remarks = _prompts(entry, facts["task"]["name"], facts["subject"].get("training"), runs)
+                words = _words(_command(entry, run, runs))
+                prompts, remarks = _prompts(entry, words, facts["task"]["name"], facts["subject"].get("training"), runs)
                 yield FoundAnswers(
                     entry=entry.id,
                     suite=str(entry.suite),
@@ -88,9 +93,19 @@ def _of_entry(entry: Entry, runs: Path) -> Iterator[FoundAnswers]:
                 )
 
 
-def _prompts(entry: Entry, task: str, training: str | None, runs: Path) -> tuple[str, tuple[str, ...]]:
+def _command(entry: Entry, run: Run, runs: Path) -> str:
+    """Return the command that made a run: as it was given where its results are, else as its entry publishes it."""
+    with suppress(OSError, ValueError):
+        if run.examples is not None:
+            return read_text((runs / run.examples.path).with_name(COMMAND)).strip()
+    return entry.source.command or ""
+
+
+def _prompts(
+    entry: Entry, words: list[tuple[str, str]] | None, task: str, training: str | None, runs: Path
+) -> tuple[str, tuple[str, ...]]:
     """Return the command that shows a task's prompts, and what it lacks; `training` is the key of the model's."""
-    words, remarks = _words(entry), []
+    remarks = []
     given = ["--protocol", entry.protocols[task].partition("@")[0]]
     folder = runs / "train" / (training or "") / "model"
     if training is not None and folder.is_dir():
@@ -101,15 +116,17 @@ def _prompts(entry: Entry, task: str, training: str | None, runs: Path) -> tuple
             remarks.append(f"{folder} is not here, so that this is the model before its training")
     if words is None:
         remarks.append("with the --data-dir and --set icl.* of the run")
+    if ("--data-dir", FOLDER) in (words or ()):
+        remarks.append(f"with the run's own folder in the place of {FOLDER}")
     kept = [(n, v) for n, v in words or () if n in FLAGS or (n in VALUES and v.startswith(VALUES[n]))]
     given += [word for name, value in kept for word in ((name,) if name in FLAGS else (name, value))]
     return shlex.join(["emobench", "prompts", task, *given, "--runs", str(runs)]), tuple(remarks)
 
 
-def _words(entry: Entry) -> list[tuple[str, str]] | None:
+def _words(command: str) -> list[tuple[str, str]] | None:
     """Return the options of the command that made an entry, with their values; None where it is not known."""
     try:
-        words = shlex.split(entry.source.command or "")
+        words = shlex.split(command)
     except ValueError:
         return None
     if words[1:2] not in (["run"], ["evaluate"]):

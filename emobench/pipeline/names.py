@@ -154,6 +154,8 @@ def task_of(request: Request, name: str) -> Task:
     """Return a task with the request's protocol, overridden rules and limit."""
     kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
     changes = _changes(request, kind)
+    if kind == "lm_eval":
+        _require_trust(request, changes)
     if request.limit is not None:
         changes["limit"] = request.limit
     if name.startswith(LM_EVAL):
@@ -179,6 +181,15 @@ def _fitting(request: Request, rules: Any, changes: Mapping[str, Any]) -> dict[s
     if isinstance(rules, GenerationProtocol) and request.limit is not None:
         found["test_blocks"] = min(request.limit, rules.test_blocks or request.limit)
     return found
+
+
+def _require_trust(request: Request, changes: Mapping[str, Any]) -> None:
+    """Ask for consent before lm-eval looks into a folder: it imports what `!function` and `class` name there."""
+    if changes.get("include") and not request.trust_remote_code:
+        raise ConfigError(
+            f"--set lm_eval.include={changes['include']}: lm-eval runs the Python that YAML in this folder names, "
+            "also in a dry run. Read it, and add --trust-remote-code if you trust it."
+        )
 
 
 def _groups(kind: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from emobench.config import PRETRAINED, canonical_json, content_hash, to_plain
 from emobench.errors import EmobenchError, MetricError, StorageError
 from emobench.leaderboard.entry import Entry, new_entry
 from emobench.leaderboard.examples import digest, write_examples
+from emobench.leaderboard.paths import published, published_command, published_value
 from emobench.leaderboard.statistics import summarise
 from emobench.leaderboard.store import Leaderboard
 from emobench.locks import locked
@@ -37,6 +39,8 @@ PACKAGES = (
     *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
     *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
 )
+COMMAND = "command.txt"
+"""Beside the per-example results: the command as it was given, which an entry has without the places of a machine."""
 
 
 def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
@@ -45,7 +49,7 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
     results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
     """
-    runs = [_run(row, index, found, stages) for index, found in enumerate(evaluations)]
+    runs = [_run(plan, row, index, found, stages) for index, found in enumerate(evaluations)]
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
@@ -97,7 +101,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
             planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks
         },
         "changes": {
-            planned.task.name: planned.task.changes
+            planned.task.name: published(planned.task.changes, published_value)
             for _, tasks in row.runs[0].parts
             for planned in tasks
             if planned.task.changes
@@ -108,26 +112,31 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "seeds": [] if row.objective is None else [run.seed for run in row.runs],
         "metrics": metrics,
         "primary": _primary(plan, row, [*metrics, *missing]),
-        "missing": missing,
+        "missing": published(missing),
         "cost": _cost(row, evaluations, stages),
-        # A name of bytes that are no UTF-8 cannot be written as JSON, and is no reason to lose a run.
-        "source": {"command": plan.request.command.encode(errors="replace").decode() or None, "cite": None},
+        "source": {"command": _command(plan) or None, "cite": None},
         "provenance": {
             "commit": _commit(),
             "packages": _packages(),
             "hardware": hardware(plan.request.device),
-            "data": _data(row, stages),
+            "data": published(_data(row, stages)),
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
         },
     }
 
 
-def _run(row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
+def _command(plan: Plan) -> str:
+    # A name of bytes that are no UTF-8 cannot be written as JSON, and is no reason to lose a run.
+    return published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
+
+
+def _run(plan: Plan, row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
     """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
     stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
 
     def work(folder: Path) -> None:
         write_examples(folder / "examples.jsonl", _merged(found))
+        (folder / COMMAND).write_text(plan.request.command + "\n", encoding="utf-8", errors="surrogateescape")
 
     run = row.runs[index]
     logs = [_sealed(stages.folder(training.stage) / LOG) for training, _ in run.parts if training is not None]
@@ -184,9 +193,9 @@ def _objective(row: PlannedRow) -> dict[str, Any]:
         return {"name": PRETRAINED, "version": "1", "params": {}, "source_sha256": None}
     found = row.objective
     return {
-        "name": found.name,
+        "name": published_value(found.name),
         "version": found.objective.version,
-        "params": found.objective.params,
+        "params": published(found.objective.params, published_value),
         "source_sha256": found.source_sha256,
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
+from emobench.leaderboard.paths import published, published_value, without_paths
 from emobench.leaderboard.statistics import summarise
 from emobench.tasks.lm_eval_numbers import Measured, Values, clip, number, task_name
 from emobench.tasks.scores import Score
@@ -42,7 +43,7 @@ def entry_fields(files: Sequence[ResultsFile], examples: Sequence[Mapping[str, V
     metrics, missing = _of_one(first) if len(files) == 1 else _of_seeds(files, examples)
     if not metrics:
         raise DataError(f"{first.path}: has no number under `results`; nothing was imported.")
-    name, params = parse_call(subject.objective)
+    name, params = published(list(parse_call(subject.objective)), published_value)
     packages = {"lm-eval": first.text("lm_eval_version"), "transformers": first.text("transformers_version")}
     return {
         "kind": "imported",
@@ -180,11 +181,12 @@ def _model(file: ResultsFile, subject: Subject) -> dict[str, Any]:
     args = file.text("config", "model_args") or ""
     named = file.text("model_name") or args.partition("pretrained=")[2].partition(",")[0] or "unnamed"
     if subject.model is not None:
-        return {"name": subject.model, "source": subject.model}
+        named = published_value(subject.model)
+        return {"name": named.removeprefix("./"), "source": named}
     count = number(file.mapping("config").get("model_num_parameters"))
     return {
         "name": named.rstrip("/").rpartition("/")[2] or named,
-        "source": named,
+        "source": published_value(named),
         "revision": file.text("config", "model_sha"),
         "parameters": int(count) if count and count > 0 else None,
     }
@@ -203,7 +205,7 @@ def _cite_file(file: ResultsFile) -> str:
     seeds = [f"{shown} {config[key]}" for key, shown in _SEEDS.items() if isinstance(config.get(key), int)]
     parts = (
         f"{clip(file.path.name, 100)} (sha256 {file.sha256[:12]})",
-        f"model {file.text('config', 'model') or 'unnamed'}: {clip(str(config.get('model_args')), 200)}",
+        f"model {file.text('config', 'model') or 'unnamed'}: {clip(without_paths(str(config.get('model_args'))), 200)}",
         f"revision {file.text('config', 'model_revision') or 'unnamed'}",
         f"seeds: {', '.join(seeds) or 'unnamed'}",
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.labels import clean
+from emobench.leaderboard.paths import published
 
 NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
@@ -123,7 +124,7 @@ def _more(entry: Entry) -> dict[str, Any]:
         "model": entry.model.name,
         "objective": entry.objective.label,
         "seeds": list(entry.seeds),
-        "source": {"command": entry.source.command, "cite": entry.source.cite},
+        "source": published({"command": entry.source.command, "cite": entry.source.cite}),
         "stderr": STDERR,
         "missing": dict(entry.missing),
     }

@@ -16,6 +16,7 @@ from emobench.leaderboard.comparison import conditions
 from emobench.leaderboard.entry import Entry, MetricSummary
 from emobench.leaderboard.examples import ExamplesOf
 from emobench.leaderboard.labels import MEAN, labels
+from emobench.leaderboard.paths import published
 from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
 
@@ -47,7 +48,8 @@ def board_data(entries: Sequence[Entry], examples_of: ExamplesOf | None, baselin
 
 def details(entry: Entry) -> dict[str, Any]:
     """Return all that an entry holds, and the conditions that a comparable one shares, under names for people."""
-    return {"entry": to_plain(entry), "conditions": conditions(entry)}
+    plain = to_plain(entry)
+    return {"entry": {**plain, "source": published(plain["source"])}, "conditions": conditions(entry)}
 
 
 class _Suite:

@@ -86,6 +86,12 @@ def test_what_is_not_known_of_the_command_is_said(place: Path, entries: Any) -> 
     from emobench.pipeline.answers import find_answers
 
     (whole,) = select(entries[1]["id"], place / "board")
+    for run in whole.runs:
+        assert run.examples is not None
+        (place / "runs" / run.examples.path).with_name("command.txt").unlink()
+    found, _ = find_answers([whole], place / "runs", [])
+    assert found[0].remarks == ("with the run's own folder in the place of DIR",)
+    assert "--data-dir DIR --data-dir DIR" in found[0].prompts
     entry = replace(whole, source=replace(whole.source, command="emobench run 'of an unclosed quote"))
     found, _ = find_answers([entry], place / "runs", [])
     assert found[0].remarks == ("with the --data-dir and --set icl.* of the run",)

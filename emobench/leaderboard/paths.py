@@ -1,0 +1,63 @@
+"""An entry is published, and where somebody's files lie is nobody's business: of paths only the last part stays."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from emobench.reading import path_exists
+
+FOLDERS = ("--data-dir", "--runs", "--leaderboard")
+"""Options whose value is where something lies: it decides nothing, and reads DIR where the command is published."""
+FOLDER = "DIR"
+
+_END = r"[^\s'\"(),;=\[\]{}]*"
+# A folder before it: the home of somebody, one relative to here, or two of an absolute path ("[/INST]" is no path).
+_PATH = re.compile(rf"(?<![\w/:<.~-])(?:(?:~[\w.-]*|\.{{1,2}})/|/[^\s/'\"(),;=\[\]{{}}]+/){_END}")
+_PYTHON = re.compile(r"[^()+*=,'\"]*/(?=[^/()+*=,'\"]+\.py:)")
+
+
+def without_paths(text: str) -> str:
+    """Return text with `./name` for each path of a file or a folder that is in it.
+
+    >>> without_paths("emo(cost=/home/me/models/gpt2), of ~/losses/mine.py:Loss and EleutherAI/gpt-neo-1.3B")
+    'emo(cost=./gpt2), of ./mine.py:Loss and EleutherAI/gpt-neo-1.3B'
+    """
+    return _PATH.sub(lambda found: f"./{PurePath(found[0]).name}", text)
+
+
+def published_value(value: str) -> str:
+    """Return an option's value or a parameter: a path as `./name`, a hub id or a word as it is."""
+    value = _PYTHON.sub("./", value)
+    is_path = value.startswith(("/", "~/", "./", "../")) or ("/" in value and path_exists(Path(value)))
+    return f"./{PurePath(value).name}" if is_path and ".py:" not in value else without_paths(value)
+
+
+def published_command(words: Sequence[str]) -> str:
+    """Return a command with its options and settings, without the places of this machine."""
+    return shlex.join(_published(words))
+
+
+def _published(words: Sequence[str]) -> Iterator[str]:
+    before = ""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if before in FOLDERS:
+            yield FOLDER
+        elif equals and (before == "--set" or key.startswith("--")):
+            yield f"{key}={FOLDER if key in FOLDERS else published_value(value)}"
+        else:
+            yield published_value(word)
+        before = word
+
+
+def published(value: Any, of_text: Callable[[str], str] = without_paths) -> Any:
+    """Return plain data with the paths in its texts reduced to their last part."""
+    if isinstance(value, str):
+        return of_text(value)
+    if isinstance(value, Mapping):
+        return {key: published(inner, of_text) for key, inner in value.items()}
+    return [published(inner, of_text) for inner in value] if isinstance(value, (list, tuple)) else value
