@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +28,7 @@ from emobench.reading import is_file, read_bytes
 from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.table import Table
 from emobench.tasks.yaml import read_yaml
+from emobench.versions import brought_versions, minor_versions
 
 if TYPE_CHECKING:
     from emobench.evaluation.icl.retriever import LoadedRetriever, Retriever
@@ -45,6 +46,8 @@ class LoadedObjective:
 
     objective: Objective
     source_sha256: str
+    versions: Mapping[str, str]
+    """Of the packages that a stranger's brings: its own, and what it requires."""
 
     @property
     def name(self) -> str:
@@ -84,7 +87,9 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
         )
     objectives = [_build_objective(term.call, settings or {}) for term in terms]
     digest = source_digest(*map(type, sorted(objectives, key=repr)))
-    return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest)
+    brought = [_brought(OBJECTIVES, parse_call(term.call)[0]) for term in terms]
+    versions = {package: one for versions in brought for package, one in versions.items()}
+    return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest, versions)
 
 
 def _build_objective(text: str, settings: Mapping[str, Any]) -> Objective:
@@ -161,7 +166,11 @@ def load_retriever(text: str) -> LoadedRetriever:
         retriever = build(cls, given, f"retriever {name}") if is_dataclass(cls) else cls()
     except ValueError as error:
         raise ConfigError(f"retriever {name}: {error}") from None
-    return LoadedRetriever(retriever, _files_digest([cls]))
+    try:
+        named = minor_versions(*cls.packages)
+    except PackageNotFoundError as error:
+        raise PluginError(f"The retriever '{name}' computes with {error.name}, which is not installed.") from None
+    return LoadedRetriever(retriever, _files_digest([cls]), {**named, **_brought(COMPONENTS, name)})
 
 
 def retriever_class(name: str) -> type[Retriever]:
@@ -305,6 +314,12 @@ def _load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType
         owners = " and ".join(sorted(f"{_owner(point)} ({point.value})" for point in points))
         raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
     return _import(lambda: points[0].load(), f"The plugin '{name}' from {_owner(points[0])}")
+
+
+def _brought(group: str, name: str) -> Mapping[str, str]:
+    """Return the versions of what the distribution of a plugin brings."""
+    points = list(entry_points(group=group, name=name))
+    return brought_versions(points[0].dist) if points else {}
 
 
 def _owner(point: EntryPoint) -> str:

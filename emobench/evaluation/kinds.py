@@ -1,9 +1,10 @@
 """The kinds of task, and how each is checked, generated for and scored.
 
-A kind is a module with six functions:
+A kind is a module with seven functions:
 
     load(task, data_dirs=, offline=) -> TaskData  reads the examples, or what identifies them
     models(task)                                  the models that it uses beside the evaluated one, by their part
+    packages(task)                                the packages that it computes with
     check(task, data, model)                      raises a UserError for what would fail later
     generation_rules(task)                        the rules that decide the samples, for the generate stage's key
     generate(subject, task, data, folder)         writes the samples; `folder` may hold those of an interrupted attempt
@@ -35,6 +36,14 @@ class Beside:
     name: str
     use: Literal["lm", "features", "sentences"]
     """A causal LM; anything that gives hidden states; or a sentence encoder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packages:
+    """What a task computes with besides torch and transformers: its versions are part of the keys of these stages."""
+
+    generation: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
 
 
 class Known(Protocol):
@@ -133,6 +142,8 @@ class Kind(Protocol):
     def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData: ...
 
     def models(self, task: Task) -> Mapping[str, Beside]: ...
+
+    def packages(self, task: Task) -> Packages: ...
 
     def check(self, task: Task, data: Any, model: BaseModel) -> None: ...
 

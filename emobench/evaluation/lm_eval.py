@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.errors import ConfigError
 from emobench.evaluation.journal import UNFINISHED
-from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
+from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
 from emobench.tasks.lm_eval import LmEvalProtocol
 from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured
 from emobench.tasks.scores import Score
@@ -38,6 +38,11 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
 
 def models(task: Task) -> dict[str, Beside]:
     return {}
+
+
+def packages(task: Task) -> Packages:
+    """None: lm-eval's whole version is in the data's fingerprint, with the tasks' definitions, which are its own."""
+    return Packages()
 
 
 def check(task: Task, data: LmEvalData, model: BaseModel) -> None:

@@ -16,10 +16,10 @@ from emobench.evaluation.generation.decoding import Continuation, Decoding
 from emobench.evaluation.generation.features import features_of
 from emobench.evaluation.generation.sampling import sample_continuations
 from emobench.evaluation.generation.task import check_featurizer
-from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
-from emobench.evaluation.metrics.mauve import MAUVE_RUNS, mauve_scores
+from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
+from emobench.evaluation.metrics.mauve import MAUVE_PACKAGES, MAUVE_RUNS, mauve_scores
 from emobench.evaluation.metrics.perplexity import perplexity
-from emobench.evaluation.metrics.rouge import rouge
+from emobench.evaluation.metrics.rouge import rouge, rouge_packages
 from emobench.evaluation.metrics.surrogate import DISTANCES
 from emobench.evaluation.metrics.token_pass import evaluate_tokens
 from emobench.evaluation.oracle import oracle_distances, oracle_perplexity
@@ -38,6 +38,10 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
 
 def models(task: Task) -> dict[str, Beside]:
     return {"featurizer": Beside(task.protocol_as(OracleProtocol).mauve.featurizer, "features")}
+
+
+def packages(task: Task) -> Packages:
+    return Packages(scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=False)))
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
-from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
+from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
 from emobench.evaluation.metrics.surrogate import COLUMNS, surrogate_distances
 from emobench.tasks.generation import SurrogateProtocol
 from emobench.tasks.scores import Score
@@ -42,6 +42,10 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
 
 def models(task: Task) -> dict[str, Beside]:
     return {"surrogate": Beside(task.protocol_as(SurrogateProtocol).model, "lm")}
+
+
+def packages(task: Task) -> Packages:
+    return Packages()
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, to_plain
@@ -24,10 +23,10 @@ from emobench.pipeline.names import check_sections, model_of, objectives_of, par
 from emobench.pipeline.request import Request
 from emobench.pipeline.stages import Stage
 from emobench.registry import LoadedObjective, load_retriever
-from emobench.tasks.generation import GenerationProtocol, OracleProtocol
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
+from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
     from emobench.data.oracle import HiddenMarkovLanguage
@@ -83,8 +82,13 @@ class PlannedTask:
 
     @property
     def generation(self) -> Stage:
-        facts = {**self._common, "rules": evaluator(self.task.kind).generation_rules(self.task)}
-        return Stage("generate", {**facts, "retrieval": dict(self.retrieval)} if self.retrieval else facts)
+        kind, facts = evaluator(self.task.kind), self._common
+        facts["rules"] = kind.generation_rules(self.task)
+        if packages := minor_versions(*kind.packages(self.task).generation):
+            facts["packages"] = packages
+        if self.retrieval:
+            facts["retrieval"] = dict(self.retrieval)
+        return Stage("generate", facts)
 
     @property
     def scores(self) -> Stage:
@@ -95,8 +99,8 @@ class PlannedTask:
             "models": {part: dict(facts) for part, facts in self.beside.items()},
             "generation": self.generation.key,
         }
-        packages = _scoring_packages(self.task)
-        return Stage("score", {**facts, "packages": _minor_versions(*packages)} if packages else facts)
+        packages = minor_versions(*evaluator(self.task.kind).packages(self.task).scores)
+        return Stage("score", {**facts, "packages": packages} if packages else facts)
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
@@ -186,13 +190,14 @@ def training_facts(
             "version": objective.objective.version,
             "params": objective.objective.params,
             "source": objective.source_sha256,
+            **({"packages": dict(objective.versions)} if objective.versions else {}),
             "reads": {name: dict(model.known(Beside(name, "lm")).facts) for name in models_read(objective)},
         },
         "recipe": to_plain(recipe),
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
         "seed": seed,
         "dtype": request.dtype,
-        **_machine(request, "torch", "transformers"),
+        **_machine(request, "torch", "transformers", "accelerate", *(["peft"] if recipe.adapters is not None else [])),
     }
 
 
@@ -228,21 +233,7 @@ def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:
 
 def _machine(request: Request, *packages: str) -> dict[str, Any]:
     """Return the device class and the minor versions of the packages that compute."""
-    return {"device": request.device.partition(":")[0], "packages": _minor_versions("emobench", *packages)}
-
-
-def _minor_versions(*packages: str) -> dict[str, str]:
-    return {name: ".".join(version(name).split(".")[:2]) for name in packages}
-
-
-def _scoring_packages(task: Task) -> list[str]:
-    """Return the packages that compute scores, besides those of every subject: MAUVE's, and those of coherence."""
-    rules = task.protocol
-    if isinstance(rules, OracleProtocol):
-        return ["faiss-cpu", "scikit-learn"]
-    if not isinstance(rules, GenerationProtocol):
-        return []
-    return ["faiss-cpu", "scikit-learn", *(["sentence-transformers"] if rules.coherence.encoder is not None else [])]
+    return {"device": request.device.partition(":")[0], "packages": minor_versions("emobench", *packages)}
 
 
 class _Planner:
@@ -345,9 +336,10 @@ class _Planner:
             facts: dict[str, Any] = {
                 "name": rules.retriever,
                 "source": loaded.source_sha256,
-                "packages": _minor_versions("bm25s", "faiss-cpu", "sentence-transformers"),
+                "packages": dict(loaded.versions),
             }
             if loaded.retriever.encodes:
+                facts["packages"] |= minor_versions("sentence-transformers")
                 facts["encoder"] = self.model.sentence_encoder(rules.encoder).facts
             self._retrieval[task.name] = facts
         return self._retrieval[task.name]

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from emobench.errors import DataError
 from emobench.models.catalog import ModelSource
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.request import Request
+from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
     from emobench.pipeline.plan import PlannedTraining
@@ -59,8 +59,7 @@ class TinyModel:
         found = {"architecture": "gpt2", **sizes, "threads": THREADS, **self.more}
         if self.symbols is not None:
             # With the training texts, which a training's facts hold, these identify the tokenizer.
-            packages = ".".join(version("tokenizers").split(".")[:2])
-            found["tokenizer"] = {"symbols": self.symbols, "characters": READ, "tokenizers": packages}
+            found["tokenizer"] = {"symbols": self.symbols, "characters": READ, **minor_versions("tokenizers")}
         return found
 
 

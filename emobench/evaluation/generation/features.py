@@ -21,6 +21,7 @@ from emobench.evaluation.kinds import Beside, Subject
 from emobench.evaluation.metrics.features import embed
 from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.generation import MauveRule
+from emobench.versions import minor_versions
 
 FEATURES = "features.npy"
 
@@ -73,7 +74,7 @@ def _kept(
         "device": subject.model.device.type,
         "packages": {
             # As in the keys of what is made of them.
-            "emobench": ".".join(version("emobench").split(".")[:2]),
+            **minor_versions("emobench"),
             **{name: version(name) for name in ("torch", "transformers", *packages)},
         },
     }

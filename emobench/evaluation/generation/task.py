@@ -13,7 +13,9 @@ from emobench.errors import ConfigError, DataError
 from emobench.evaluation.generation.generate import generate_samples
 from emobench.evaluation.generation.prompts import bos_ids, select_prompts
 from emobench.evaluation.generation.score import score_samples
-from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
+from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
+from emobench.evaluation.metrics.mauve import MAUVE_PACKAGES
+from emobench.evaluation.metrics.rouge import rouge_packages
 from emobench.tasks.generation import GenerationProtocol, PromptRule
 from emobench.tasks.spec import Task
 
@@ -31,6 +33,12 @@ def models(task: Task) -> dict[str, Beside]:
     if rules.coherence.encoder is not None:
         found["coherence"] = Beside(rules.coherence.encoder, "sentences")
     return found
+
+
+def packages(task: Task) -> Packages:
+    rules = task.protocol_as(GenerationProtocol)
+    encoder = () if rules.coherence.encoder is None else ("sentence-transformers",)
+    return Packages(scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=rules.stemming), *encoder))
 
 
 def check(task: Task, texts: Texts, model: BaseModel) -> None:

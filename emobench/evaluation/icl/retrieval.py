@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
 from emobench.evaluation.kinds import Subject
 from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
+from emobench.versions import minor_versions
 
 SHOTS = "shots.json"
 
@@ -39,7 +39,7 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
     facts = {
         "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
         "encoder": None if encoder is None else encoder_facts(encoder),
-        "packages": {name: version(name) for name in ("emobench", "faiss-cpu", "bm25s")},
+        "packages": {**minor_versions("emobench"), **loaded.versions},
     }
     return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.retriever).shots())
 

@@ -9,7 +9,7 @@ Legend: Q queries, P pool, K shots, D width of an encoder's vectors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -31,6 +31,8 @@ class LoadedRetriever:
 
     retriever: Retriever
     source_sha256: str
+    versions: Mapping[str, str]
+    """Of the packages that it computes with; of a stranger's, its own and what it requires."""
 
 
 class Retriever(ABC):
@@ -39,6 +41,9 @@ class Retriever(ABC):
     name: ClassVar[str]
     encodes: ClassVar[bool] = False
     """Whether it uses the sentence encoder that the protocol names."""
+
+    packages: ClassVar[tuple[str, ...]] = ()
+    """What it computes with besides the requirements of a distribution of its own: another version, other shots."""
 
     @abstractmethod
     def retrieve(

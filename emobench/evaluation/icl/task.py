@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from emobench.evaluation.icl.retrieval import find_shots
 from emobench.evaluation.icl.samples import Sample, parse_sample, read_samples, sample_line, write_samples
 from emobench.evaluation.icl.scoring import Losses, PromptScorer, context_of
 from emobench.evaluation.journal import UNFINISHED, Journal
-from emobench.evaluation.kinds import BaseModel, Beside, Scored, Subject
+from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
 from emobench.tasks.icl import FIELD, LABEL, IclProtocol
 from emobench.tasks.spec import Task
 
@@ -33,6 +32,11 @@ def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledDat
 
 def models(task: Task) -> dict[str, Beside]:
     return {}
+
+
+def packages(task: Task) -> Packages:
+    """OpenICL where it scores; a retriever names its own."""
+    return Packages(generation=("openicl",) if task.protocol_as(IclProtocol).engine == "openicl" else ())
 
 
 def check(task: Task, data: LabelledData, model: BaseModel) -> None:
@@ -55,8 +59,6 @@ def generation_rules(task: Task) -> dict[str, Any]:
     rules = task.protocol_as(IclProtocol)
     decided = {**task.rules, "engine": rules.engine}
     del decided["scorer"]
-    if rules.engine == "openicl":
-        decided["openicl"] = version("openicl")
     return {**decided, "calibrated": rules.scorer == "calibrated"}
 
 

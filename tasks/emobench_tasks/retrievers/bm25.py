@@ -26,6 +26,7 @@ class BM25(emobench.Retriever):
     """
 
     name = "bm25"
+    packages = ("bm25s",)
     k1: float = 1.5
     """How much a word's second and third occurrence add; 0: nothing."""
     b: float = 0.75

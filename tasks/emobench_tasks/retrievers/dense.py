@@ -23,6 +23,7 @@ class Dense(emobench.Retriever):
 
     name = "dense"
     encodes = True
+    packages = ("faiss-cpu",)
 
     def retrieve(
         self, pool: Sequence[str], queries: Sequence[str], count: int, context: emobench.RetrievalContext

@@ -13,6 +13,7 @@ class Random(emobench.Retriever):
     """Each query has its own draw: the query's place and the seed decide it, whatever other queries there are."""
 
     name = "random"
+    packages = ("numpy",)
 
     def retrieve(
         self, pool: Sequence[str], queries: Sequence[str], count: int, context: emobench.RetrievalContext

@@ -185,7 +185,7 @@ def test_the_packages_of_a_score_are_part_of_its_key(
     if MINILM is not None:
         settings_of.append((f"coherence.encoder={Path(MINILM.origin).parent / 'model'}",))
     before = both()
-    monkeypatch.setattr("emobench.pipeline.plan.version", lambda name: "99.0.1" if name == package else version(name))
+    monkeypatch.setattr("emobench.versions.version", lambda name: "99.0.1" if name == package else version(name))
     changed = [(old[:2] == new[:2], old[2] != new[2]) for old, new in zip(before, both(), strict=True)]
     expected = {"both": [True, True], "coherence": [False, True], "neither": [False, False]}[decides]
     assert changed == [(True, one) for one in expected[: len(changed)]]
@@ -204,9 +204,7 @@ def test_the_packages_of_mauve_are_part_of_an_oracle_tasks_key_and_of_no_icl_tas
         return first, second
 
     before = score_keys()
-    monkeypatch.setattr(
-        "emobench.pipeline.plan.version", lambda name: "99.0.1" if name == "scikit-learn" else version(name)
-    )
+    monkeypatch.setattr("emobench.versions.version", lambda name: "99.0.1" if name == "scikit-learn" else version(name))
     after = score_keys()
     assert (before[0] != after[0], before[1] == after[1]) == (True, True)
 
@@ -227,7 +225,7 @@ def test_what_finds_shots_is_part_of_a_generations_key(
     assert found != key("icl.retriever=bm25(k1=1.2)")
     none = key("icl.retriever=bm25", "icl.shots=0")
     other = {"bm25s": "99.0.1"}
-    monkeypatch.setattr("emobench.pipeline.plan.version", lambda name: other.get(name) or version(name))
+    monkeypatch.setattr("emobench.versions.version", lambda name: other.get(name) or version(name))
     assert found != key("icl.retriever=bm25")
     assert none == key("icl.retriever=bm25", "icl.shots=0")
 

@@ -244,5 +244,6 @@ def test_texts_with_openicls_own_marks(
 def test_the_check_is_made_when_a_run_is_planned(made: LabelledData) -> None:
     with pytest.raises(ConfigError, match=r"OpenICL does not know icl\.scorer"):
         icl.check(task(engine="openicl", scorer="label"), made, None)  # type: ignore[arg-type]
-    assert "openicl" in icl.generation_rules(task(engine="openicl"))
+    assert icl.packages(task(engine="openicl")).generation == ("openicl",)
+    assert icl.packages(task()).generation == ()
     assert "openicl" not in json.dumps(icl.generation_rules(task()))

@@ -221,7 +221,7 @@ def test_a_retriever_that_breaks_the_contract_gets_a_sentence(
     subject: Make, encoder_folder: Path, data_of: Callable[..., LabelledData], given: Any, said: str
 ) -> None:
     maker, data = subject(encoder_folder), data_of(["w1", "w2", "w3"], ["w4", "w5"])
-    object.__setattr__(maker, "retriever", lambda text: LoadedRetriever(Faulty(given), "0"))
+    object.__setattr__(maker, "retriever", lambda text: LoadedRetriever(Faulty(given), "0", {}))
     with pytest.raises(PluginError, match=re.escape(f"The retriever 'faulty' {said}")) as error:
         find_shots(maker, task(shots=2, retriever="faulty"), data)
     if given is not None:
