@@ -1,8 +1,9 @@
 """Which model a name means: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
 
 A model that the harness makes takes the seed of its pre-training: `tiny-oracle(seed=1)`.
-Revisions of the catalog are symbolic: `find_model` resolves them to the commit of the moment, which is then recorded.
-No hub was at hand where this was written, so no alias is marked as tried.
+Revisions of the catalog are commits, which public code and papers name. No hub was at hand where this was written, so
+that none of its downloads is marked as tried: `emobench doctor --sources` tries them. A branch or a tag that a user
+gives is resolved to the commit of the moment, which is then recorded.
 """
 
 from __future__ import annotations
@@ -59,8 +60,11 @@ class Alias:
 
     name: str
     source: str
-    revision: str | None = "main"
+    revision: str | None = None
+    """The commit; None for a model that the harness makes."""
     kind: Literal["hub", "made"] = "hub"
+    weights: Literal["safetensors", "bin"] = "safetensors"
+    """What the repository has of them at this commit, as far as public material says; "bin" has to be converted."""
     parameters: int | None = None
     shape: Shape | None = None
     bytes_per_weight: int = 2
@@ -76,7 +80,7 @@ class Alias:
         return None if self.parameters is None else self.parameters * self.bytes_per_weight
 
 
-_OPT_NOTE = "OPT-175B licence: research only. If the repository has no safetensors: `emobench models convert`."
+_OPT_NOTE = "OPT-175B licence: research only. Published as .bin: convert it once with `emobench models convert`."
 _LLAMA_NOTE = "LLaMA licence: research only. A copy by a third party, since Meta put none on the hub."
 _LLAMA2_NOTE = "Gated: accept Meta's licence on the hub, then `hf auth login`."
 
@@ -87,6 +91,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="gpt2",
             source="openai-community/gpt2",
+            revision="607a30d783dfa663caf39e06633721c8d4cfcd7e",
             parameters=124_439_808,
             shape=Shape(768, 12, 50_257, 1024),
             bytes_per_weight=4,
@@ -95,6 +100,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="gpt2-large",
             source="openai-community/gpt2-large",
+            revision="32b71b12589c2f8d625668d2335a01cac3249519",
             parameters=774_030_080,
             shape=Shape(1280, 36, 50_257, 1024),
             bytes_per_weight=4,
@@ -103,6 +109,8 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="opt-125m",
             source="facebook/opt-125m",
+            revision="27dcfa74d334bc871f3234de431e71c6eeba5dd6",
+            weights="bin",
             parameters=125_239_296,
             shape=Shape(768, 12, 50_272, 2048),
             note=_OPT_NOTE,
@@ -110,6 +118,8 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="opt-1.3b",
             source="facebook/opt-1.3b",
+            revision="3f5c25d0bc631cb57ac65913f76e22c2dfb61d62",
+            weights="bin",
             parameters=1_315_758_080,
             shape=Shape(2048, 24, 50_272, 2048),
             note=_OPT_NOTE,
@@ -117,6 +127,8 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="opt-2.7b",
             source="facebook/opt-2.7b",
+            revision="905a4b602cda5c501f1b3a2650a4152680238254",
+            weights="bin",
             parameters=2_651_596_800,
             shape=Shape(2560, 32, 50_272, 2048),
             note=_OPT_NOTE,
@@ -124,6 +136,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="gpt-neo-1.3b",
             source="EleutherAI/gpt-neo-1.3B",
+            revision="dbe59a7f4a88d01d1ba9798d78dbe3fe038792c8",
             parameters=1_315_575_808,
             shape=Shape(2048, 24, 50_257, 2048),
             bytes_per_weight=4,
@@ -132,6 +145,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="llama-7b",
             source="huggyllama/llama-7b",
+            revision="4782ad278652c7c71b72204d462d6d01eaaf7549",
             parameters=6_738_415_616,
             shape=Shape(4096, 32, 32_000, 2048),
             bytes_per_token=LLAMA_BPE,
@@ -140,6 +154,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="llama-13b",
             source="huggyllama/llama-13b",
+            revision="bf57045473f207bb1de1ed035ace226f4d9f9bba",
             parameters=13_015_864_320,
             shape=Shape(5120, 40, 32_000, 2048),
             bytes_per_token=LLAMA_BPE,
@@ -148,6 +163,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="llama2-7b",
             source="meta-llama/Llama-2-7b-hf",
+            revision="01c7f73d771dfac7d292323805ebc428287df4f9",
             parameters=6_738_415_616,
             shape=Shape(4096, 32, 32_000, 4096),
             bytes_per_token=LLAMA_BPE,
@@ -156,6 +172,7 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="llama2-13b",
             source="meta-llama/Llama-2-13b-hf",
+            revision="5c31dfb671ce7cfe2d7bb7c04375e44c55e815b1",
             parameters=13_015_864_320,
             shape=Shape(5120, 40, 32_000, 4096),
             bytes_per_token=LLAMA_BPE,
@@ -164,7 +181,6 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="tiny-oracle",
             source="tiny-oracle",
-            revision=None,
             kind="made",
             note="A 3-layer GPT-2 that the harness pre-trains on the oracle language at first use. Needs no download.",
             tried=True,
@@ -172,7 +188,6 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="tiny-icl",
             source="tiny-icl",
-            revision=None,
             kind="made",
             note="tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
             tried=True,
@@ -180,7 +195,6 @@ CATALOG: dict[str, Alias] = {
         Alias(
             name="tiny-lm",
             source="tiny-lm",
-            revision=None,
             kind="made",
             note="A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download.",
             tried=True,
@@ -192,16 +206,16 @@ CATALOG: dict[str, Alias] = {
 def find_model(name: str, *, offline: bool) -> ModelSource:
     """Return what `name` means: an alias first, then an existing folder, then a hub id.
 
-    `./gpt2` is a folder where `gpt2` is the alias. A hub model's revision is resolved to a commit: online by asking
-    the hub, offline from the local cache (ModelError if it is not there). UnknownNameError if it is none of these.
+    `./gpt2` is a folder where `gpt2` is the alias, of the catalog's commit. The revision of a hub id is resolved to a
+    commit: online by asking the hub, offline from the local cache (ModelError if it is not there). UnknownNameError if
+    it is none of these.
     """
     made = find_made_model(name)
     if made is not None:
         return made
     alias = CATALOG.get(name)
     if alias is not None:
-        commit = resolve_revision(alias.source, alias.revision or "main", offline=offline)
-        return ModelSource(name, alias.source, commit, "hub")
+        return ModelSource(name, alias.source, alias.revision, "hub")
     folder = expand_home(name)
     if is_folder(folder):
         folder = folder.resolve()

@@ -28,7 +28,7 @@ def convert_bin(folder: Path, out: Path) -> Path:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
-            if file.is_file() and file.name != INDEX:
+            if file.is_file() and not file.name.endswith(".index.json"):
                 shutil.copyfile(file, aside / file.name)
         _write(tensors, aside)
         aside.rename(out)

@@ -20,6 +20,8 @@ from emobench.models.quiet import quiet_libraries
 from emobench.reading import expand_home, is_folder, parse_json, read_text
 
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
+COMMITS = {"sentence-transformers/all-mpnet-base-v2": "e8c3b32edf5434bc2275fc9bab85f82640a19130"}
+"""The commit that is read of a repository; of others that of the moment, which is recorded."""
 MODULES = "modules.json"
 OWN = "sentence_transformers."
 EncoderOption = Literal["icl.encoder", "coherence.encoder"]
@@ -98,7 +100,7 @@ def find_encoder(
             f"give one of them with --set {option}=NAME."
         )
     try:
-        commit = resolve_revision(repo, "main", offline=offline)
+        commit = resolve_revision(repo, COMMITS.get(repo, "main"), offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)
     except ModelError as error:
         raise ModelError(

@@ -26,6 +26,7 @@ TOKENIZER_FILES = (
 )
 MOST_MODULES = 50_000
 """Layers times experts; the largest of 2025 have 61 times 256."""
+BIN = "pytorch_model*.bin"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -63,21 +64,43 @@ def weight_files(folder: Path, source: ModelSource) -> list[Path]:
         if missing:
             raise ModelError(f"The model {name} lacks {', '.join(missing)}, which {index} names: copy the whole model.")
         return [folder / shard for shard in shards]
-    if any(folder.glob("pytorch_model*.bin")):
+    if any(folder.glob(BIN)):
         raise ModelError(
             f"The model {name} has its weights as .bin in {folder}, a format that can run code when it is read. "
             f"Convert it with: emobench models convert {folder} OUT   and give OUT as the model."
         )
-    if source.kind == "hub":
-        advice = (
-            f"If {source.source} has only .bin files: hf download {source.source} --local-dir FOLDER, then "
-            "emobench models convert FOLDER OUT, and give OUT as the model."
-        )
-    else:
-        advice = "To train from its configuration alone, give --from-scratch."
+    scratch = "To train from its configuration alone, give --from-scratch."
+    advice = how_to_convert(source) if source.kind == "hub" else scratch
     raise ModelError(
         f"The model {name} has no weights in {folder}: expected {SINGLE}, or {INDEX} with its files. {advice}"
     )
+
+
+def how_to_convert(source: ModelSource) -> str:
+    """Return what to type for a model whose safetensors are not there, or not whole."""
+    if source.kind == "local":
+        if any(Path(source.source).glob(BIN)):
+            return f"Convert its .bin: emobench models convert {source.source} OUT, and give OUT as the model."
+        return "Copy the whole model, or save it again with transformers."
+    return (
+        f"If {source.source} has .bin files, a format that can run code when it is read, convert them: "
+        f"hf download {source.source} --revision {source.revision or 'main'} --local-dir FOLDER, then emobench models "
+        "convert FOLDER OUT, and give OUT as the model."
+    )
+
+
+def require_weights_here(source: ModelSource) -> None:
+    """Raise ModelError for a hub model whose weights were not downloaded: offline they cannot be."""
+    if source.kind != "hub":
+        return
+    folder = model_folder(source, offline=True, weights=False)
+    try:
+        weight_files(folder, source)
+    except ModelError:
+        raise ModelError(
+            f"The weights of {source.name} are not in {folder}: run `hf download {source.source} --revision "
+            f"{source.revision}` where there is a network, or run once without --offline."
+        ) from None
 
 
 def indexed_files(index: Path, kind: str) -> list[str]:

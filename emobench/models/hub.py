@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from emobench.errors import DataError, ModelError, UserError
 
+TIMEOUT = 20
+"""Seconds that one request to the hub may take."""
+FOREIGN = (".bin", ".h5", ".msgpack", ".gguf", ".pth", ".pt")
+"""Ends of files that hold weights in formats that are not read."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 RepoKind = Literal["model", "dataset"]
 
@@ -27,7 +32,7 @@ def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind 
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        commit = HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=20).sha
+        commit = HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=TIMEOUT).sha
     except GatedRepoError:
         raise _error(kind)(f"{repo} is gated: accept its licence on the hub, then `hf auth login`.") from None
     except RevisionNotFoundError:
@@ -62,15 +67,51 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
         raise _unreachable(repo, error, kind) from None
 
 
+class Published(NamedTuple):
+    """The weights that a repository publishes: shapes by name (None: no whole safetensors), and other weight files."""
+
+    shapes: Mapping[str, tuple[int, ...]] | None
+    others: tuple[str, ...] = ()
+
+
+@functools.cache
+def published_weights(repo: str, commit: str) -> Published:
+    """Return what a model's repository publishes at a commit, by its list of files and the headers of its safetensors.
+
+    No weight is downloaded. Raises ModelError where the hub gives no answer.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        siblings = HfApi().repo_info(repo, revision=commit, files_metadata=True, timeout=TIMEOUT).siblings or []
+        names = {file.rfilename for file in siblings if file.size != 0}
+        if not names & {"model.safetensors", "model.safetensors.index.json"}:
+            return Published(None, tuple(sorted(name for name in names if name.endswith(FOREIGN))))
+        found = HfApi().get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
+    except Exception as error:  # the errors of the HTTP client have no public common class
+        raise _unreachable(repo, error, "model") from None
+    files = found.files_metadata.values()
+    return Published({name: tuple(info.shape) for file in files for name, info in file.tensors.items()})
+
+
 def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
     folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
     ref = folder / "refs" / revision
-    if not ref.is_file():
+    if ref.is_file():
+        return ref.read_text(encoding="utf-8").strip()
+    # A download of a commit, such as ours, leaves no ref behind.
+    commits = [found.name for found in (folder / "snapshots").glob("*") if COMMIT.fullmatch(found.name)]
+    if len(commits) > 1:
+        raise _error(kind)(
+            f"The local hub cache has several commits of {repo} and does not say which is '{revision}': give one of "
+            f"{', '.join(f'{repo}@{commit}' for commit in sorted(commits))}."
+        )
+    if not commits:
         raise _not_here(repo, revision, kind)
-    return ref.read_text(encoding="utf-8").strip()
+    return commits[0]
 
 
 def _error(kind: RepoKind) -> type[UserError]:
@@ -79,9 +120,10 @@ def _error(kind: RepoKind) -> type[UserError]:
 
 def _not_here(repo: str, revision: str, kind: RepoKind) -> UserError:
     option = " --repo-type dataset" if kind == "dataset" else ""
+    pinned = "" if revision == "main" else f" --revision {revision}"
     return _error(kind)(
-        f"{repo} (revision {revision}) is not in the local hub cache: run `hf download {repo}{option}` where there is "
-        f"a network, or run once without --offline."
+        f"{repo} (revision {revision}) is not in the local hub cache: run `hf download {repo}{option}{pinned}` where "
+        f"there is a network, or run once without --offline."
     )
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource
 from emobench.models.device import check_device
-from emobench.models.folder import SINGLE, model_folder, require_config_and_tokenizer, weight_files
+from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
 from emobench.models.quiet import quiet_libraries
+from emobench.models.weights import require_whole, stored_shapes
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905); more means another model's tokenizer.
@@ -51,14 +52,14 @@ def check_model(
 ) -> ModelFacts:
     """Check all that can be checked without reading weights, and return the model's facts. For planning.
 
-    Raises ModelError: no config, tokenizer or weights (unless from scratch), weights that are no safetensors or have no
-    V x D tensor for the head, a tokenizer with ids beyond the head's rows or over 1,024 rows short of them. Of a hub
-    model this downloads the configuration and the tokenizer only; its weights are checked when it is loaded.
+    Raises ModelError: no config, tokenizer or weights (unless from scratch), weights that are no safetensors, lack a
+    parameter or have no V x D tensor for the head, a tokenizer with ids beyond the head's rows or over 1,024 rows short
+    of them. Of a hub model this downloads the configuration and the tokenizer only; its repository's list of files and
+    the headers of its weights are looked at, unless `offline`.
     """
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
-    local = source.kind == "local" or (folder / SINGLE).is_file()
-    files = weight_files(folder, source) if local and not from_scratch else []
+    stored = None if from_scratch else stored_shapes(source, folder, offline=offline)
     with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         skeleton = _skeleton(folder, source.name, trust_remote_code)
         tokenizer = _tokenizer(folder, source.name, trust_remote_code)
@@ -69,7 +70,9 @@ def check_model(
     rows, width = head.weight.shape
     size = _tokenizer_size(tokenizer)
     _check_sizes(source.name, rows, size)
-    if files and (rows, width) not in _shapes(files, source.name):
+    if stored is not None:
+        require_whole(source, skeleton, stored)
+    if stored is not None and (rows, width) not in stored.values():
         raise ModelError(
             f"The weights of {source.name} hold no tensor of {rows} x {width}, the head that its config.json asks for: "
             "the two do not belong together."
@@ -121,13 +124,12 @@ def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | Non
     """Check an encoder or causal LM that gives hidden states, and return the most tokens that it reads.
 
     Raises ModelError: no config, tokenizer or safetensors, code of its own, a decoder with an encoder before it, a
-    tokenizer with ids beyond the embedding, weights without a tensor of the embedding's shape. Of a hub model this
-    reads no weights; they are checked when it is loaded.
+    tokenizer with ids beyond the embedding, weights that lack a parameter or a tensor of the embedding's shape. Of a
+    hub model this reads no weights, as in `check_model`.
     """
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
-    local = source.kind == "local" or (folder / SINGLE).is_file()
-    files = weight_files(folder, source) if local else []
+    stored = stored_shapes(source, folder, offline=offline)
     with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         skeleton = _base_skeleton(folder, source.name)
         size = _tokenizer_size(_tokenizer(folder, source.name, trust_remote_code=False))
@@ -137,7 +139,9 @@ def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | Non
             f"The tokenizer of {source.name} has ids up to {size - 1}, but the model's embedding has {rows} rows: "
             "tokenizer and weights do not belong together. Give its own tokenizer."
         )
-    if files and (rows, width) not in _shapes(files, source.name):
+    if stored is not None:
+        require_whole(source, skeleton, stored, ignored=(POOLER,))
+    if stored is not None and (rows, width) not in stored.values():
         raise ModelError(
             f"The weights of {source.name} hold no tensor of {rows} x {width}, the embedding that its config.json asks "
             "for: the two do not belong together."
@@ -322,20 +326,6 @@ def _check_sizes(name: str, rows: int, size: int) -> None:
             f"The head of {name} has {rows} rows, {rows - size} more than its tokenizer has tokens ({size}): tokenizer "
             f"and weights do not belong together (up to {MOST_PADDING} are taken as padding)."
         )
-
-
-def _shapes(files: list[Path], name: str) -> set[tuple[int, ...]]:
-    """Return the shapes in the headers of safetensors files."""
-    from safetensors import SafetensorError, safe_open
-
-    shapes: set[tuple[int, ...]] = set()
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                shapes |= {tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file} of {name} is no whole safetensors file: {_first_line(error)}") from None
-    return shapes
 
 
 def _first_line(error: Exception) -> str:

@@ -18,8 +18,10 @@ from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError, ModelError
 from emobench.evaluation.kinds import Beside, evaluator
-from emobench.models.catalog import CATALOG, HUB_ID, find_made_model, find_model
+from emobench.models.catalog import CATALOG, HUB_ID, ModelSource, find_made_model, find_model
 from emobench.models.encoder import ALIASES, EncoderOption, find_encoder
+from emobench.models.folder import how_to_convert, model_folder, require_weights_here
+from emobench.models.weights import has_weights
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.estimate import ModelSize
 from emobench.pipeline.request import Request
@@ -49,16 +51,18 @@ class AtHand:
     def __init__(self, request: Request) -> None:
         self.request = replace(request, offline=True)
         self.downloads: dict[str, Download] = {}
+        self.unusable: dict[str, str] = {}
+        """Why a model that is not here could not be used if it were fetched, and what to type, by its name."""
         self._texts: dict[tuple[str, str], Texts | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}
 
     def base_model(self, name: str) -> BaseModel | None:
         """Return the checked model, None where it is on the hub only. Raises a UserError for a name that means none."""
 
-        def find() -> BaseModel:
-            return find_base_model(name, self.request)
-
-        return self._found(find, f"model {name}", *_on_hub(name))
+        found = self._causal(name)
+        if found is not None and not self.request.from_scratch:
+            self._note_weights(found.source, name)
+        return found
 
     def beside(self, beside: Beside) -> ModelSize | None:
         """Note a model that a task uses, by another name than "pretrained", and return its size."""
@@ -72,7 +76,9 @@ class AtHand:
         """Note a causal LM beside the base model: a teacher, a cost's head, an oracle, a surrogate."""
         if name == PRETRAINED or find_made_model(name) is not None:
             return None
-        found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
+        found = self._causal(name)
+        if found is not None:
+            self._note_weights(found.source, name)
         return size_of(found, name)
 
     def featurizer(self, name: str) -> ModelSize | None:
@@ -81,13 +87,30 @@ class AtHand:
         def find() -> Path:
             source = find_model(name, offline=True)
             check_featurizer(source, offline=True)
+            require_weights_here(source)
             return model_folder(source, offline=True, weights=True)
 
-        from emobench.models.folder import model_folder
         from emobench.models.load import check_featurizer
 
         folder = self._found(find, f"model {name}", *_on_hub(name))
         return size_of(None, name) if folder is None else ModelSize(parameters=_weights(folder))
+
+    def _causal(self, name: str) -> BaseModel | None:
+        found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
+        alias = CATALOG.get(name)
+        if found is None and alias is not None and alias.weights == "bin" and not self.request.from_scratch:
+            source = find_model(name, offline=True)
+            self.unusable[name] = (
+                f"{name} cannot be used as it is published: {alias.source} has no safetensors at commit "
+                f"{alias.revision}. {how_to_convert(source)}"
+            )
+        return found
+
+    def _note_weights(self, source: ModelSource, name: str) -> None:
+        """Note the weights of a hub model whose configuration alone is here."""
+        if source.kind == "hub" and not has_weights(model_folder(source, offline=True, weights=False), source):
+            repo, size = _on_hub(name)
+            self.downloads.setdefault(f"model {name}", Download(f"model {name}", repo or source.source, size))
 
     def texts(self, corpus: str, split: str) -> Texts | None:
         """Return a split of a corpus, None where it is not here."""

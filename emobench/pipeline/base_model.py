@@ -168,7 +168,7 @@ class BaseModel:
         return KnownModel(lambda: self.facts, self.context, self.rows, self.tokenizer)
 
     def _other(self, beside: Beside) -> KnownModel:
-        from emobench.models.folder import identity
+        from emobench.models.folder import identity, require_weights_here
         from emobench.models.load import check_featurizer, check_model, load_tokenizer
 
         name = beside.name
@@ -177,6 +177,8 @@ class BaseModel:
             raise ConfigError(
                 f"{name} is made by the harness and has no folder before; with --model {name}, say '{PRETRAINED}'."
             )
+        if self.request.offline:
+            require_weights_here(source)
         identify = partial(identity, source)
         if beside.use == "features":
             return KnownModel(identify, check_featurizer(source, offline=self.request.offline), 0)

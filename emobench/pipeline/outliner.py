@@ -98,6 +98,7 @@ class _Outliner:
             tuple(lines),
             self.machine,
             tuple(self._assumptions()),
+            tuple(self.at.unusable.values()),
         )
 
     def _look(self) -> None:

@@ -17,6 +17,7 @@ from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.evaluation.kinds import Beside, TaskData, evaluator
+from emobench.models.folder import require_weights_here
 from emobench.pipeline.base_model import BaseModel, find_base_model
 from emobench.pipeline.machine import check_backend, check_machine
 from emobench.pipeline.names import check_sections, model_of, objectives_of, parts_of, suite_of
@@ -167,7 +168,10 @@ def make_plan(request: Request) -> Plan:
     check_machine(request)
     suite = suite_of(request)
     objectives = objectives_of(request, suite)
-    planner = _Planner(request, suite, find_base_model(model_of(request, suite), request))
+    model = find_base_model(model_of(request, suite), request)
+    if request.offline and not request.from_scratch:
+        require_weights_here(model.source)
+    planner = _Planner(request, suite, model)
     planner.check([objective for objective in objectives if objective is not None])
     rows = tuple(planner.row(objective, suite) for objective in objectives)
     return Plan(request, suite, planner.model, rows, tuple(recipe for recipe, _ in planner.parts))

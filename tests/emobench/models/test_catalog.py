@@ -13,6 +13,8 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoConfig, LlamaCo
 
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import CATALOG, ModelSource, find_model
+from emobench.models.folder import model_folder
+from emobench.models.hub import COMMIT as COMMIT_OF
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -35,7 +37,9 @@ def test_the_catalog_holds_the_aliases_and_claims_no_try() -> None:
         "gpt-neo-1.3b", "tiny-oracle", "tiny-icl", "tiny-lm",
     }  # fmt: skip
     assert [alias.name for alias in CATALOG.values() if alias.tried] == ["tiny-oracle", "tiny-icl", "tiny-lm"]
-    assert all(alias.revision == "main" for alias in CATALOG.values() if alias.kind == "hub")
+    commits = {alias.revision for alias in CATALOG.values() if alias.kind == "hub"}
+    assert len(commits) == len(CATALOG) - 3
+    assert all(COMMIT_OF.fullmatch(commit or "") for commit in commits)
 
 
 LLAMA_13B = LlamaConfig(hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40)
@@ -67,9 +71,9 @@ def test_parameter_counts_are_those_of_the_architectures(name: str, config: PreT
     assert CATALOG[name].hub_bytes == CATALOG[name].parameters * CATALOG[name].bytes_per_weight
 
 
-def test_an_alias_and_a_hub_id_resolve_to_the_cached_commit_offline(cache: Path) -> None:
-    downloaded(cache, "openai-community/gpt2")
-    assert find_model("gpt2", offline=True) == ModelSource("gpt2", "openai-community/gpt2", COMMIT, "hub")
+def test_an_alias_is_the_catalogs_commit_and_a_hub_id_the_cached_one_offline(cache: Path) -> None:
+    pinned = CATALOG["gpt2"].revision
+    assert find_model("gpt2", offline=True) == ModelSource("gpt2", "openai-community/gpt2", pinned, "hub")
     downloaded(cache, "some-org/model.x", "refs/pr/2")
     found = find_model("some-org/model.x@refs/pr/2", offline=True)
     assert found == ModelSource("some-org/model.x", "some-org/model.x", COMMIT, "hub")
@@ -78,8 +82,21 @@ def test_an_alias_and_a_hub_id_resolve_to_the_cached_commit_offline(cache: Path)
 
 
 def test_what_was_not_downloaded_is_named_with_the_command(cache: Path) -> None:
-    with pytest.raises(ModelError, match=r"facebook/opt-125m \(revision main\) is not in .* `hf download facebook/opt"):
-        find_model("opt-125m", offline=True)
+    commit = CATALOG["opt-125m"].revision
+    with pytest.raises(ModelError, match=rf"`hf download facebook/opt-125m --revision {commit}` where there is a net"):
+        model_folder(find_model("opt-125m", offline=True), offline=True)
+    with pytest.raises(ModelError, match=r"org/name \(revision main\) is not in .* `hf download org/name` where"):
+        find_model("org/name", offline=True)
+
+
+def test_a_download_of_a_commit_is_found_again_offline(cache: Path) -> None:
+    """The hub's own client writes which commit `main` was for a download of `main` alone, and ours are of commits."""
+    snapshots = cache / "models--org--name" / "snapshots"
+    (snapshots / COMMIT).mkdir(parents=True)
+    assert find_model("org/name", offline=True).revision == COMMIT
+    (snapshots / ("f" * 40)).mkdir()
+    with pytest.raises(ModelError, match=f"several commits of org/name .* give one of org/name@{COMMIT}, org/name@fff"):
+        find_model("org/name", offline=True)
 
 
 def test_a_folder_is_found_by_path_and_an_alias_wins_over_a_folder_of_its_name(

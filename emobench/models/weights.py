@@ -1,0 +1,97 @@
+"""Whether a model's weights are there and whole, by the names and shapes in their headers: no weight is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ModelError
+from emobench.models.catalog import ModelSource
+from emobench.models.folder import INDEX, SINGLE, how_to_convert, weight_files
+from emobench.models.hub import Published, published_weights
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each stored tensor, by its name in the files."""
+
+
+def stored_shapes(source: ModelSource, folder: Path, *, offline: bool) -> Shapes | None:
+    """Return what a model's weights hold: those of the folder, else those that its repository publishes.
+
+    None for a hub model whose weights are not here, offline. Raises ModelError: no safetensors, or not all of them.
+    """
+    if source.kind == "local" or has_weights(folder, source):
+        return _read_headers(weight_files(folder, source), source.name)
+    return None if offline else _published_shapes(source)
+
+
+def has_weights(folder: Path, source: ModelSource) -> bool:
+    """Return whether all files of a model's weights are in a folder."""
+    try:
+        return bool(weight_files(folder, source))
+    except ModelError:
+        return False
+
+
+def require_whole(source: ModelSource, skeleton: Any, stored: Shapes, ignored: Iterable[str] = ()) -> None:
+    """Raise ModelError where stored weights lack some that the architecture needs, naming them and what to type.
+
+    `skeleton` is the model without memory for its weights; its parts that are `ignored` may be absent.
+    """
+    missing = [key for key in missing_weights(skeleton, stored) if key.partition(".")[0] not in set(ignored)]
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
+        raise ModelError(
+            f"The safetensors of {source.name} lack {shown}, which a {type(skeleton).__name__} needs: they are no "
+            f"whole model. {how_to_convert(source)}"
+        )
+
+
+def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
+    """Return the parameters of a model that no stored tensor gives, sorted; of tied ones one is enough.
+
+    Names are brought to the model's by transformers' own rules, with or without the prefix of the base model.
+    """
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightConverter, rename_source_key
+
+    rules = get_model_conversion_mapping(skeleton)
+    converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
+    if any(len(rule.target_patterns) > 1 for rule in converters):
+        return []  # one tensor becomes several: only the loading knows which
+    renamings = [rule for rule in rules if not isinstance(rule, WeightConverter)]
+    known = skeleton.state_dict()
+    prefix = skeleton.base_model_prefix
+    given = {rename_source_key(name, renamings, converters, prefix, known)[0] for name in stored}
+    missing = {name for name, _ in skeleton.named_parameters(remove_duplicate=False)} - given
+    for tied, kept in (skeleton.all_tied_weights_keys or {}).items():
+        missing -= {tied} if {tied, kept} <= missing else {tied, kept}
+    optional = skeleton._keys_to_ignore_on_load_missing or ()
+    return sorted(name for name in missing if not any(re.search(pattern, name) for pattern in optional))
+
+
+def _published_shapes(source: ModelSource) -> Shapes:
+    assert source.revision is not None
+    found: Published = published_weights(source.source, source.revision)
+    if found.shapes is not None:
+        return found.shapes
+    kept = ", ".join(found.others) or "none"
+    raise ModelError(
+        f"{source.source} (commit {source.revision}) publishes no {SINGLE} and no {INDEX} with its files; the weights "
+        f"in it are: {kept}. {how_to_convert(source)}"
+    )
+
+
+def _read_headers(files: Iterable[Path], name: str) -> Shapes:
+    from safetensors import SafetensorError, safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                shapes |= {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            said = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ModelError(f"{file} of {name} is no whole safetensors file: {said}") from None
+    return shapes

@@ -1,0 +1,244 @@
+"""Weights that are not whole, or not safetensors, are known from names in headers, here and on the hub."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import HfApi, constants
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    MixtralConfig,
+    OPTConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from emobench.errors import ModelError
+from emobench.models import hub
+from emobench.models.catalog import find_model
+from emobench.models.convert import convert_bin
+from emobench.models.folder import require_weights_here
+from emobench.models.load import check_model, load_model
+from emobench.models.weights import missing_weights
+
+ROWS = 60
+SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": ROWS}
+OPT = OPTConfig(**SIZES, ffn_dim=16, word_embed_proj_dim=16, max_position_embeddings=48)
+OUTSIDE = ("embed_tokens", "embed_positions", "lm_head")
+"""What the safetensors of OPT that the hub converts lack: transformers, issue 43159."""
+REPO, COMMIT = "facebook/opt-tiny", "0123456789abcdef0123456789abcdef01234567"
+
+
+def save(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
+    vocabulary = {f"w{i}": i for i in range(ROWS)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="w0"))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="w1").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def opt(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    return save(AutoModelForCausalLM.from_config(OPT), tmp_path / "opt-tiny")
+
+
+def without_embeddings(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in weights.items() if not any(part in name for part in OUTSIDE)}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def as_bin(folder: Path) -> None:
+    """Add weights as facebook's repositories have them: a .bin of the decoder, whose head is the embedding."""
+    weights = load_file(folder / "model.safetensors")
+    torch.save({name.removeprefix("model."): tensor for name, tensor in weights.items()}, folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        OPT,
+        GPT2Config(vocab_size=ROWS, n_embd=16, n_layer=1, n_head=2),
+        LlamaConfig(**SIZES, intermediate_size=16),
+        Qwen2Config(**SIZES, intermediate_size=16, tie_word_embeddings=True),
+        MixtralConfig(**SIZES, intermediate_size=16, num_key_value_heads=2, num_local_experts=2),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_what_transformers_saves_is_whole_and_each_part_is_missed(config: PreTrainedConfig, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path)
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as tensors:
+        names = set(tensors.keys())
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(config)
+    assert missing_weights(skeleton, names) == []
+    # Checkpoints of the base model, without its prefix, are whole where the head is tied.
+    bare = {name.removeprefix(f"{model.base_model_prefix}.") for name in names}
+    assert missing_weights(skeleton, bare) == []
+    alone = [name for name in names if "experts" not in name]  # all experts of a layer become one tensor
+    assert [name for name in alone if not missing_weights(skeleton, names - {name})] == []
+
+
+def test_a_tied_weight_is_there_under_either_name(opt: Path) -> None:
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(OPT)
+    names = set(load_file(opt / "model.safetensors"))
+    embedding, head = "model.decoder.embed_tokens.weight", "lm_head.weight"
+    assert missing_weights(skeleton, names | {head}) == []
+    assert missing_weights(skeleton, names - {embedding} | {head}) == []
+    assert missing_weights(skeleton, names - {embedding, head}) == [embedding]
+
+
+def test_opt_without_embeddings_and_head_is_refused_by_the_names_of_what_lacks(opt: Path) -> None:
+    as_bin(opt)
+    without_embeddings(opt)
+    with pytest.raises(ModelError) as refused:
+        check_model(find_model(str(opt), offline=True))
+    said = str(refused.value)
+    assert "The safetensors of opt-tiny lack model.decoder.embed_positions.weight, model.decoder.embed_tokens" in said
+    assert f"emobench models convert {opt} OUT, and give OUT as the model" in said
+    out = convert_bin(opt, opt.with_name("out"))
+    whole = load_model(find_model(str(out), offline=True)).model
+    assert torch.equal(whole.lm_head.weight, whole.model.decoder.embed_tokens.weight)
+    (opt / "pytorch_model.bin").unlink()
+    with pytest.raises(ModelError, match=r"they are no whole model\. Copy the whole model, or save it again"):
+        check_model(find_model(str(opt), offline=True))
+
+
+@pytest.fixture
+def published(opt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what makes the hub publish the files of a folder as a model; what is downloaded is in the cache, too."""
+    cache = tmp_path / "hub"
+    snapshot = cache / f"models--{REPO.replace('/', '--')}" / "snapshots" / COMMIT
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    asked: list[str] = []
+
+    def repo_info(_: HfApi, repo: str, **given: Any) -> Any:
+        assert given["files_metadata"]
+        asked.append(repo)
+        files = [SimpleNamespace(rfilename=file.name, size=file.stat().st_size) for file in opt.iterdir()]
+        return SimpleNamespace(sha=COMMIT, siblings=files)
+
+    def headers(_: HfApi, repo: str, **given: Any) -> Any:
+        assert given["revision"] == COMMIT
+        weights = load_file(opt / "model.safetensors")
+        tensors = {name: SimpleNamespace(shape=list(tensor.shape)) for name, tensor in weights.items()}
+        return SimpleNamespace(files_metadata={"model.safetensors": SimpleNamespace(tensors=tensors)})
+
+    def download(repo: str, *, allow_patterns: list[str], **_: Any) -> str:
+        for pattern in allow_patterns:
+            for file in opt.glob(pattern):
+                snapshot.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, snapshot / file.name)
+        return str(snapshot)
+
+    def publish() -> None:
+        hub.published_weights.cache_clear()
+        monkeypatch.setattr(HfApi, "repo_info", repo_info)
+        monkeypatch.setattr(HfApi, "get_safetensors_metadata", headers)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+    return publish
+
+
+NAME = f"{REPO}@{COMMIT}"
+
+
+def test_a_whole_repository_passes_and_no_weight_is_fetched(published: Callable[..., None], tmp_path: Path) -> None:
+    published()
+    found = check_model(find_model(NAME, offline=False))
+    assert found.class_name == "OPTForCausalLM"
+    assert not list((tmp_path / "hub").rglob("*.safetensors"))
+
+
+def test_a_repository_with_bin_files_alone_is_refused_while_planning(
+    published: Callable[..., None], opt: Path, tmp_path: Path
+) -> None:
+    as_bin(opt)
+    (opt / "model.safetensors").unlink()
+    published()
+    with pytest.raises(ModelError) as refused:
+        check_model(find_model(NAME, offline=False))
+    said = str(refused.value)
+    assert f"{REPO} (commit {COMMIT}) publishes no model.safetensors" in said
+    assert "the weights in it are: pytorch_model.bin." in said
+    assert f"hf download {REPO} --revision {COMMIT} --local-dir FOLDER, then emobench models convert FOLDER OUT" in said
+    # From its configuration alone it can be made.
+    assert check_model(find_model(NAME, offline=False), from_scratch=True).vocabulary_rows == ROWS
+
+
+def test_a_repository_whose_safetensors_are_not_whole_is_refused_while_planning(
+    published: Callable[..., None], opt: Path
+) -> None:
+    without_embeddings(opt)
+    published()
+    with pytest.raises(ModelError, match=r"lack model\.decoder\.embed_positions\.weight, .* emobench models convert"):
+        check_model(find_model(NAME, offline=False))
+
+
+def test_a_run_stops_before_any_training(
+    published: Callable[..., None], command: Callable[..., Any], opt: Path, small_data: Path, tmp_path: Path
+) -> None:
+    without_embeddings(opt)
+    published()
+    given = ("--model", NAME, "--objective", "mle", "--data-dir", small_data, "--runs", tmp_path / "runs")
+    done = command("train", *given, "--set", "recipe.max_length=32", "--device", "cpu")
+    assert done.code == 2
+    assert "lack model.decoder.embed_positions.weight" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_offline_a_model_without_its_weights_stops_the_plan_and_is_a_download_of_the_dry_run(
+    published: Callable[..., None], command: Callable[..., Any], small_data: Path, tmp_path: Path
+) -> None:
+    published()
+    source = find_model(NAME, offline=False)
+    check_model(source)  # it leaves the configuration and the tokenizer in the cache
+    with pytest.raises(ModelError, match=f"`hf download {REPO} --revision {COMMIT}` where there is a network"):
+        require_weights_here(source)
+    given = ("--model", NAME, "--objective", "mle", "--data-dir", small_data, "--runs", tmp_path / "runs", "--offline")
+    done = command("train", *given, "--set", "recipe.max_length=32")
+    assert done.code == 2
+    assert f"The weights of {REPO} are not in " in done.err
+    shown = command("train", *given, "--set", "recipe.max_length=32", "--dry-run", "--json").json
+    assert [line["what"] for line in shown["plan"] if line["stage"] == "download"] == [f"model {NAME} from {REPO}"]
+
+
+def test_a_hub_that_gives_nothing_is_a_sentence(
+    published: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published()
+
+    def fails(*_: object, **__: object) -> None:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(HfApi, "repo_info", fails)
+    with pytest.raises(ModelError, match=r"The hub gave nothing for facebook/opt-tiny .*no route.*--offline"):
+        check_model(find_model(NAME, offline=False))
+
+
+def test_the_dry_run_of_a_model_that_is_known_as_bin_says_what_to_convert(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    done = command("run", "--model", "opt-125m", "--objective", "mle", "--suite", "generation", "--dry-run")
+    assert done.code == 0
+    said = " ".join(done.out.split())
+    assert "opt-125m cannot be used as it is published: facebook/opt-125m has no safetensors at commit 27dcfa74" in said
+    assert "emobench models convert FOLDER OUT" in said
