@@ -145,3 +145,30 @@ def test_a_real_models_perplexity_and_entropy_of_blocks_equal_a_plain_loop() -> 
     assert len(nats) == 4 * 255
     assert perplexity(sums, ids).value == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
     assert entropy(sums, ids).value == pytest.approx(np.mean(entropies), rel=1e-5)
+
+
+class Tokens:
+    """A tokenizer of so many tokens: all that a head is told."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def get_vocab(self) -> dict[str, int]:
+        return {str(i): i for i in range(self.count)}
+
+
+@torch.no_grad()
+def test_padding_rows_of_a_head_take_no_probability_as_they_do_in_plain_hugging_face() -> None:
+    """Its loss is over all rows: our perplexity is below it by the factor exp(mean of -log(1 - their probability))."""
+    model, ids = tiny("gpt2"), torch.arange(1, 31).view(2, 15)
+    plain = math.exp(float(model(input_ids=ids, labels=ids).loss))
+    padding_BT = model(input_ids=ids).logits[:, :-1].double().softmax(-1)[..., 31:].sum(-1)
+    factor = math.exp(float(-torch.log1p(-padding_BT).mean()))
+    rows = [{"input_ids": row} for row in ids.tolist()]
+    found = {
+        tokens: perplexity(evaluate_tokens(model, probe_head(model, Tokens(tokens)), rows), ["0", "1"]).value
+        for tokens in (31, 37)
+    }
+    assert found[37] == pytest.approx(plain, rel=1e-5)  # no padding, no difference
+    assert found[31] == pytest.approx(plain / factor, rel=1e-5)
+    assert factor > 1.05
