@@ -88,6 +88,8 @@ class Request:
         listed = [word.strip() for word in found.split(",")] if isinstance(found, str) else found
         if not isinstance(listed, list) or not listed or not all(isinstance(word, str) for word in listed):
             raise ConfigError(f"--set {name}: expected a list of names, such as --set {name}={_EXAMPLES[name]}.")
+        if twice := [word for place, word in enumerate(listed) if word in listed[:place]]:
+            raise ConfigError(f"--set {name}: {twice[0]} is given twice; give each once.")
         return tuple(listed)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
+from emobench.tasks.checks import once
 
 FIELD = re.compile(r"\{(\w+)\}")
 LABEL = "label"
@@ -99,6 +100,7 @@ class IclProtocol:
             )
         if self.scorer == "calibrated" and not self.content_free:
             raise ConfigError("`content_free` is empty; scorer=calibrated needs a text such as 'N/A'.")
+        once("content_free", self.content_free, "which would weigh it twice in the mean")
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from emobench.config import build
 from emobench.errors import ConfigError, UnknownNameError, UserError
-from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Suite, Task, override, task_from
+from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Suite, SuiteRun, Task, override, task_from
 from emobench.tasks.yaml import read_yaml
 
 TASK = """\
@@ -213,3 +213,8 @@ def test_counts_of_the_oracle_protocol_are_at_least_one(name: str) -> None:
     with pytest.raises(ConfigError, match=f"`{name}` is 0; expected at least 1"):
         OracleProtocol(**{name: 0})
     assert getattr(OracleProtocol(**{name: 1}), name) == 1
+
+
+def test_a_suite_has_each_seed_once() -> None:
+    with pytest.raises(ConfigError, match="`seeds` holds 1 twice"):
+        Suite(name="s", version=1, runs=(SuiteRun(recipe="lm-finetune", tasks=()),), seeds=(1, 0, 1))
