@@ -20,7 +20,7 @@ from typing import Any, Literal
 from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.migrations import families_of, migrate
-from emobench.tasks.scores import SECONDARY
+from emobench.tasks.scores import RANGES, SECONDARY
 
 SCHEMA_VERSION = 4
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
@@ -30,6 +30,10 @@ ROUNDING = 1e-6
 A float32 is exact to 6e-8, and sums in another order lose some of that. A seed whose training differs moves a score by
 more: one other answer by 1 / n, a perplexity by far more than a millionth.
 """
+WIDEST = 0.7072
+"""The largest standard deviation (n - 1) of numbers in [0, 1]: that of 0 and 1."""
+YEARS = range(2000, 2100)
+"""Of when an entry was made; others are of another calendar, or of a clock that was never set."""
 DEEPEST = 16
 """Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
 
@@ -125,12 +129,17 @@ class MetricSummary:
             mean = math.fsum(value / len(self.values) for value in self.values)  # their sum could overflow
             if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
                 yield f"`mean` is {self.mean}, of its values {mean}."
-        if self.unit == "perplexity" and min((self.mean, *self.values)) <= 0:
-            yield f"`mean` or `values` is {min((self.mean, *self.values))}; expected perplexities above 0."
-        if self.unit == "fraction":
-            for place, number in numbers:
-                if not (0 <= number <= 1 or place == "std"):
-                    yield f"`{place}` is {number}, no fraction; expected numbers in [0, 1] (percent is only shown)."
+        low, high = RANGES.get(self.unit, (-math.inf, math.inf))
+        for place, number in numbers:
+            if not low <= number <= high and (place.startswith(("mean", "values")) or self._is_bound(place)):
+                percent = " (percent is only shown)" if self.unit == "fraction" else ""
+                yield f"`{place}` is {number}, no {self.unit}; expected numbers in [{low:g}, {high:g}]{percent}."
+        if self.unit == "fraction" and (self.std or 0) > WIDEST:
+            yield f"`std` is {self.std}; numbers in [0, 1] spread by {WIDEST} at most."
+
+    def _is_bound(self, place: str) -> bool:
+        """Whether a place is a bound of an interval that its makers keep within the range of the unit."""
+        return self.unit == "fraction" and place.startswith("ci95")
 
     def _numbers(self) -> list[tuple[str, float]]:
         found = [("mean", self.mean), *((f"values[{i}]", value) for i, value in enumerate(self.values))]
@@ -233,6 +242,11 @@ class Cost:
     tokens: int | None = None
     peak_memory_bytes: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in to_plain(self).items():
+            if value is not None and value < 0:
+                raise ConfigError(f"`{name}` is {value}; expected 0 or more.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -252,10 +266,12 @@ class Provenance:
 
     def __post_init__(self) -> None:
         try:
-            datetime.fromisoformat(self.created)
+            year = datetime.fromisoformat(self.created).year
         except ValueError:
             text = f"`created` is {self.created!r}; expected a date and time such as 2026-01-31T12:00:00+00:00."
             raise ConfigError(text) from None
+        if year not in YEARS:
+            raise ConfigError(f"`created` is {self.created!r}; expected a year from {YEARS[0]} to {YEARS[-1]}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,6 +330,11 @@ class Entry:
                 yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
             if not family.strip():
                 yield f"`families` has {key!r} without a name; leave out what is in no family."
+        for seed in (*self.seeds, *(run.seed for run in self.runs if run.seed is not None)):
+            if seed < 0:
+                yield f"`seed` is {seed}; expected 0 or more."
+        if self.model.parameters is not None and self.model.parameters < 1:
+            yield f"`parameters` is {self.model.parameters}; expected 1 or more."
         if len(set(self.seeds)) != len(self.seeds):
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from emobench.tasks.scores import RANGES
+
 Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
 
@@ -19,12 +21,15 @@ LONGEST = 500
 """Characters of a text that is taken over."""
 
 _FACTS = ("name", "alias", "sample_len", "sample_count")
-_FRACTIONS = {
-    *("acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "exact_match", "em", "f1", "pass@1", "pass_at_1"),
-    *("rouge1", "rouge2", "rougeL", "rougeLsum", "prompt_level_strict_acc", "prompt_level_loose_acc"),
-    *("inst_level_strict_acc", "inst_level_loose_acc"),
+_SHARES = {
+    *("acc", "acc_norm", "acc_bytes", "acc_all", "acc_mutual_info", "pass@1", "pass_at_1"),
+    *("prompt_level_strict_acc", "prompt_level_loose_acc", "inst_level_strict_acc", "inst_level_loose_acc"),
 }
-"""Metrics that lm-eval gives from 0 to 1; a value beyond that is no fraction (some tasks give percent)."""
+"""Metrics that lm-eval gives from 0 to 1 in every task."""
+_FRACTIONS = {*_SHARES, "exact_match", "em", "f1", "rouge1", "rouge2", "rougeL", "rougeLsum"}
+"""Metrics that it gives from 0 to 1, and in some tasks in percent, which is then no fraction."""
+_LARGEST_ERROR = 0.5
+"""The standard error of a share of two examples, one right and one wrong; of more it is less."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,26 @@ class Measured:
             return "bits per byte"
         known = self.metric in _FRACTIONS and self.value is not None and 0 <= self.value <= 1
         return "fraction" if known else "score"
+
+    @property
+    def impossible(self) -> str:
+        """What is impossible of the number or of its standard error, and what was expected; empty if nothing is."""
+        if self.value is None:
+            return ""
+        low, high = self._range
+        if not low <= self.value <= high:
+            return f"{self.shown} is {self.value:g}; expected a number from {low:g} to {high:g}"
+        most = _LARGEST_ERROR * high if self.metric in _FRACTIONS else math.inf
+        if self.stderr is not None and not 0 <= self.stderr <= most:
+            expected = f"from 0 to {most:g}" if most < math.inf else "of 0 or more"
+            return f"the standard error of {self.shown} is {self.stderr:g}; expected a number {expected}"
+        return ""
+
+    @property
+    def _range(self) -> tuple[float, float]:
+        if self.metric in _FRACTIONS:
+            return (0.0, 1.0 if self.metric in _SHARES or self.unit == "fraction" else 100.0)
+        return RANGES.get(self.unit, (-math.inf, math.inf))
 
 
 def measured(task: str, values: Mapping[str, Any]) -> Iterator[Measured]:

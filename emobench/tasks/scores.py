@@ -14,6 +14,14 @@ SECONDARY = "secondary"
 """A flag of metrics that describe a result and decide nothing: boards show and test them only where they are asked for,
 so that a task may report many without weakening what is said of its main ones."""
 
+RANGES: dict[str, tuple[float, float]] = {
+    "fraction": (0.0, 1.0),
+    "perplexity": (1 - 1e-6, math.inf),
+    "bits per byte": (-1e-6, math.inf),
+    "cosine": (-1 - 1e-6, 1 + 1e-6),
+}
+"""Unit -> the lowest and the highest value that it can have, with what float32 rounds; other units have any."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
+from emobench.leaderboard.entry import YEARS
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
 from emobench.leaderboard.paths import published, published_value, without_paths
 from emobench.leaderboard.statistics import summarise
@@ -138,7 +140,7 @@ def _summary(measured: Measured, value: float, file: ResultsFile) -> dict[str, A
 
 def _interval(measured: Measured, value: float) -> list[float] | None:
     """Return value ± 1.96 standard errors, a fraction's within [0, 1]; none of an error of 0, which is no certainty."""
-    if not measured.stderr or measured.stderr < 0:
+    if not measured.stderr:
         return None
     low, high = value - NORMAL * measured.stderr, value + NORMAL * measured.stderr
     return [max(low, 0.0), min(high, 1.0)] if measured.unit == "fraction" else [low, high]
@@ -149,6 +151,8 @@ def _numbers(file: ResultsFile) -> dict[str, Measured]:
     for measured in file.measured():
         if measured.name in found:
             raise DataError(f"{file.path}: two numbers are called {measured.name!r}; rename one task.")
+        if measured.impossible:
+            raise DataError(f"{file.path}: {clip(measured.task, 60)}: {measured.impossible}; nothing was imported.")
         found[measured.name] = measured
     return found
 
@@ -213,9 +217,13 @@ def _cite_file(file: ResultsFile) -> str:
 
 
 def _created(file: ResultsFile) -> datetime:
-    """Return when the evaluation started, or else when its file was written."""
-    written = file.path.stat().st_mtime
-    try:
-        return datetime.fromtimestamp(number(file.data.get("date")) or written, UTC)
-    except (OverflowError, OSError, ValueError):
-        return datetime.fromtimestamp(written, UTC)
+    """Return when the evaluation started, or else when its file was written. DataError for a time that is none."""
+    given = number(file.data.get("date"))
+    with suppress(OverflowError, OSError, ValueError):
+        found = datetime.fromtimestamp(file.path.stat().st_mtime if given is None else given, UTC)
+        if found.year in YEARS:
+            return found
+    raise DataError(
+        f"{file.path}: its `date` is {'that of the file' if given is None else given}; expected seconds since 1970, in "
+        f"a year from {YEARS[0]} to {YEARS[-1]}; nothing was imported."
+    )

@@ -52,14 +52,20 @@ class ResultsFile:
             yield from measured(task, values)
 
     def examples(self, task: str, key: str) -> int | None:
-        """Return how many examples stand behind a number (`key` such as "acc,none")."""
+        """Return how many examples stand behind a number (`key` such as "acc,none"). DataError for fewer than one."""
         values = self.results[task]
         counts = (
             mapping(values.get("sample_count")).get(key),
             mapping(self.mapping("n-samples").get(task)).get("effective"),
             values.get("sample_len"),
         )
-        return next((n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n >= 1), None)
+        given = next((n for n in map(number, counts) if n is not None), None)
+        if given is not None and (given < 1 or given != int(given)):
+            raise DataError(
+                f"{self.path}: {clip(task, 60)}: {clip(key, 60)} is of {given:g} examples; expected 1 or more; nothing "
+                "was imported."
+            )
+        return None if given is None else int(given)
 
     def members(self, task: str) -> list[str]:
         """Return the tasks that a group is an aggregate of; none for a task."""

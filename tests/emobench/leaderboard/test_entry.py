@@ -62,6 +62,10 @@ def metric(**changes: Any) -> dict[str, Any]:
     return fields(metrics={"sst2/accuracy": {**ACCURACY, **changes}})
 
 
+def other(unit: str, value: float) -> dict[str, Any]:
+    return metric(unit=unit, mean=value, values=[value] * 3, ci95=None, ci95_of=None)
+
+
 def test_the_id_is_the_hash_of_the_canonical_json_without_id() -> None:
     plain = to_plain(new_entry(fields()))
     without = {key: value for key, value in plain.items() if key != "id"}
@@ -113,6 +117,17 @@ def test_an_entry_survives_json() -> None:
         (fields(recipe={"lr": [1.0, math.nan]}), r"`recipe.lr\[1\]` is nan"),
         (fields(cost={"train_seconds": math.inf}), "`cost.train_seconds` is inf"),
         (fields(provenance={**fields()["provenance"], "created": "today"}), "`created` is 'today'"),
+        (fields(provenance={**fields()["provenance"], "created": "1403-08-01T00:00:00"}), "a year from 2000 to 2099"),
+        (fields(provenance={**fields()["provenance"], "created": "2567-01-01T00:00:00"}), "'2567-01-01T00:00:00'"),
+        (metric(std=0.8), "`std` is 0.8; numbers in \\[0, 1\\] spread by 0.7072 at most"),
+        (metric(n=-1), "`n` is -1"),
+        (other("perplexity", 0.5), "`mean` is 0.5, no perplexity; expected numbers in"),
+        (other("bits per byte", -2.0), "`mean` is -2.0, no bits per byte"),
+        (other("cosine", 1.5), "`mean` is 1.5, no cosine; expected numbers in"),
+        (fields(cost={"train_seconds": -5.0}), "`train_seconds` is -5.0; expected 0 or more"),
+        (fields(cost={"tokens": -1}), "`tokens` is -1; expected 0 or more"),
+        (fields(model={"name": "m", "source": "m", "parameters": 0}), "`parameters` is 0; expected 1 or more"),
+        (fields(seeds=[0, -1, 1]), "`seed` is -1; expected 0 or more"),
     ],
 )
 def test_a_wrong_entry_gets_a_sentence(given: dict[str, Any], told: str) -> None:

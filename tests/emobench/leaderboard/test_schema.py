@@ -40,6 +40,7 @@ BEYOND = (
     "both measured and missing",
     "each seed once",
     "expected a date and time",
+    "expected a year from",
     "a trained model has at least one",
     "`runs` has the seeds",
     "but `protocols` has no",

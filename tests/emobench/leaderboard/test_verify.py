@@ -46,6 +46,31 @@ def board(tmp_path: Path, runs: Path, entry_of: Callable[..., Entry]) -> Leaderb
     return board
 
 
+def test_impossible_values_of_another_board_are_named_and_not_shown(
+    board: Leaderboard, entry_of: Callable[..., Entry], command: Callable[..., Any]
+) -> None:
+    from emobench.config import to_plain
+    from emobench.leaderboard.entry import entry_id
+
+    accuracy = {"mean": 0.5, "std": None, "values": [0.5], "n": 10, "ci95": None, "ci95_of": None, "unit": "fraction"}
+    wrong = {"mean": 2.0, "values": [2.0]}, {"std": -5.0}, {"n": -1}
+    for changes in wrong:
+        plain = to_plain(entry_of("evil", metrics={"sst2/accuracy": {**accuracy, "higher_is_better": True}}))
+        plain["metrics"]["sst2/accuracy"] |= changes
+        plain["id"] = entry_id(plain)
+        path = board.root / "nlu-v1" / f"{plain['id']}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(plain))
+    _, findings = verify(board, None)
+    said = " ".join(finding.text for finding in findings)
+    for text in ("`mean` is 2.0, no fraction", "`std` is", "`n` is -1"):
+        assert text in said
+    shown = command("leaderboard", "show", "--leaderboard", board.root)
+    assert shown.code == 0, shown.err
+    assert "evil" not in shown.out
+    assert shown.err.count("skipped: ") == len(wrong)
+
+
 def path_of(board: Leaderboard, recipe: str) -> Path:
     (entry,) = (e for e in board.entries(superseded=True) if e.recipe["name"] == recipe)
     return board.path(entry)

@@ -279,7 +279,7 @@ def test_what_is_no_number_is_missing_and_never_zero(
     assert entry.missing["t/em"].startswith(said)
 
 
-@pytest.mark.parametrize("error", ["N/A", math.nan, -0.1, 0, "0.1", None, [], True])
+@pytest.mark.parametrize("error", ["N/A", math.nan, 0, "0.1", None, [], True])
 def test_a_standard_error_that_is_none_gives_no_interval(
     error: Any, board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:
@@ -370,6 +370,8 @@ def test_facts_of_a_wrong_shape_are_left_out(shape: Any, board: Leaderboard, run
     )
     texts = ("lm_eval_version", "model_name", "git_hash", "date", "chat_template_sha", "groups")
     content = tiny(**dict.fromkeys((*facts, *texts), shape))
+    if shape == 3:  # three seconds after 1970: a time, and none of ours
+        del content["date"]
     entry = import_results([write(tmp_path, content)], board, runs, Subject()).entry
     assert entry.metrics["t/acc"].mean == 0.5
 
@@ -403,3 +405,40 @@ def test_a_place_without_results_is_named(tmp_path: Path) -> None:
         find_results(tmp_path / "none")
     with pytest.raises(UserError, match=r"holds no results_\*\.json"):
         find_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"acc,none": 2.0}, "t: acc is 2; expected a number from 0 to 1"),
+        ({"acc,none": -0.5}, "t: acc is -0.5; expected a number from 0 to 1"),
+        ({"acc_norm,none": 55.0}, "t: acc_norm is 55; expected a number from 0 to 1"),
+        ({"em,none": 101}, "t: em is 101; expected a number from 0 to 100"),
+        ({"rouge1,none": -1}, "t: rouge1 is -1; expected"),
+        ({"word_perplexity,none": 0.5}, "t: word_perplexity is 0.5; expected a number from 0.999999 to inf"),
+        ({"byte_perplexity,none": -3}, "t: byte_perplexity is -3; expected"),
+        ({"bits_per_byte,none": -2}, "t: bits_per_byte is -2; expected"),
+        ({"acc,none": 0.5, "acc_stderr,none": -5}, "the standard error of acc is -5; expected a number from 0 to 0.5"),
+        ({"acc,none": 0.5, "acc_stderr,none": 3.0}, "the standard error of acc is 3; expected a number from 0 to 0.5"),
+        ({"bleu,none": 30, "bleu_stderr,none": -1}, "the standard error of bleu is -1; expected a number of 0 or more"),
+        ({"acc,none": 0.5, "sample_len": -1}, "acc,none is of -1 examples; expected 1 or more"),
+        ({"acc,none": 0.5, "sample_len": 0}, "acc,none is of 0 examples; expected 1 or more"),
+        ({"acc,none": 0.5, "sample_count": {"acc,none": 2.5}}, "acc,none is of 2.5 examples; expected 1 or more"),
+    ],
+)
+def test_impossible_numbers_are_refused(
+    values: dict[str, Any], said: str, board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    path = write(tmp_path, tiny(results={"other": {"acc,none": 0.5}, "t": values}))
+    with pytest.raises(UserError) as caught:
+        import_results([path], board, runs, Subject())
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert not list(board.root.rglob("*.json"))
+
+
+@pytest.mark.parametrize("date", [-1e10, 0, 5, 1.8e10, 1e300, -1])
+def test_dates_of_no_time_of_ours_are_refused(date: float, board: Leaderboard, runs: Path, tmp_path: Path) -> None:
+    path = write(tmp_path, tiny(date=date))
+    with pytest.raises(UserError, match=r"its `date` is .*; expected seconds since 1970, in a year from 2000 to 2099"):
+        import_results([path], board, runs, Subject())
