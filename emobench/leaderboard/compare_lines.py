@@ -182,8 +182,8 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         )
         yield from adjustment(tested)
         yield (
-            "detectable: the smallest true difference that this many seeds and examples would show 4 times in 5, in a "
-            "single test, as estimated from the noise seen."
+            "detectable: a true difference that this many seeds and examples show 4 times in 5 in a single test. The "
+            "noise is estimated, and from few seeds roughly: the value is large enough in 4 of 5 comparisons."
         )
     for test in dict.fromkeys(c.test for c in tested):
         seeds = sorted({c.seeds for c in tested if c.test == test and c.seeds})

@@ -24,7 +24,7 @@ residuals are beside it (67 % in one simulation).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -39,6 +39,8 @@ Part: TypeAlias = tuple[float, float]
 
 ALPHA = 0.05
 POWER = 0.8
+ASSURANCE = 0.8
+"""The share of experiments in which what is called detectable is so."""
 EXPONENT = 1.25
 SMALLEST_P = 1e-100  # beyond it the t quantiles of a few degrees of freedom overflow
 SAME_SEEDS = "the seeds of either side do not differ (one step, or nothing random), so that no noise can be estimated"
@@ -60,12 +62,15 @@ class Uncertainty:
         """Return the two-sided critical value of mean / standard_error."""
         from scipy import special  # 0.15 s, which a board without tested differences does not need
 
-        quantiles = sorted((df, variance, -float(special.stdtrit(df, alpha / 2))) for variance, df in self.parts)
-        (_, scarce, highest), *rest = quantiles
+        return self._between(lambda df: -float(special.stdtrit(df, alpha / 2)))
+
+    def _between(self, of: Callable[[float], float]) -> float:
+        """Return what lies between the values that a function has for the degrees of freedom of each part."""
+        (_, scarce, highest), *rest = sorted((df, variance, of(df)) for variance, df in self.parts)
         plenty = sum(variance for _, variance, _ in rest)
         if plenty == 0:
             return highest
-        lowest = sum(variance * t for _, variance, t in rest) / plenty
+        lowest = sum(variance * value for _, variance, value in rest) / plenty
         return lowest + (highest - lowest) * (scarce / (scarce + plenty)) ** EXPONENT
 
     def p_value(self, effect: float) -> float:
@@ -93,11 +98,33 @@ class Uncertainty:
 
     @property
     def detectable(self) -> float:
-        """The smallest true difference that a two-sided 5 % test of this size finds 4 times in 5.
+        """A true difference that a two-sided 5 % test of this size finds 4 times in 5, or oftener.
 
-        The sum of both quantiles times the standard error (Bloom, *Evaluation Review* 19(5), 1995).
+        That is so for 4 in 5 of all experiments (simulated: 78 to 88 %, with 3 seeds or more and any share of items),
+        as the standard error is not known but estimated, with 3 seeds from two degrees of freedom: taken as it is, the
+        value was too small in two experiments of three. So it is the upper 80 % limit of the standard error, times the
+        noncentrality at which a t test has this power.
         """
-        return (self.critical() + self.critical(2 * (1 - POWER))) * self.standard_error
+        from scipy import special
+
+        upper = Uncertainty(_upper(self.parts), self.of)
+        needed = upper._between(lambda df: float(special.nctdtrinc(df, 1 - POWER, -special.stdtrit(df, ALPHA / 2))))
+        return needed * upper.standard_error
+
+
+def _upper(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return parts whose sum is an upper limit of the true variance, with the confidence ASSURANCE.
+
+    The modified large-sample limit of a sum of variances: the sum of the estimates and the root of the squared
+    distances of each one's own chi-square limit (Graybill & Wang, *JASA* 75, 1980); each part takes its share of that.
+    """
+    from scipy import special
+
+    beyond = [variance * (df / float(special.chdtri(df, ASSURANCE)) - 1) for variance, df in parts]
+    root = math.hypot(*beyond)
+    return tuple(
+        (variance + own**2 / root if root else variance, df) for (variance, df), own in zip(parts, beyond, strict=True)
+    )
 
 
 def crossed(*values_SI_of: Array) -> Uncertainty | None:
