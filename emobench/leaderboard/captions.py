@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from emobench.config import content_hash
@@ -118,9 +117,8 @@ def _beyond_spread(metrics: Sequence[str], rows: Sequence[Entry]) -> list[str]:
 
 
 def _hides(summary: MetricSummary) -> bool:
-    left = math.hypot(*(part.sd_of_mean for part in summary.components.values()))
     times = summary.mean if summary.unit == "perplexity" else 1.0  # whose parts are of logarithms
-    return summary.std is not None and left * times > summary.std
+    return summary.std is not None and summary.left * times > summary.std
 
 
 def _stars(shown: Standings, current: Sequence[Entry]) -> str:

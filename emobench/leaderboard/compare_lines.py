@@ -143,6 +143,8 @@ def _effect(contrast: Contrast, effect: float, decimals: int) -> str:
 
 def _fixed(value: float, decimals: int, sign: str = "") -> str:
     """Return a number with fixed decimals, or with 3 digits where these would hide it or fill the line."""
+    if not value:
+        sign = ""
     hidden = value and abs(value) < 0.5 * 10**-decimals
     return f"{value:{sign}.3g}" if hidden or abs(value) >= 1e6 else f"{value:{sign}.{decimals}f}"
 

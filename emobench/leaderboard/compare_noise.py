@@ -22,8 +22,8 @@ EXPLAINED = (
     "sampling run, the seed of its k-means or its texts were drawn anew; of the rows compared, the root of their mean "
     "variance. A – was not repeated, or cannot be told from the others.",
     "averaged over: training seeds x sampling runs x k-means seeds. left: the standard error of a row's mean, in which "
-    "these are averaged and the texts are not; a difference of rows has less, as they share the texts. Of few seeds "
-    "and runs these are rough estimates.",
+    "these are averaged and the texts are not, or what its spread over seeds shows, if that is more; a difference of "
+    "rows has less, as they share the texts. Of few seeds and runs these are rough estimates.",
 )
 
 
@@ -82,7 +82,7 @@ def _row(metric: str, of: dict[str, MetricSummary]) -> tuple[str, ...]:
     unit = {"fraction": "points", "perplexity": "%"}.get(summaries[0].unit, summaries[0].unit)
     sources = (TRAINING, SAMPLING, KMEANS, TEXTS)
     deviations = [[s.components[name].sd for s in summaries if name in s.components] for name in sources]
-    left = [math.hypot(*(part.sd_of_mean for part in s.components.values())) for s in summaries]
+    left = [s.left for s in summaries]
     draws = [{s.components[name].draws for s in summaries if name in s.components} for name in sources[:3]]
     over = " x ".join("-".join(map(str, sorted({min(of), max(of)}))) for of in draws if of)
     # A deviation of logarithms is relative as it is.

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -100,6 +101,17 @@ class MetricSummary:
     def secondary(self) -> bool:
         """Whether it describes a result and decides nothing (`emobench.tasks.scores.SECONDARY`)."""
         return SECONDARY in self.flags
+
+    @property
+    def left(self) -> float:
+        """The standard error of `mean`: what the components leave in it, or what its values' spread shows, if more.
+
+        Components are not all of the noise: of one value a seed, k-means may be the only one that is known. Of
+        perplexities it is that of the logarithm.
+        """
+        values = [math.log(value) for value in self.values] if self.unit == "perplexity" else self.values
+        shown = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        return max(shown, math.hypot(*(part.sd_of_mean for part in self.components.values())))
 
     def __post_init__(self) -> None:
         _refuse(self._wrong())

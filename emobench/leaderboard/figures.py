@@ -58,7 +58,13 @@ def number(summary: MetricSummary, places: int, *, interval: bool = False) -> st
 
 
 def effect(contrast: Contrast, value: float) -> float:
-    """Return an effect of a contrast as it is shown: in points of fractions, percent of a ratio, else in the unit."""
+    """Return an effect of a contrast as it is shown: in points of fractions, percent of a ratio, else in the unit.
+
+    What is not above float rounding of the two means is 0.
+    """
+    size = 1.0 if contrast.log_scale else max(abs(contrast.baseline_mean), abs(contrast.candidate_mean))
+    if abs(value) <= ROUNDING * size:
+        return 0.0
     return 100 * math.expm1(min(value, 700.0)) if contrast.log_scale else value * scale(contrast.unit)
 
 
@@ -95,8 +101,11 @@ def _std(summary: MetricSummary) -> float:
 
 
 def _spread(value: float, places: int) -> str:
+    """Return a spread with the mean's decimals; one that they would hide is below their last digit, and none is 0."""
     text = f"{value:.{places}f}"
-    return f"{value:.1g}" if value and float(text) == 0 else text
+    if float(text):
+        return text
+    return f"<{10**-places:.{places}f}" if value else "0"
 
 
 def _enough(spreads: Sequence[float], base: int) -> int:

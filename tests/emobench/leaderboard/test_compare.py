@@ -144,6 +144,18 @@ def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_ent
     }
 
 
+def test_a_difference_that_is_float_rounding_shows_as_zero(make_row: Callable[..., Entry]) -> None:
+    values = [0.31, 0.32, 0.34]
+    other = [0.34, 0.31, 0.32]  # the same mean, but for the order of its sum
+    mle, emo = make_row("mle", {"lm/accuracy": values}), make_row("emo", {"lm/accuracy": [v + 1e-16 for v in other]})
+    comparison = compare(mle, [emo])
+    assert 0 < abs(comparison.contrasts[0].effect) < 1e-15
+    (line,) = sheets([comparison])[0][0].lines
+    assert line.difference == "0.0"
+    (plain,) = to_json(comparison)["contrasts"]
+    assert plain["effect"] == comparison.contrasts[0].effect  # as it is, for programs
+
+
 def of_small_n(make_entry: Callable[..., Entry], seeds: tuple[int, ...]) -> list[Entry]:
     """Two entries whose sst2 is flagged, and whose trec is not."""
     rng, entries = np.random.default_rng(3), []
@@ -342,6 +354,8 @@ def with_components(entry: Entry, make_entry: Callable[..., Entry], times: float
     draws = {"training seed": seeds, "sampling": 5, "k-means": 5, "texts": 200}
     parts = {name: {"sd": times * sd, "sd_of_mean": times * sd / 2, "draws": draws[name]} for name, sd in sds.items()}
     metrics = to_plain(entry.metrics)
+    for summary in metrics.values():  # a spread over seeds would be left, too
+        summary |= {"values": [summary["mean"]] * len(summary["values"]), "std": 0.0}
     metrics["sst2/accuracy"]["components"] = parts
     metrics["cr/accuracy"]["components"] = {"k-means": {"sd": 0.0, "sd_of_mean": 0.0, "draws": 5}}
     rng = np.random.default_rng(0)
@@ -389,8 +403,8 @@ def test_the_noise_of_perplexities_is_in_percent(make_row: Callable[..., Entry])
 def test_components_of_float_rounding_are_zero(make_row: Callable[..., Entry]) -> None:
     rows = []
     for name in ("mle", "emo"):
-        plain = to_plain(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}).metrics["lm/ppl"])
+        plain = to_plain(make_row(name, {"lm/ppl": [30.0, 30.0, 30.0]}).metrics["lm/ppl"])
         plain["components"] = {"sampling": {"sd": 9e-7, "sd_of_mean": 2e-6, "draws": 5}}
-        rows.append(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}, metrics={"lm/ppl": plain}))
+        rows.append(make_row(name, {"lm/ppl": [30.0, 30.0, 30.0]}, metrics={"lm/ppl": plain}))
     (table,) = noise_tables([compare(rows[0], rows[1:])])
     assert table.rows == (("lm/ppl (%)", "–", "0", "–", "–", "5", "0.0002"),)

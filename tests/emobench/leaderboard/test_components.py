@@ -15,6 +15,8 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.errors import MetricError
+from emobench.leaderboard.compare import compare
+from emobench.leaderboard.compare_noise import noise_tables
 from emobench.leaderboard.components import components
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.statistics import summarise
@@ -189,6 +191,25 @@ def test_repeats_that_are_no_table(second: tuple[tuple[float, ...], ...], told: 
     first, other = scores(np.array([[[0.1, 0.2], [0.3, 0.4]]] * 2))
     with pytest.raises(MetricError, match=told):
         summarise([first, replace(other, repeats=second)])
+
+
+@pytest.mark.parametrize(("metric", "times"), [("lm/mauve", 100), ("lm/ppl", None)])
+def test_what_is_left_in_a_mean_is_no_less_than_its_spread_over_seeds_shows(
+    make_row: Callable[..., Entry], metric: str, times: int | None
+) -> None:
+    """Of one value a seed, k-means is all that was repeated: .0045 is left of it, and .026 are of the seeds."""
+    values = {"lm/mauve": [0.45, 0.41, 0.50], "lm/ppl": [45.0, 41.0, 50.0]}[metric]
+    rows = []
+    for name in ("mle", "emo"):
+        plain = to_plain(make_row(name, {metric: values}).metrics[metric])
+        plain["components"] = {"k-means": {"sd": 0.01, "sd_of_mean": 0.0045, "draws": 5}}
+        rows.append(make_row(name, {metric: values}, metrics={metric: plain}))
+    (table,) = noise_tables([compare(rows[0], [rows[1]])])
+    assert table.rows[0][1] == "–"
+    if times:
+        assert table.rows[0][-1] == f"{times * np.std(values, ddof=1) / math.sqrt(3):.2g}" == "2.6"
+    else:
+        assert table.rows[0][-1] == f"{100 * math.expm1(np.std(np.log(values), ddof=1) / math.sqrt(3)):.2g}"
 
 
 @pytest.mark.parametrize(("left", "said"), [(0.02, True), (0.001, False)])

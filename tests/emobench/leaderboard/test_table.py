@@ -214,6 +214,17 @@ def test_a_spread_never_rounds_to_zero_and_one_seed_has_none(make: MakeEntry) ->
     assert "Values of one seed." in single
 
 
+def test_the_digits_of_a_cell_are_those_of_its_mean(make: MakeEntry) -> None:
+    """A spread that three decimals would hide is below the last one; of equal seeds it is 0, and of float rounding."""
+    given = {"emo": [4.3172, 4.3168, 4.317], "mle": [4.2, 4.2, 4.2], "tailr": [4.1, 4.1 + 4e-8, 4.1]}
+    shown = rows(text([make(name, {"kl": summary("kl", values)}) for name, values in given.items()]))
+    assert {name: shown[name] for name in given} == {
+        "emo": ["4.317 ± <0.001"],
+        "mle": ["4.200 ± 0"],
+        "tailr": ["4.100 ± 0"],
+    }
+
+
 def test_a_metric_without_a_direction_has_no_best(make: MakeEntry) -> None:
     entries = [make(n, {"entropy": summary("entropy", [v, v + 0.1, v + 0.3])}) for n, v in (("a", 1.0), ("b", 2.0))]
     shown = " ".join(text(entries).split())

@@ -35,6 +35,22 @@ def test_the_p_value_of_one_part_is_students(df: int) -> None:
     assert found.critical() == pytest.approx(stats.t.ppf(0.975, df))
 
 
+@pytest.mark.parametrize("seeds", [3, 4, 5, 10])
+@pytest.mark.parametrize("alpha", [0.05, 0.025, 0.05 / 6, 0.001, 0.0001])
+def test_a_level_is_kept_far_below_5_percent(seeds: int, alpha: float) -> None:
+    """Exact, by numerical integration over the seeds' estimated variance, whatever share they have of the true one."""
+    df = seeds - 1
+    x = np.exp(np.linspace(np.log(1e-9), np.log(60), 3001))
+    weight = stats.chi2.pdf(x * df, df) * df * x * np.log(x[1] / x[0])
+    rejected = []
+    for share in (0.9999, 0.999, 0.99, 0.97, 0.95, 0.9, 0.8, 0.5, 0.2):
+        coarse = x[::10]
+        limits = [Uncertainty(((share * v, df), (1 - share, 10**6)), "seeds").critical(alpha) for v in coarse]
+        limit = np.interp(x, coarse, limits)
+        rejected.append(float((weight * 2 * stats.norm.sf(limit * np.sqrt(share * x + 1 - share))).sum()))
+    assert max(rejected) <= 1.12 * alpha
+
+
 def test_other_seeds_on_the_same_items() -> None:
     """Unbiased: v_seed (1/3 + 1/4) + v_residual (1/3 + 1/4) / I + the variance of what items make of objectives / I."""
     rng = np.random.default_rng(13)

@@ -109,16 +109,25 @@ function metricsTable(full, group) {
 
 const SOURCES = ["training seed", "sampling", "k-means", "texts"];
 
+function standardError(values) {
+  if (values.length < 2) return 0;
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0);
+  return Math.sqrt(squares / (values.length - 1) / values.length);
+}
+
 /** Where the noise of repeated metrics comes from, by source. */
 function noiseSection(full, group) {
   const rows = board.suites[group.suite].metrics
     .map((metric) => [metric, Object.entries(full.metrics[metric.key]?.components ?? {})])
     .filter(([, parts]) => parts.length)
     .map(([metric, parts]) => {
-      const { mean } = full.metrics[metric.key];
+      const { mean, values } = full.metrics[metric.key];
       const part = Object.fromEntries(parts);
       const over = SOURCES.slice(0, 3).filter((name) => part[name]);
-      const left = Math.hypot(...parts.map(([, { sd_of_mean }]) => sd_of_mean));
+      // Components are not all of the noise: the spread over seeds may show more.
+      const shown = standardError(metric.unit === "perplexity" ? values.map(Math.log) : values);
+      const left = Math.max(shown, Math.hypot(...parts.map(([, { sd_of_mean }]) => sd_of_mean)));
       const cells = [
         ...SOURCES.map((name) => (part[name] ? deviation(part[name].sd, metric, mean) : ABSENT)),
         over.map((name) => part[name].draws).join(" × "),

@@ -14,8 +14,15 @@ function signed(value, decimals) {
 function cell(value, metric, decimals) {
   if (!value) return ABSENT;
   const [mean, std] = value;
-  const spread = std === null ? "" : ` ± ${plain(std * scale(metric), decimals)}`;
-  return plain(mean * scale(metric), decimals) + spread;
+  const shown = std === null ? "" : ` ± ${spreadText(std * scale(metric), mean * scale(metric), decimals)}`;
+  return plain(mean * scale(metric), decimals) + shown;
+}
+
+/** A spread with the mean's decimals: one that they would hide is below their last digit, and float rounding is none. */
+function spreadText(std, mean, decimals) {
+  if (std <= 1e-6 * Math.abs(mean)) return "0";
+  const text = plain(std, decimals);
+  return Number(text) ? text : `<${(10 ** -decimals).toFixed(decimals)}`;
 }
 
 function interval(low, high, metric, decimals) {
