@@ -38,7 +38,12 @@ def reproduce(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Instead of the table's own models: an alias, a folder or a hub id.")
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="Instead of the table's own models: an alias, a folder or a hub id. NAME=FOLDER reads the table's "
+            "model NAME from a folder, such as opt-125m=./opt-125m; repeatable.",
+        ),
     ] = None,
     seed: options.Seeds = None,
     set_: options.Set = None,
@@ -77,7 +82,8 @@ def reproduce(
     if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
     chosen = find_table(table)
-    request = request_of({**given, "suite": chosen.suite, "objective": None})
+    alone, stand_ins = _models(model or [])
+    request = request_of({**given, "suite": chosen.suite, "objective": None, "model": alone, "stand_ins": stand_ins})
 
     def outline_of(asked: Request, *, exact: bool = True) -> Outline:
         return job.outline_table(chosen, asked, scale, exact=exact)
@@ -96,6 +102,22 @@ def reproduce(
 
         write([result.found for result in found], plot, scatter=chosen.scatter)
         remark(f"drawn into {plot}")
+
+
+def _models(given: list[str]) -> tuple[str | None, dict[str, str]]:
+    """Return the model that takes the place of the table's own, and what stands in for some of these, by name."""
+    alone, stand_ins = [], {}
+    for text in given:
+        name, sign, place = text.partition("=")
+        if not sign or Path(text).expanduser().exists():
+            alone.append(text)
+        elif not place or name in stand_ins:
+            raise ConfigError(f"--model {text}: expected NAME=FOLDER, each NAME once, such as opt-125m=./opt-125m.")
+        else:
+            stand_ins[name] = place
+    if len(alone) > 1:
+        raise ConfigError(f"--model is given as {', '.join(alone)}; expected one model, or NAME=FOLDER for each.")
+    return (alone[0] if alone else None), stand_ins
 
 
 def _plain(result: Reproduction) -> dict[str, object]:

@@ -165,6 +165,7 @@ def request_of(given: dict[str, Any]) -> Request:
         recipe=given.get("recipe"),
         objectives=tuple(given["objective"] or ()),
         model=given["model"],
+        stand_ins=given.get("stand_ins", {}),
         seeds=tuple(given.get("seed") or ()),
         settings=parse_overrides(given["set_"] or ()),
         limit=given.get("limit"),

@@ -31,7 +31,7 @@ def advised(request: Request, outline_of: OutlineOf) -> Outline:
     if request.device.startswith("cuda"):
         return outline
     said = _said(request, outline, outline_of)
-    return outline if said is None else replace(outline, ahead=(*outline.ahead, said))
+    return outline if said is None else replace(outline, ahead=(said, *outline.ahead))
 
 
 def require_short(request: Request, outline_of: OutlineOf) -> None:

@@ -10,6 +10,7 @@ from emobench.leaderboard.compare import compare
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.examples import ExamplesReader
 from emobench.leaderboard.side_by_side import SideBySide
+from emobench.models.catalog import CATALOG
 from emobench.pipeline.at_hand import shown_name
 from emobench.pipeline.choice import Choice, choose
 from emobench.pipeline.outline import Outline
@@ -81,11 +82,13 @@ def reproduce(
     reporter, chosen = reporter or Silent(), scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
     scaled, said = _scaled(table, chosen, request, None if oracle is None else with_oracle(table, oracle, reporter))
-    done = []
-    for subject in subjects(table, scaled):
-        maker = _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter)
-        done.append(maker.make())
-    return done
+    makers = [
+        _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter)
+        for subject in subjects(table, scaled)
+    ]
+    for maker in makers:  # what would fail after another model's days fails here
+        maker.check()
+    return [maker.make() for maker in makers]
 
 
 def _scaled(
@@ -111,9 +114,11 @@ class _Maker:
     said: Sequence[str]
     reporter: Reporter
 
-    def make(self) -> Reproduction:
-        # What would fail after the candidates' hours fails here.
+    def check(self) -> None:
+        """Make the plan of the rows, whose errors are raised."""
         make_plan(table_request(self.table, self.request, firsts(self.table)))
+
+    def make(self) -> Reproduction:
         choices = self._choices()
         objectives = tuple(choice.objective for choice in choices)
         entries = run_plan(make_plan(table_request(self.table, self.request, objectives)), self.reporter)
@@ -160,10 +165,21 @@ class _Maker:
         where = f"{', '.join(selection_tasks(self.table, self.request))} on {select.judged_on}"
         return [line for choice in choices for line in choice.said(select.metric, where)]
 
+    def _stands_in(self, entry: Entry) -> bool:
+        """Return whether a model was given as one of the paper's, and is as large as that one."""
+        alias = CATALOG.get(self.subject.paper)
+        given = self.subject.paper in self.asked.stand_ins
+        return given and alias is not None and entry.model.parameters == alias.parameters
+
     def _differences(self, entry: Entry, published: Mapping[str, Entry]) -> list[str]:
         """Return what makes these numbers others than the paper's, as far as the request and an entry say it."""
         lines = list(self.said)
-        if published and self.subject.model != self.subject.paper:
+        if published and self._stands_in(entry):
+            lines.append(
+                f"{self.subject.paper} was read from what --model gives for it: {entry.model.name}, which has as many "
+                "parameters."
+            )
+        elif published and self.subject.model != self.subject.paper:
             lines.append(
                 f"The paper's numbers are of {self.subject.paper}, and these of {entry.model.name}: their difference "
                 "says nothing of an objective."

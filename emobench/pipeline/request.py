@@ -29,6 +29,8 @@ class Request:
     objectives: tuple[str, ...] = ()
     """None, like no model and no seeds, means those of the suite."""
     model: str | None = None
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """What is read in the place of a model of a paper's table, by the paper's name: a folder, an alias or a hub id."""
     seeds: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What `--set` gave, nested."""

@@ -47,11 +47,16 @@ def published_entries(table: Table) -> list[Entry]:
 
 
 def subjects(table: Table, request: Request) -> list[Subject]:
-    """Return the paper's models; with `--model` that one of them, or the given one beside the first of them."""
+    """Return the paper's models; with `--model` that one of them, or the given one beside the first of them.
+
+    `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
+    """
     known = list(dict.fromkeys(entry.model.name for entry in published_entries(table))) or list(table.models)
-    if request.model is None:
-        return [Subject(name, name) for name in known]
-    return [Subject(request.model if request.model in known else known[0], request.model)]
+    wanted = known if request.model is None else [request.model]
+    for name in request.stand_ins:
+        if name not in wanted:
+            raise UnknownNameError("model", name, [n for n in wanted if n in known], where=f"{table.name}, --model: ")
+    return [Subject(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
 
 
 def scale_of(table: Table, name: str | None) -> Scale | None:
@@ -73,6 +78,12 @@ def at_scale(
     What the request has by itself stays: its model, its settings, and the tasks that it names. `prepare` adds what the
     scale makes by itself. Raises DataError where no task is left.
     """
+    if request.stand_ins:
+        name, place = next(iter(request.stand_ins.items()))
+        raise ConfigError(
+            f"--model {name}={place}: at this scale {table.name} has a model of its own; drop one of --scale and "
+            f"{name}=, or give --model {place}."
+        )
     model = request.model or scale.model
     found = replace(request, model=model, settings=_merged(scale.settings, request.settings))
     found = found if prepare is None else prepare(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from huggingface_hub import constants
 
 from emobench.config import PRETRAINED, parse_overrides
-from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.pipeline.names import parts_of
 from emobench.pipeline.outline import StageLine
 from emobench.pipeline.reproduce import outline_table, reproduce
@@ -185,6 +186,42 @@ def test_another_model_stands_beside_the_first_of_the_paper() -> None:
     assert (subject.paper, subject.model) == ("llama-7b", "gpt2")
     (subject,) = subjects(table, request(model="llama-13b"))
     assert (subject.paper, subject.model) == ("llama-13b", "llama-13b")
+
+
+def test_a_folder_stands_in_for_a_model_of_the_paper() -> None:
+    table = find_table("table-1")
+    found = subjects(table, request(stand_ins={"opt-125m": "./converted"}))
+    assert [(one.paper, one.model) for one in found] == [("gpt2", "gpt2"), ("opt-125m", "./converted")]
+    (alone,) = subjects(table, request(model="opt-125m", stand_ins={"opt-125m": "./converted"}))
+    assert (alone.paper, alone.model) == ("opt-125m", "./converted")
+    with pytest.raises(UnknownNameError, match=r"table-1, --model: There is no model 'opt-125'; did you mean 'opt"):
+        subjects(table, request(stand_ins={"opt-125": "./converted"}))
+    with pytest.raises(UnknownNameError, match=r"no model 'opt-125m'"):
+        subjects(table, request(model="gpt2", stand_ins={"opt-125m": "./converted"}))
+    scale = scale_of(table, "small")
+    assert scale is not None
+    with pytest.raises(ConfigError, match=r"opt-125m=\./converted: at this scale table-1 has a model of its own"):
+        at_scale(table, scale, request(stand_ins={"opt-125m": "./converted"}))
+
+
+def test_every_model_of_a_table_is_checked_before_the_first_one_is_trained(
+    byte_model: Path, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(byte_model, broken)
+    (broken / "model.safetensors").unlink()
+    monkeypatch.setattr("emobench.pipeline.reproduce.score_plan", lambda *_: pytest.fail("a candidate was trained"))
+    asked = replace(
+        request("tasks=wikitext2", "recipe.max_length=32", "mauve.featurizer=pretrained", "generation.max_length=32"),
+        data_dirs=(small_data,),
+        stand_ins={"gpt2": str(byte_model), "opt-125m": str(broken)},
+        runs=tmp_path / "runs",
+        suite="generation",
+        offline=True,
+        limit=5,
+    )
+    with pytest.raises(ModelError, match="The model broken has no weights"):
+        reproduce(find_table("table-1"), asked)
 
 
 def test_tasks_that_cannot_choose_are_refused() -> None:
