@@ -34,6 +34,9 @@ def import_(
         list[int] | None,
         typer.Option("--seed", help="The seed of that training. Repeated, one for each file: the files are one entry."),
     ] = None,
+    renamed: Annotated[
+        bool, typer.Option("--renamed", help="Results that are on the board under another name take this one.")
+    ] = False,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
@@ -58,7 +61,7 @@ def import_(
             problems.append(clean(str(error)))
     for group in import_each(paths, subject) if paths else ():
         try:
-            done = import_results(group, board, runs, subject)
+            done = import_results(group, board, runs, subject, renamed=renamed)
             found.append((_named(group, done.entry), done))
         except UserError as error:
             problems.append(clean(str(error)))

@@ -60,12 +60,14 @@ def import_each(paths: Sequence[Path], subject: Subject) -> list[list[Path]]:
     return [list(paths)]
 
 
-def import_results(paths: Sequence[Path], board: Leaderboard, runs: Path, subject: Subject) -> Imported:
+def import_results(
+    paths: Sequence[Path], board: Leaderboard, runs: Path, subject: Subject, *, renamed: bool = False
+) -> Imported:
     """Append the entry of one results file, or of one for each seed; nothing is added where the board has it.
 
-    The same files with other facts (another objective named, samples found since) supersede their entry. Per-example
-    results go to `runs`. Raises DataError for a file that is none or that was exported from an entry, StorageError for
-    a disk.
+    The same files with other facts (samples found since) supersede their entry. One that names another model, objective
+    or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for a file that is
+    none, was exported from an entry, or stands on the board under another name, StorageError for a disk.
     """
     files = [_read(path) for path in paths]
     read = [_examples(file) for file in files]
@@ -82,11 +84,14 @@ def import_results(paths: Sequence[Path], board: Leaderboard, runs: Path, subjec
         raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
     paired = len(set(examples[0]).intersection(*examples))
     replaced = None
-    for row in board.rows():
-        if row.kind == "imported" and row.suite == SUITE["name"] and row.runs == tuple(run["key"] for run in made):
-            known = board.read(row)
-            if _same(known, {**fields, "runs": made}, examples):
-                return Imported(known, False, None, paired, notes)
+    for known in _of_files(board, {run["key"] for run in made}):
+        given = new_entry({**fields, "runs": made}, str(paths[0]))
+        alike = [run.key for run in known.runs] == [run["key"] for run in made]
+        if not _named_alike(known, given) and not (renamed and alike):
+            raise DataError(_twice(paths[0], known, given, alike))
+        if alike and _same(known, {**fields, "runs": made}, examples):
+            return Imported(known, False, None, paired, notes)
+        if alike:
             replaced, fields["supersedes"] = known, known.id
     for run, found in zip(made, examples, strict=True):
         if found:
@@ -96,15 +101,41 @@ def import_results(paths: Sequence[Path], board: Leaderboard, runs: Path, subjec
     return Imported(entry, True, replaced, paired, notes)
 
 
+def _of_files(board: Leaderboard, keys: set[str]) -> list[Entry]:
+    """Return the imported entries that hold results of any of these files."""
+    rows = [row for row in board.rows() if row.kind == "imported" and row.suite == SUITE["name"]]
+    return [board.read(row) for row in rows if not keys.isdisjoint(row.runs)]
+
+
+def _named_alike(known: Entry, given: Entry) -> bool:
+    """Return whether two entries say the same of who is evaluated in the files that both hold."""
+    seeds = {run.key: run.seed for run in known.runs}
+    alike = all(seeds.get(run.key, run.seed) == run.seed for run in given.runs)
+    return alike and (known.model.name, known.objective.label) == (given.model.name, given.objective.label)
+
+
+def _twice(path: Path, known: Entry, given: Entry, alike: bool) -> str:
+    names = []
+    for entry in (known, given):
+        seeds = f", seed {', '.join(map(str, entry.seeds))}" if entry.seeds else ""
+        names.append(f"{entry.objective.label} of {entry.model.name}{seeds}")
+    advice = "add --renamed if the new name is the right one" if alike else "give each file the name that it has there"
+    return (
+        f"{path}: these results are on the board as {names[0]} [{known.id[:6]}], and would count twice as {names[1]}, "
+        f"too. One evaluation is of one model: {advice}."
+    )
+
+
 def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[str, Values]]) -> bool:
     """Return whether an entry says all that these fields say, and has per-example results where there are some."""
     if any(found and run.examples is None for run, found in zip(known.runs, examples, strict=True)):
         return False
     given = new_entry(fields)
-    # A file without a date takes its own, which a copy of it has not.
+    # A file without a date takes its own, which a copy of it has not; and a copy may have another name.
     provenance = replace(given.provenance, created=known.provenance.created)
     seeds = [run.seed for run in given.runs]
-    given = replace(given, id=known.id, supersedes=known.supersedes, provenance=provenance, runs=known.runs)
+    kept = {"id": known.id, "supersedes": known.supersedes, "runs": known.runs, "source": known.source}
+    given = replace(given, provenance=provenance, **kept)
     return given == known and seeds == [run.seed for run in known.runs]
 
 

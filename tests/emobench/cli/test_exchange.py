@@ -47,7 +47,7 @@ def test_a_folder_is_imported_once(at: Callable[..., Any], results: Path, tmp_pa
     assert first.out.count("imported as") == 2
     shutil.copytree(results, tmp_path / "copy")
     for path in (tmp_path / "copy").rglob("*.json"):
-        os.utime(path, (1, 1))  # these files carry no date but their own
+        os.utime(path, (10**9, 10**9))  # these files carry no date but their own
     again = at("import", tmp_path / "copy")
     assert again.out.count("on the board already as") == 2
     told = at("import", results, "--json").json
@@ -100,10 +100,39 @@ def test_entries_leave_for_lm_eval_and_are_no_imports(at: Callable[..., Any], re
         assert f"{path.name} under leaderboards/" in back.err
 
 
+def test_one_file_under_a_second_name_takes_no_place(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    (path,) = (results / "gpt2").iterdir()
+    (old,) = at("import", path, "--json").json["entries"]
+    copied = tmp_path / "results_2.json"
+    copied.write_bytes(path.read_bytes())
+    for again in (path, copied):
+        for words in (("--model", "opt"), ("--objective", "emo", "--seed", 0)):
+            done = at("import", again, *words)
+            assert (done.code, done.out) == (2, "")
+            assert f"{again}: these results are on the board as pretrained of gpt2 [{old['id'][:6]}], and" in done.err
+            assert "add --renamed if the new name is the right one" in done.err
+    assert at("import", copied, "--json").json == {"entries": [old], "added": 0}
+    (board,) = (tmp_path / "board").glob("lm-eval-v1")
+    assert [entry.stem for entry in board.iterdir()] == [old["id"]]
+
+
+def test_one_file_is_not_two_seeds_of_two_objectives(at: Callable[..., Any], tmp_path: Path) -> None:
+    """The entry of the one file would be hidden behind that of several."""
+    paths = [tmp_path / f"results_{seed}.json" for seed in range(2)]
+    for path in paths:
+        path.write_text(json.dumps({"results": {"t": {"acc,none": 0.5}}, "name": path.name}))
+    assert at("import", paths[0], "--objective", "mle", "--model", "base", "--seed", 0).code == 0
+    done = at("import", *paths, "--objective", "emo", "--model", "base", "--seed", 0, "--seed", 1, "--renamed")
+    assert done.code == 2
+    assert "on the board as mle of base, seed 0" in done.err
+    assert "would count twice as emo of base, seed 0, 1, too." in done.err
+    assert at("import", *paths, "--objective", "mle", "--model", "base", "--seed", 0, "--seed", 1).code == 0
+
+
 def test_what_is_superseded_is_said(at: Callable[..., Any], results: Path) -> None:
     (path,) = (results / "gpt2").iterdir()
     (old,) = at("import", path, "--json").json["entries"]
-    done = at("import", path, "--objective", "emo", "--seed", 0)
+    done = at("import", path, "--objective", "emo", "--seed", 0, "--renamed")
     assert done.out.startswith(f"{path}: imported as ")
     assert f", in the place of {old['id']} (pretrained) (1 metrics" in done.out
 
@@ -116,8 +145,10 @@ def test_seeds_are_counted_and_what_is_no_number_is_named(at: Callable[..., Any]
     done = at("import", *paths, "--objective", "emo", "--model", "base", *seeds)
     assert done.out.startswith("3 files, seeds 0, 1, 2: imported as ")
     assert done.err == "3 files, seeds 0, 1, 2: not taken: t/em (no number in results_0.json)\n"
-    alone = at("import", paths[0])
-    assert alone.err == f"{paths[0]}: not taken: t/em (lm-eval has NaN)\n"
+    single = tmp_path / "results_alone.json"
+    single.write_text(json.dumps({"results": {"t": {"acc,none": 0.5, "em,none": float("nan")}}}))
+    alone = at("import", single)
+    assert alone.err == f"{single}: not taken: t/em (lm-eval has NaN)\n"
 
 
 def test_a_papers_row_leaves_as_a_model_card(at: Callable[..., Any]) -> None:

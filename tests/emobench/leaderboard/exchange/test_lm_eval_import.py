@@ -151,7 +151,7 @@ def test_samples_found_later_supersede(
     second = import_results([results_files[0]], board, runs, Subject())
     assert (second.added, second.paired, second.entry.supersedes) == (True, 7, first.entry.id)
     assert second.replaced == first.entry
-    third = import_results([results_files[0]], board, runs, EMO)
+    third = import_results([results_files[0]], board, runs, EMO, renamed=True)
     assert third.entry.supersedes == second.entry.id
     assert third.entry.objective.label == "emo(temperature=2)"
     assert (third.entry.model.name, third.entry.seeds, third.entry.runs[0].seed) == ("base", (7,), 7)
