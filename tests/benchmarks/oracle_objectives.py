@@ -2,20 +2,21 @@
 
     python tests/benchmarks/oracle_objectives.py [--runs DIR] [--leaderboard DIR] [--seed N ...]
 
-Runs what is missing (finished stages are reused), and writes the table between the marks in plugins/README.md. On two
-idle cores a training with its evaluation takes about 20 s: half an hour for all objectives and two seeds.
+Runs what is missing (finished stages are reused), writes results/oracle_objectives-cpu.json, and from it the table
+between the marks in plugins/README.md. On two idle cores a training with its evaluation takes about 20 s: half an hour
+for all objectives and two seeds.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from measuring import RESULTS, origin, write
 
 from emobench.registry import objective_names
 
@@ -49,20 +50,24 @@ def emobench(*arguments: str) -> list[dict[str, Any]]:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)["entries"]
 
 
-def row(entry: dict[str, Any]) -> str:
-    """Return an entry as a line of the table."""
+def row(found: dict[str, Any]) -> str:
+    """Return a row of the results as a line of the table."""
     cells = []
     for metric, (_, factor, decimals) in COLUMNS.items():
-        found = entry["metrics"].get(f"oracle-language/{metric}")
-        if found is None:
+        if metric not in found["metrics"]:
             cells.append("-")
             continue
-        spread = found["std"]
-        cells.append(
-            f"{found['mean'] * factor:,.{decimals}f}"
-            + ("" if spread is None else f" ± {spread * factor:,.{decimals}f}")
-        )
-    return f"| `{label(entry['objective'])}` | {' | '.join(cells)} |"
+        mean, spread = found["metrics"][metric]
+        around = "" if spread is None else f" ± {spread * factor:,.{decimals}f}"
+        cells.append(f"{mean * factor:,.{decimals}f}{around}")
+    return f"| `{found['objective']}` | {' | '.join(cells)} |"
+
+
+def plain(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what the results keep of an entry: metric -> (mean, standard deviation over seeds or None)."""
+    found = {metric: entry["metrics"].get(f"oracle-language/{metric}") for metric in COLUMNS}
+    metrics = {metric: [summary["mean"], summary["std"]] for metric, summary in found.items() if summary is not None}
+    return {"objective": label(entry["objective"]), "metrics": metrics}
 
 
 def label(objective: dict[str, Any]) -> str:
@@ -75,24 +80,24 @@ def label(objective: dict[str, Any]) -> str:
     return repr(load_objective(f"{objective['name']}({given})" if given else objective["name"]).objective)
 
 
-def table(entries: list[dict[str, Any]], seeds: list[str]) -> str:
-    """Return the table, nearest to the language first, and what it is."""
-    entries = sorted(entries, key=lambda e: e["metrics"]["oracle-language/total_variation"]["mean"])
+def table(found: dict[str, Any]) -> str:
+    """Return the results as a table, nearest to the language first, and what it is."""
+    rows = sorted(found["rows"], key=lambda row: row["metrics"]["total_variation"][0])
     head = ["objective", *(name for name, _, _ in COLUMNS.values())]
-    versions = ", ".join(f"{name} {version(name)}" for name in ("emobench", "torch", "transformers"))
+    versions = ", ".join(f"{name} {found['versions'][name]}" for name in ("emobench", "torch", "transformers"))
     return "\n".join(
         [
             "The tiny model, fine-tuned on the target domain; mean ± standard deviation over seeds "
-            f"{', '.join(seeds)}. Cross-entropies",
+            f"{', '.join(map(str, found['seeds']))}. Cross-entropies",
             "and entropy in nats, total variation and MAUVE in percent; forward CE is -sum P log Q, reverse "
             "-sum Q log P. Sorted by",
             "total variation. The objectives with `target=language` are told P itself: they show what is within reach.",
             "",
             f"| {' | '.join(head)} |",
             f"|{'---|' * len(head)}",
-            *map(row, entries),
+            *map(row, rows),
             "",
-            f"Measured {datetime.date.today().isoformat()} by `python tests/benchmarks/oracle_objectives.py` "
+            f"Measured {found['date']} by `python tests/benchmarks/oracle_objectives.py` "
             f"({versions}; CPU, one thread).",
         ]
     )
@@ -110,9 +115,11 @@ def main(argv: list[str]) -> None:
     objectives = [word for name in (*names, *MORE) for word in ("--objective", name)]
     entries = emobench("evaluate", *shared)
     entries += emobench("run", *objectives, *(word for seed in seeds for word in ("--seed", seed)), *shared)
+    found = {**origin(__file__, [], "cpu"), "seeds": [int(seed) for seed in seeds], "rows": [*map(plain, entries)]}
+    write(found, RESULTS / "oracle_objectives-cpu.json")
     text = README.read_text()
     start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
-    README.write_text(f"{text[:start]}\n{table(entries, seeds)}\n{text[stop:]}")
+    README.write_text(f"{text[:start]}\n{table(found)}\n{text[stop:]}")
 
 
 if __name__ == "__main__":

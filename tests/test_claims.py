@@ -1,0 +1,182 @@
+"""Every number that the READMEs claim is in a committed result, which a command repeats: tests/benchmarks/README.md.
+
+A claim is a sentence with its numbers in parentheses of a regular expression, and what the results say they are. A
+number is compared at the precision with which it is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "tests" / "benchmarks" / "results"
+sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks/....py` does
+
+import null_rates  # noqa: E402
+import oracle_objectives  # noqa: E402
+
+README, TASKS, PLUGINS, CHANGES = "README.md", "tasks/README.md", "plugins/README.md", "CHANGELOG.md"
+MIB = 2**20
+
+
+def result(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def sampling() -> list[float]:
+    found = result("generation-cpu")
+    ours, by_hand, alone = (found["variants"][name]["seconds"] for name in ("ours", "by-hand", "per-prefix"))
+    return [found["shape"]["samples"], found["shape"]["prefixes"], ours / alone, ours / by_hand]
+
+
+def scoring() -> list[float]:
+    shapes = {one["shape"]["task"]: one["variants"] for one in result("icl_scoring-cpu")["shapes"]}
+    tasks = [shapes[name] for name in ("trec", "ag_news", "sst2")]
+    return [one[peer]["seconds"] / one["tree"]["seconds"] for peer in ("openicl", "lm-eval") for one in tasks]
+
+
+def tiny_answers() -> list[float]:
+    found = result("nlu_tiny-cpu")["range"]
+    return [100 * value for shots in ("retrieved", "none") for value in found[shots]]
+
+
+def null_comparisons() -> list[float]:
+    rows = result("null_rates")["measured"]
+    verdicts = [100 * row["verdict"] for row in rows]
+    return [min(verdicts), max(verdicts), 100 * max(row["t_test"] for row in rows)]
+
+
+def engine() -> list[float]:
+    (one,) = result("linear_loss-cpu")["shapes"]
+    shape, variants = one["shape"], one["variants"]
+    times = [variants["emo"]["seconds"] / variants[name]["seconds"] for name in ("mle", "cross-entropy", "official")]
+    held = [
+        (variants[name]["peak_bytes"] - one["gradient_bytes"]) / MIB for name in ("emo", "cross-entropy", "official")
+    ]
+    distinct = one["distinct_share"]
+    sizes = [shape["tokens"], distinct * shape["tokens"], distinct, shape["vocabulary"], shape["width"]]
+    return [*sizes, *times, *held]
+
+
+def padding() -> list[float]:
+    rows = {(row["rows"], row["kind"]): row for row in result("padded_head-cpu")["measured"]}
+    kinds = [(rows_of, kind) for rows_of in (7, 128) for kind in ("resized", "zeros")]
+    return [100 * (rows[kind]["plain"] / rows[kind]["emobench"] - 1) for kind in kinds]
+
+
+def board() -> list[float]:
+    found = result("board")
+    return [found["entries"], next(one["warm"]["seconds"] for one in found["measured"] if one["name"] == "show")]
+
+
+class Claim(NamedTuple):
+    where: str
+    text: str
+    """Numbers in parentheses; any white space between words."""
+    numbers: Callable[[], list[float]]
+
+
+N = r"([\d.,]*\d)"
+CLAIMS = (
+    Claim(
+        README,
+        rf"on one CPU thread {N} samples for each of {N} prefixes take {N} times the time of transformers' `generate` "
+        rf"called for each prefix, and {N} times that of a batch by hand",
+        sampling,
+    ),
+    Claim(
+        README,
+        rf"on one CPU thread {N}, {N} and {N} times as fast as OpenICL on TREC, AG News and SST-2, "
+        rf"and {N}, {N} and {N} times as fast as lm-evaluation-harness",
+        scoring,
+    ),
+    Claim(README, rf"8 retrieved shots: accuracy {N} to {N} % .* none: {N} to {N} %", tiny_answers),
+    Claim(
+        README,
+        rf"called different in {N} to {N} % of cases .* t test over seeds that share their examples calls up to {N} %",
+        null_comparisons,
+    ),
+    Claim(
+        README,
+        rf"{N} tokens of {N} distinct targets \(U/N {N}\), a vocabulary of {N} and width {N}, "
+        rf"`emo` takes {N} times the time of our own `mle`, {N} times that of plain cross-entropy on whole logits, "
+        rf"and {N} times that of the official EMO loss\. "
+        rf"Beyond the gradients themselves it holds {N} MiB, where whole logits hold {N} and the official loss {N}\.",
+        engine,
+    ),
+    Claim(
+        TASKS,
+        rf"with 7 of them {N} % as transformers adds rows and {N} % for rows of zeros, "
+        rf"with 128 of them {N} % and {N} %",
+        padding,
+    ),
+    Claim(CHANGES, rf"`show` of {N} entries takes {N} s", board),
+)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.numbers.__name__)
+def test_a_claimed_number_is_the_one_that_was_measured(claim: Claim) -> None:
+    text = " ".join((ROOT / claim.where).read_text().split())
+    found = re.findall(claim.text, text)
+    assert len(found) == 1, f"{claim.where} does not say, once: {claim.text}"
+    expected = claim.numbers()
+    assert len(found[0]) == len(expected)
+    for printed, number in zip(found[0], expected, strict=True):
+        decimals = len(printed.partition(".")[2])
+        assert float(printed.replace(",", "")) == pytest.approx(round(number, decimals), abs=1e-9)
+
+
+def test_every_result_that_a_readme_names_is_there() -> None:
+    for name in (README, TASKS, PLUGINS):
+        for path in re.findall(r"`(tests/[\w/.-]+)`", (ROOT / name).read_text()):
+            assert (ROOT / path).exists(), f"{name}: {path}"
+
+
+def test_the_table_of_objectives_is_that_of_the_results() -> None:
+    text = (ROOT / PLUGINS).read_text()
+    shown = text[text.index(oracle_objectives.BEGIN) + len(oracle_objectives.BEGIN) : text.index(oracle_objectives.END)]
+    assert shown.strip() == oracle_objectives.table(result("oracle_objectives-cpu")).strip()
+
+
+def test_what_is_said_of_the_table_of_objectives() -> None:
+    rows = {row["objective"]: row["metrics"] for row in result("oracle_objectives-cpu")["rows"]}
+    assert rows["dft"] == rows["power"] == rows["total-variation"]
+
+    def changes(name: str, metric: str) -> float:
+        return rows[name][metric][0] - rows["mle"][metric][0]
+
+    assert all(changes("emo", metric) < 0 for metric in ("ppl_oracle", "entropy"))
+    assert all(changes("emo", metric) > 0 for metric in ("total_variation", "forward_cross_entropy"))
+    # "three quarters of the gain in PPL_oracle at a third of the loss in total variation"
+    gain, loss = (changes("emo-clamped", m) / changes("emo", m) for m in ("ppl_oracle", "total_variation"))
+    assert (gain, loss) == (pytest.approx(0.75, abs=0.05), pytest.approx(0.33, abs=0.05))
+
+
+def test_how_tight_the_bound_is() -> None:
+    """The one-hot target's DEMD is the distance; "for a dense P, Eq. 15 is about two to four times as large"."""
+    models = result("emd_bound")["models"].values()
+    assert all(model["one_hot"]["largest_relative_gap"] < 1e-12 for model in models)
+    quantiles = [model["ratio_to_emd"]["eq15"] for model in models]
+    assert min(one["0.05"] for one in quantiles) == pytest.approx(2, abs=0.25)
+    assert max(one["0.95"] for one in quantiles) == pytest.approx(4, abs=0.25)
+
+
+def test_a_head_with_padding_differs_by_the_probability_of_its_padding() -> None:
+    """plain / emobench is exp(mean of -log(1 - m)) in every measured case; transformers' loss is float32."""
+    for row in result("padded_head-cpu")["measured"]:
+        assert row["plain"] / row["emobench"] == pytest.approx(row["factor"], rel=2e-6)
+
+
+def test_null_rates_can_be_repeated() -> None:
+    """400 draws of one condition lie within four standard errors of the committed rates."""
+    (row,) = (r for r in result("null_rates")["measured"] if (r["noise"], r["seeds"], r["items"]) == ("items", 5, 20))
+    again = null_rates.rates(5, "items", 20, 400)
+    for name in ("verdict", "t_test"):
+        assert again[name] == pytest.approx(row[name], abs=4 * (row[name] * (1 - row[name]) / 400) ** 0.5)
