@@ -39,14 +39,13 @@ def answers(
     """
     from emobench.leaderboard.select import select
     from emobench.pipeline.answers import find_answers
-    from emobench.pipeline.recorded import older_line
 
-    found, older = find_answers(select(entry, leaderboard), runs, task or ())
+    found, named = find_answers(select(entry, leaderboard), runs, task or ())
     if json:
-        print_json({"answers": found, "older": [one.id for one in older]})
+        print_json({"answers": found, "older": [one.id for one in named.older]})
         return
-    if older:
-        print_lines(older_line(older), "")
+    if named.said():
+        print_lines(named.said(), "")
     for name in dict.fromkeys(one.task for one in found):
         _print([one for one in found if one.task == name], worst)
 

@@ -37,18 +37,18 @@ def figures(
     continuations), entropies and cross-entropies (Figure 2 of the EMO paper), each as PNG and as SVG. Where an
     objective has several entries, the newest one is meant.
     """
-    from emobench.pipeline.figures import beside, draw
-    from emobench.pipeline.recorded import newest_of, older_line
+    from emobench.pipeline.figures import beside, can_draw, draw
+    from emobench.pipeline.recorded import newest_of
 
-    named = newest_of(entry, leaderboard)
+    named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs))
     entries = [one.entry for one in named]
     drawn = draw(entries, runs, out or beside(entries, leaderboard))
     if json:
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return
     for one in named:
-        if one.older:
-            print_lines(f"{one.entry.objective.label}: {older_line(one.older)}")
+        if one.said():
+            print_lines(f"{one.entry.objective.label}: {one.said()}")
     print_lines(*map(str, drawn.files))
     for note in drawn.notes:
         remark(f"not drawn: {note}")

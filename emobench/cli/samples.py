@@ -46,10 +46,10 @@ def samples(
     Entries are shown after the same prompts. Where an objective has several entries, the newest one is meant. A ↵ is a
     line break of the text, a ∎ the end that a model gave it.
     """
-    from emobench.pipeline.recorded import newest_of, older_line
-    from emobench.pipeline.samples import side_by_side
+    from emobench.pipeline.recorded import newest_of
+    from emobench.pipeline.samples import has_texts, side_by_side
 
-    named = newest_of(entry, leaderboard, lambda one: any(run.samples for run in one.runs))
+    named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
     found = side_by_side(
         [one.entry for one in named], runs, task or (), seed=seed, sample=sample, prompt=prompt, count=count
     )
@@ -57,8 +57,8 @@ def samples(
         print_json({"samples": found})
         return
     for one in named:
-        if one.older:
-            print_lines(f"{visible(one.entry.objective.label)}: {older_line(one.older)}")
+        if one.said():
+            print_lines(f"{visible(one.entry.objective.label)}: {one.said()}")
     for table in found:
         _print(table)
 

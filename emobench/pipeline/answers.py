@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ConfigError, UnknownNameError
+from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.evaluation.icl.metrics import METRICS, TABLE, Answer, answers_table
 from emobench.leaderboard.entry import Entry, Run
 from emobench.leaderboard.paths import FOLDER
 from emobench.pipeline.record import COMMAND
-from emobench.pipeline.recorded import newest_first, read_json, score_stages
+from emobench.pipeline.recorded import Named, newest, read_json, score_stages
 from emobench.reading import read_text
 
 VALUES = {"--data-dir": "", "--limit": "", "--set": "icl."}
@@ -39,8 +39,8 @@ class FoundAnswers:
     table: dict[str, Any]
 
 
-def find_answers(entries: Sequence[Entry], runs: Path, tasks: Sequence[str]) -> tuple[list[FoundAnswers], list[Entry]]:
-    """Return the answers of the newest entry's runs, in order, and the older entries with such answers, newest first.
+def find_answers(entries: Sequence[Entry], runs: Path, tasks: Sequence[str]) -> tuple[list[FoundAnswers], Named]:
+    """Return the answers of the runs of the newest entry whose files are at hand, in order, and that entry.
 
     `tasks` are those that are wanted, all if empty. Raises a UserError where there are none, or a run's files are not
     in `runs`.
@@ -52,9 +52,10 @@ def find_answers(entries: Sequence[Entry], runs: Path, tasks: Sequence[str]) -> 
     for task in tasks:
         if task not in known:
             raise UnknownNameError("task with answers", task, known)
-    meant = newest_first([entry for entry in entries if _answered(entry) & set(tasks or known)])
-    found = list(_of_entry(meant[0], runs))
-    return [answers for answers in found if not tasks or answers.task in tasks], meant[1:]
+    meant = [entry for entry in entries if _answered(entry) & set(tasks or known)]
+    named = newest(meant, lambda entry: _at_hand(entry, runs))
+    found = list(_of_entry(named.entry, runs))
+    return [answers for answers in found if not tasks or answers.task in tasks], named
 
 
 def pooled(found: Sequence[FoundAnswers]) -> dict[str, Any]:
@@ -72,6 +73,13 @@ def worst(found: Sequence[FoundAnswers], count: int) -> list[tuple[FoundAnswers,
 def _answered(entry: Entry) -> set[str]:
     """Return the tasks with the metrics of answers by labels."""
     return {task for task in entry.protocols if all(f"{task}/{name}" in entry.metrics for name in METRICS)}
+
+
+def _at_hand(entry: Entry, runs: Path) -> bool:
+    try:
+        return any((folder / TABLE).is_file() for run in entry.runs for _, folder in score_stages(entry, run, runs))
+    except DataError:
+        return False
 
 
 def _of_entry(entry: Entry, runs: Path) -> Iterator[FoundAnswers]:

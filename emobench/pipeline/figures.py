@@ -41,6 +41,12 @@ def draw(entries: Sequence[Entry], runs: Path, folder: Path) -> Drawn:
     return drawn
 
 
+def can_draw(entry: Entry, runs: Path) -> bool:
+    """Return whether something can be drawn of an entry: by its cross-entropies, or by files of its runs in `runs`."""
+    files = [file for run in entry.runs for file in run.files()]
+    return any(_points("", entry)) or any((runs / file.path).is_file() for file in files)
+
+
 def beside(entries: Sequence[Entry], board: Path) -> Path:
     """Return the folder of the entries' pictures on a board, in that of the first one's suite."""
     name = entries[0].id if len(entries) == 1 else "-".join(entry.id[:6] for entry in entries)

@@ -16,10 +16,18 @@ from emobench.pipeline.stages import FACTS
 
 
 class Named(NamedTuple):
-    """The newest entry that a name means, and the older ones, newest first."""
+    """The newest entry that a name means and that has what is wanted, and the other ones, newest first.
+
+    `newer` ones lack it.
+    """
 
     entry: Entry
     older: list[Entry]
+    newer: list[Entry]
+
+    def said(self) -> str:
+        """Say what else the name means; empty where that is nothing."""
+        return " ".join(filter(None, [_newer(self.newer), _older(self.older)]))
 
 
 def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
@@ -29,22 +37,33 @@ def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool]
     """
     found: dict[str, Named] = {}
     for name in names:
-        entries = select(name, board)
-        first, *older = newest_first([entry for entry in entries if wanted(entry)] or entries)
-        found.setdefault(first.id, Named(first, older))
+        one = newest(select(name, board), wanted)
+        found.setdefault(one.entry.id, one)
     return list(found.values())
 
 
-def newest_first(entries: Sequence[Entry]) -> list[Entry]:
-    return sorted(entries, key=_created, reverse=True)
+def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool]) -> Named:
+    """Return the newest of entries that is wanted, or the newest where none is: what it lacks is then said of it."""
+    given = sorted(entries, key=_created, reverse=True)
+    # One that is asked for by its id needs no look at its files.
+    place = next((i for i, entry in enumerate(given) if len(given) == 1 or wanted(entry)), 0)
+    return Named(given[place], given[place + 1 :], given[:place])
 
 
-def older_line(older: Sequence[Entry], shown: int = 3) -> str:
-    """Say which older entries a name means, too."""
+def _older(older: Sequence[Entry]) -> str:
     count = len(older)
-    ids = ", ".join(entry.id[:6] for entry in older[:shown])
     match = "1 older entry matches" if count == 1 else f"{count} older entries match"
-    return f"{match} ({ids}{', ...' if count > shown else ''}); name one by its id."
+    return f"{match} ({_ids(older)}); name one by its id." if older else ""
+
+
+def _newer(newer: Sequence[Entry]) -> str:
+    count = len(newer)
+    lacks = "1 newer entry lacks" if count == 1 else f"{count} newer entries lack"
+    return f"{lacks} what is shown ({_ids(newer)})." if newer else ""
+
+
+def _ids(entries: Sequence[Entry], shown: int = 3) -> str:
+    return ", ".join(entry.id[:6] for entry in entries[:shown]) + (", ..." if len(entries) > shown else "")
 
 
 def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], Path]]:

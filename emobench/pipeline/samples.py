@@ -61,6 +61,14 @@ def side_by_side(
     return [_table(task, [(e, r, t[task]) for e, r, t in found], sample, prompt, count) for task in (tasks or shared)]
 
 
+def has_texts(entry: Entry, runs: Path, tasks: Sequence[str], seed: int | None) -> bool:
+    """Return whether an entry has texts of the tasks and of the training seed that are asked for, in `runs`."""
+    of_seed = [run for run in entry.runs if seed is None or entry.untrained or run.seed == seed]
+    files = [file for run in of_seed[:1] for file in run.samples]
+    there = bool(files) and all((runs / file.path).is_file() for file in files)
+    return there and set(tasks) <= entry.protocols.keys()
+
+
 def _run(entry: Entry, seed: int | None) -> Run:
     if seed is None or entry.untrained:
         if not entry.runs:
