@@ -168,6 +168,15 @@ def test_how_tight_the_bound_is() -> None:
     assert max(one["0.95"] for one in quantiles) == pytest.approx(4, abs=0.25)
 
 
+def test_losses_and_shots_are_openicls() -> None:
+    """ "the same shots in the same order, losses within 1e-5" """
+    for one in result("icl_scoring-cpu")["shapes"]:
+        assert one["openicl_agreement"]["largest_difference"] < 1e-5
+        assert one["openicl_agreement"]["same_answers"] == one["shape"]["examples"]
+    for one in result("icl_retrieval-cpu")["measured"]:
+        assert one["same_ordered_lists"] == one["queries"]
+
+
 def test_a_head_with_padding_differs_by_the_probability_of_its_padding() -> None:
     """plain / emobench is exp(mean of -log(1 - m)) in every measured case; transformers' loss is float32."""
     for row in result("padded_head-cpu")["measured"]:

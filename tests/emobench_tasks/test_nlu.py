@@ -210,6 +210,17 @@ def test_the_data_at_hand_has_the_classes_that_the_task_knows(data: Path, name: 
     assert {key: golden[key] for key in source.golden} == source.golden
 
 
+def test_the_golden_questions_of_mmlu_are_questions_of_mmlu(data: Path, tmp_path: Path) -> None:
+    """The STEM subjects at hand are from MMLU's test split."""
+    for split in ("dev", "test"):
+        (tmp_path / f"mmlu.{split}.jsonl").write_bytes((data / f"mmlu_stem.{split}.jsonl").read_bytes())
+    source = source_of(find_task("mmlu"))
+    found = load_labelled(source, data_dirs=[tmp_path], offline=True)
+    fields = ((e.label, "\x1f".join(text.strip() for text in e.fields.values())) for e in found.test)
+    classes = {hashlib.sha256(text.encode()).hexdigest()[:12]: label for label, text in fields}
+    assert {key: classes[key] for key in source.golden} == source.golden
+
+
 ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "trec": (
         ("test", "How far is it from Denver to Aspen ?", "NUM"),
