@@ -14,7 +14,7 @@ import numpy as np
 
 from emobench.errors import ModelError
 from emobench.models.catalog import HUB_ID
-from emobench.models.folder import file_digest
+from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files
 from emobench.models.hub import fetch, resolve_revision
 from emobench.models.quiet import quiet_libraries
 from emobench.reading import expand_home, is_folder, parse_json, read_text
@@ -130,14 +130,26 @@ def _checked_files(folder: Path, name: str) -> list[Path]:
         ) from None
     files = {file for pattern in PATTERNS for file in folder.glob(pattern)}
     for path, kind in modules.items():
+        _require_own_files(folder / path, name)
         if not kind.startswith(OWN):
             raise ModelError(
                 f"The sentence encoder {name} needs code of its own ({kind}), which is not run; use another."
             )
-        files |= (own := {file for pattern in PATTERNS for file in (folder / path).glob(pattern)})
+        files |= (own := {file for pattern in PATTERNS for file in (folder / path).rglob(pattern)})
         if kind.endswith("Transformer") or any((folder / path).glob("*.bin")):
             _require_weights(own, folder / path, name)
     return sorted(files)
+
+
+def _require_own_files(folder: Path, name: str) -> None:
+    """Raise ModelError for a module with weights that are not its own: of an adapter, or outside of its folder."""
+    if (folder / ADAPTER).is_file():
+        raise ModelError(
+            f"The sentence encoder {name} holds an adapter ({folder / ADAPTER}), whose base is another model; merge it "
+            "into the weights with peft's merge_and_unload, and save the encoder again."
+        )
+    if (folder / INDEX).is_file():
+        indexed_files(folder / INDEX, "safetensors")
 
 
 def _require_weights(files: set[Path], folder: Path, name: str) -> None:

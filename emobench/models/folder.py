@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from emobench.config import content_hash, file_sha256
+from emobench.config import file_sha256
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource
 from emobench.models.hub import fetch
@@ -24,6 +24,16 @@ TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
+OTHER_FILES = ("config.*.json", "tokenizer.*.json", "tekken.json", "*.model", "*.spm", "*.tiktoken", "*.codes", "*.bpe")
+"""Configurations and tokenizers that transformers reads where a version of it, or a class, has its own."""
+CODE = ("*.py", "*/*.py")
+ADAPTER = "adapter_config.json"
+MERGE = (
+    "from peft import PeftModel; from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
+    "PeftModel.from_pretrained(M.from_pretrained('BASE'), 'ADAPTER').merge_and_unload().save_pretrained('OUT'); "
+    "T.from_pretrained('BASE').save_pretrained('OUT')"
+)
+"""What makes one model of an adapter and its base."""
 MOST_MODULES = 50_000
 """Layers times experts; the largest of 2025 have 61 times 256."""
 BIN = "pytorch_model*.bin"
@@ -43,13 +53,30 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
 
 
 def require_config_and_tokenizer(folder: Path, name: str) -> None:
-    """Raise ModelError unless the folder holds a configuration and a tokenizer."""
+    """Raise ModelError unless the folder holds a configuration and a tokenizer, and no adapter."""
+    refuse_adapter(folder, name)
     if not (folder / "config.json").is_file():
         raise ModelError(f"The model {name} has no config.json in {folder}: expected a folder that transformers saved.")
     read_config(folder, name)
     if not any((folder / file).is_file() for file in VOCABULARY_FILES):
         files = ", ".join(VOCABULARY_FILES)
         raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, saved beside it.")
+
+
+def refuse_adapter(folder: Path, name: str) -> None:
+    """Raise ModelError for a folder with an adapter: transformers would put it on the weights, whoever reads them."""
+    if not (folder / ADAPTER).is_file():
+        return
+    if (folder / "config.json").is_file():
+        found = f"holds an adapter ({ADAPTER}) beside its weights, which would be part of it unsaid"
+        way = "Move the files adapter_* to a folder ADAPTER: this one is then the model without it, and the BASE"
+    else:
+        found = f"is an adapter alone ({ADAPTER}), and not a model"
+        way = "This folder is the ADAPTER, and the BASE is the model that it was trained on"
+    raise ModelError(
+        f'The model {name}, {folder}, {found}. {way}. One model of both is made by: python -c "{MERGE}"   '
+        "Give OUT as the model."
+    )
 
 
 def weight_files(folder: Path, source: ModelSource) -> list[Path]:
@@ -109,6 +136,11 @@ def indexed_files(index: Path, kind: str) -> list[str]:
         names = parse_json(read_text(index))["weight_map"].values()
         if not all(isinstance(name, str) for name in names):
             raise TypeError
+        if outside := next((name for name in names if Path(name).name != name), None):
+            raise ModelError(
+                f"{index} names {outside!r}, which is no file beside it: only a model's own folder is read. Save the "
+                "model again."
+            )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise ModelError(f"{index} is no index of {kind} files; save or copy the whole model again.") from None
     return sorted(set(names))
@@ -125,6 +157,11 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
         raise ModelError(f"{file} of {name} is no JSON of a configuration: {error}.") from None
     if not isinstance(config, dict):
         raise ModelError(f"{file} of {name} holds no mapping; expected a configuration that transformers saved.")
+    if config.get("transformers_weights") is not None:
+        raise ModelError(
+            f"{file} of {name} takes its weights from `transformers_weights`: {config['transformers_weights']!r}; "
+            f"expected {SINGLE}, or {INDEX} with its files. Load the model with transformers and save it again."
+        )
     _require_buildable(config, file)
     return config
 
@@ -146,22 +183,17 @@ def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
 def identity(source: ModelSource) -> dict[str, Any]:
     """Return what a model is, for content keys: a hub repository and commit, or the sha256 of each file that counts.
 
-    The files of a local folder are its configuration, tokenizer, safetensors and code; nothing else in it matters.
+    The files of a local folder are its configuration, tokenizer, safetensors and code, by their paths within it;
+    nothing else in it matters.
     """
     if source.kind == "hub":
         return {"kind": "hub", "repo": source.source, "commit": source.revision}
     folder = model_folder(source, offline=True)
     weights = weight_files(folder, source) if _has_weights(folder) else []
-    code = sorted(folder.glob("*.py"))
-    files = [*(folder / file for file in (*CONFIG_FILES, *TOKENIZER_FILES)), *weights, *code]
-    return {"kind": "local", "files": {file.name: file_digest(file) for file in files if file.is_file()}}
-
-
-def tokenizer_digest(source: ModelSource, *, offline: bool = False) -> str:
-    """Return "sha256:<hex>" over the names and contents of a model's tokenizer files."""
-    folder = model_folder(source, offline=offline, weights=False)
-    files = (folder / file for file in TOKENIZER_FILES)
-    return f"sha256:{content_hash({file.name: file_digest(file) for file in files if file.is_file()})}"
+    named = (folder / file for file in (*CONFIG_FILES, *TOKENIZER_FILES))
+    others = (file for pattern in (*OTHER_FILES, *CODE) for file in folder.glob(pattern))
+    files = {file.relative_to(folder).as_posix(): file for file in (*named, *weights, *others) if file.is_file()}
+    return {"kind": "local", "files": {path: file_digest(file) for path, file in sorted(files.items())}}
 
 
 def file_digest(file: Path) -> str:

@@ -26,7 +26,7 @@ from transformers import (
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.convert import convert_bin
-from emobench.models.folder import identity, tokenizer_digest
+from emobench.models.folder import identity
 from emobench.models.load import check_model, load_model, load_tokenizer
 
 IDS = torch.arange(40)[None]
@@ -241,14 +241,13 @@ def test_the_identity_of_a_folder_is_that_of_the_files_that_count(gpt2: Path, tm
     shutil.copytree(gpt2, copy)
     (copy / "README.md").write_text("a note")
     assert identity(found(copy)) == first
-    assert tokenizer_digest(found(copy)) == tokenizer_digest(found(gpt2))
     changed = load_file(copy / "model.safetensors")
     changed["transformer.wte.weight"][0, 0] += 1
     save_file(changed, copy / "model.safetensors", metadata={"format": "pt"})
-    assert identity(found(copy)) != first
-    assert tokenizer_digest(found(copy)) == tokenizer_digest(found(gpt2))
+    second = identity(found(copy))
+    assert second != first
     save_tokenizer(copy, 59)
-    assert tokenizer_digest(found(copy)) != tokenizer_digest(found(gpt2))
+    assert identity(found(copy)) not in (first, second)
 
 
 def test_a_hub_model_loads_from_the_cache_and_is_known_by_its_commit(
