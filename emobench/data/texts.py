@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from emobench.config import file_sha256
 from emobench.data.preparation import PREPARATIONS
 from emobench.data.rows import Row, hub_files, jsonl_rows, local_file, shown
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
@@ -140,9 +141,7 @@ def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[s
 
     def rows(other: Split) -> Iterable[tuple[str, ...]]:
         part = source.splits[other]
-        found, origins[other] = (
-            _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part.files, offline)
-        )
+        found, origins[other] = _split_rows(source, part, offline)
         return found
 
     if source.preparation:
@@ -152,6 +151,21 @@ def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[s
     found = list(islice(texts, source.splits[split].start, source.splits[split].stop))
     prepared = ", prepared as by Zhang et al. (2023)" if source.preparation else ""
     return found, f"{origins[split]}{prepared}"
+
+
+def _split_rows(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
+    """Return the fields of a split's rows and where they are from: its mirrors where its first place gives none."""
+    reasons = []
+    try:
+        return _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part, part.files, offline)
+    except DataError as error:
+        reasons.append(str(error))
+    for url in part.mirrors:
+        try:
+            return _from_url(part, url, offline)
+        except DataError as error:
+            reasons.append(str(error))
+    raise DataError(" ".join(reasons))
 
 
 def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
@@ -173,7 +187,8 @@ def _no_text(source: CorpusSource, part: SplitSource, origin: str, why: str) -> 
     return f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)} ({why})."
 
 
-def _from_url(url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
+def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
+    """Return the rows of a file of JSON Lines, or of text lines, which are stripped as PTB's own script does it."""
     from datasets import DownloadConfig, DownloadManager, config
     from datasets.utils.file_utils import hash_url_to_filename
 
@@ -181,7 +196,25 @@ def _from_url(url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     if offline and not cached.is_file():
         raise DataError(f"{url} was not downloaded before: run once without --offline.")
     try:  # without etags a file that was downloaded once is used without a request
-        file = DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)
+        file = Path(str(DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)))
     except OSError as error:
         raise DataError(f"{url} could not be downloaded ({type(error).__name__}): check the network.") from None
-    return ((text,) for text in _read_jsonl(Path(str(file)))), f"url: {url}"
+    _check_file(part, url, file)
+    if url.endswith(".txt"):
+        return ((line.strip(),) for line in file.read_text(encoding="utf-8").splitlines()), f"url: {url}"
+    return ((text,) for text in _read_jsonl(file)), f"url: {url}"
+
+
+def _check_file(part: SplitSource, url: str, file: Path) -> None:
+    """Raise DataError for a downloaded file that is not the one that is known, and remove it from the cache."""
+    size = file.stat().st_size
+    if part.size is not None and size != part.size:
+        problem = f"has {size:,} bytes, expected {part.size:,}"
+    elif part.sha256 and (digest := file_sha256(file)) != part.sha256:
+        problem = f"has the sha256 {digest}, expected {part.sha256}"
+    else:
+        return
+    file.unlink()
+    raise DataError(
+        f"{url} {problem}: the download broke off, or the source has changed. It was removed; run again to fetch it."
+    )
