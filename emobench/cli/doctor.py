@@ -7,9 +7,12 @@ import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_table
+from emobench.cli.console import print_json, print_out, print_table, reporter
 
 PACKAGES = {
     "torch": "training and evaluation",
@@ -31,14 +34,57 @@ PACKAGES = {
 def doctor(
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
+    sources: Annotated[
+        bool,
+        typer.Option(
+            "--sources",
+            help="Try instead every model and data set of the catalogs: headers and first rows. Exit code 1 if one "
+            "fails; with --offline, if one is not on this machine.",
+        ),
+    ] = False,
+    offline: options.Offline = False,
     json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Say what this machine can run, and what is missing."""
+    if sources:
+        _try_sources(offline=offline or _hub_is_off(), json=json, quiet=quiet)
+        return
     rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
     if json:
         print_json([dict(zip(("what", "state", "note"), row, strict=True)) for row in rows])
         return
     print_table("emobench doctor", ("what", "state", "note"), rows)
+
+
+def _try_sources(*, offline: bool, json: bool, quiet: bool) -> None:
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    from emobench.pipeline.source_checks import all_sources, try_source
+
+    wanted, found = all_sources(), []
+    with reporter(quiet or json).work("trying sources", "source") as progress:
+        for source in wanted:
+            found.append(try_source(source, offline=offline))
+            progress(len(found), len(wanted))
+    failed = sum(not one.works for one in found)
+    if json:
+        print_json(found)
+    else:
+        rows, said = [], set()
+        for one in found:
+            note = "as above" if one.note in said else one.note
+            rows.append([one.what, "works" if one.works else "fails", one.source, note])
+            said.add(one.note)
+        print_table("emobench doctor --sources", ("what", "state", "source", "note"), rows)
+        here = "are on this machine" if offline else "work"
+        print_out("", f"{len(found) - failed} of {len(found)} sources {here}.")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _hub_is_off() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
 
 
 def _machine() -> list[list[str]]:
@@ -55,8 +101,9 @@ def _machine() -> list[list[str]]:
             rows.append([f"cuda:{i}", found.name, f"{found.total_memory / 2**30:.0f} GiB; use --device cuda:{i}"])
     else:
         rows.append(["cuda", "none", "models of over a billion parameters need one"])
-    offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
-    rows.append(["hub", "off (HF_HUB_OFFLINE)" if offline else "on", "models and corpora that are not on disk"])
+    rows.append(["--device auto", "cuda:0" if torch.cuda.is_available() else "cpu", "what commands take by default"])
+    hub = "off (HF_HUB_OFFLINE)" if _hub_is_off() else "not switched off"
+    rows.append(["hub", hub, "models and corpora that are not on disk; --sources tries them"])
     return rows
 
 

@@ -199,6 +199,11 @@ def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: 
     return Example(f"{digest}-{index}", fields, _class(row, source, names, where), group, where)
 
 
+def parsed_example(source: LabelledSource, row: Row, where: str) -> Example:
+    """Return a row of the source's repository as an example. Raises DataError that begins with `where`."""
+    return _example(source, row, source.names, where, 0)
+
+
 def _text(row: Row, name: str, where: str) -> str:
     value = row.get(name)
     if not isinstance(value, str) or not value.strip():

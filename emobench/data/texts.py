@@ -189,11 +189,9 @@ def _no_text(source: CorpusSource, part: SplitSource, origin: str, why: str) -> 
 
 def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     """Return the rows of a file of JSON Lines, or of text lines, which are stripped as PTB's own script does it."""
-    from datasets import DownloadConfig, DownloadManager, config
-    from datasets.utils.file_utils import hash_url_to_filename
+    from datasets import DownloadConfig, DownloadManager
 
-    cached = Path(config.DOWNLOADED_DATASETS_PATH) / hash_url_to_filename(url)
-    if offline and not cached.is_file():
+    if offline and not cached_url(url).is_file():
         raise DataError(f"{url} was not downloaded before: run once without --offline.")
     try:  # without etags a file that was downloaded once is used without a request
         file = Path(str(DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)))
@@ -203,6 +201,14 @@ def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tupl
     if url.endswith(".txt"):
         return ((line.strip(),) for line in file.read_text(encoding="utf-8").splitlines()), f"url: {url}"
     return ((text,) for text in _read_jsonl(file)), f"url: {url}"
+
+
+def cached_url(url: str) -> Path:
+    """Return where a file at a URL is when it was downloaded."""
+    from datasets import config
+    from datasets.utils.file_utils import hash_url_to_filename
+
+    return Path(config.DOWNLOADED_DATASETS_PATH) / hash_url_to_filename(url)
 
 
 def _check_file(part: SplitSource, url: str, file: Path) -> None:

@@ -1,0 +1,96 @@
+"""The first rows of a file elsewhere, by its headers and a range of its bytes: never the whole file."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from itertools import islice
+from typing import IO, Any, NamedTuple
+
+from emobench.data.rows import Row
+from emobench.errors import DataError
+from emobench.models.hub import TIMEOUT
+
+FIRST = 3
+"""Rows that are read."""
+RANGE = 1 << 16
+"""Bytes of a file at a URL that are read: more than a first line has."""
+
+
+class Begun(NamedTuple):
+    """The first rows of a split, how many it has where its files say it, and what was seen of them, in words."""
+
+    rows: list[Row]
+    count: int | None
+    seen: str
+
+
+def begin_hub(repo: str, revision: str, pattern: str, columns: Sequence[str] = ()) -> Begun:
+    """Begin to read the files of a data set's repository that match a pattern. Raises DataError."""
+    from huggingface_hub import HfApi, HfFileSystem
+
+    info = HfApi().repo_info(repo, repo_type="dataset", revision=revision, files_metadata=True, timeout=TIMEOUT)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
+    names = sorted(name for name in sizes if fnmatch(name, pattern))
+    if not names:
+        there = ", ".join(sorted(sizes)[:8]) or "none"
+        raise DataError(f"no file {pattern} at commit {info.sha}; the files are: {there}")
+    files = HfFileSystem()
+    found = []
+    for name in names:
+        with files.open(f"datasets/{repo}@{info.sha}/{name}", "rb") as file:
+            found.append(_begin_file(file, name, columns))
+    counts = [count for _, count in found]
+    count = None if None in counts else sum(count or 0 for count in counts)
+    size = sum(sizes[name] for name in names)
+    of = "" if count is None else f"{count:,} rows, "
+    return Begun(found[0][0], count, f"{of}{len(names)} file(s) of {size:,} bytes, commit {info.sha}")
+
+
+def begin_url(url: str, size: int | None = None) -> Begun:
+    """Begin to read JSON Lines, or lines of text, at a URL. Raises DataError, also for another size than `size`."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=TIMEOUT) as answer:
+            length = int(answer.headers.get("Content-Length") or 0)
+        asked = urllib.request.Request(url, headers={"Range": f"bytes=0-{RANGE - 1}"})
+        with urllib.request.urlopen(asked, timeout=TIMEOUT) as answer:
+            begin = answer.read(RANGE)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{url}: {error}") from None
+    if size is not None and length != size:
+        raise DataError(f"{url} has {length:,} bytes, expected {size:,}")
+    whole = begin.splitlines() if len(begin) < RANGE else begin.splitlines()[:-1]
+    lines = [line for line in whole if line.strip()]
+    rows = [{"text": line.decode("utf-8", "replace")} for line in lines[:FIRST]]
+    if not url.endswith(".txt"):
+        rows = [_row(line, url) for line in lines[:FIRST]]
+    return Begun(rows, None, f"{length:,} bytes at {url}")
+
+
+def _begin_file(file: IO[bytes], name: str, columns: Sequence[str]) -> tuple[list[Row], int | None]:
+    if not name.endswith(".parquet"):
+        return [_row(line, name) for line in islice(file, FIRST)], None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(file)
+        missing = [column for column in columns if column not in table.schema_arrow.names]
+        if missing:
+            raise DataError(
+                f"{name} has no column {', '.join(missing)}; its columns are {', '.join(table.schema_arrow.names)}"
+            )
+        batch = next(table.iter_batches(FIRST, columns=list(columns) or None), None)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{name} is no whole Parquet file ({error})") from None
+    return ([] if batch is None else batch.to_pylist()), table.metadata.num_rows
+
+
+def _row(line: bytes, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        raise DataError(f"{where}: its first lines are no JSON objects") from None
