@@ -7,7 +7,8 @@ tasks share.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from emobench.errors import ConfigError
 from emobench.leaderboard import changes
@@ -23,7 +24,8 @@ class Comparison:
     """`contrasts` are in the order of the candidates; `apart` says of an id why it is not comparable to the baseline.
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
-    and are comparable with no baseline.
+    and are comparable with no baseline. `replicates` says what is sampled beside the items; where that is bases, the
+    entries are rows of several, and `members` holds, for an id, the entry of each base (`bases.py`).
     """
 
     baseline: Entry
@@ -32,6 +34,8 @@ class Comparison:
     apart: Mapping[str, tuple[str, ...]]
     missing: Mapping[str, tuple[str, ...]]
     left_out: tuple[Entry, ...] = ()
+    replicates: Literal["seeds", "bases"] = "seeds"
+    members: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
 
     def of(self, candidate: Entry) -> list[Contrast]:
         return [contrast for contrast in self.contrasts if contrast.candidate == candidate.id]

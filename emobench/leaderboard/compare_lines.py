@@ -183,15 +183,18 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
             "and the interval holds what is possible."
         )
         yield from adjustment(tested)
+        yield _base(comparison)
         yield (
-            "detectable: a true difference that this many seeds and examples show 4 times in 5 in a single test. The "
-            "noise is estimated, and from few seeds roughly: the value is large enough in 4 of 5 comparisons."
+            f"detectable: a true difference that this many {comparison.replicates} and examples show 4 times in 5 in a "
+            f"single test. The noise is estimated, and from few {comparison.replicates} roughly: the value is large "
+            "enough in 4 of 5 comparisons."
         )
     for test in dict.fromkeys(c.test for c in tested):
         seeds = sorted({c.seeds for c in tested if c.test == test and c.seeds})
         used = [c.metric.split("/", 1)[1] for c in tested if c.test == test]
         about = "" if any(c.items for c in tested if c.test == test) else UNCOVERED
-        yield f"By {test} ({' and '.join(map(str, seeds))} seeds{about}): {', '.join(dict.fromkeys(used))}."
+        many = f"{' and '.join(map(str, seeds))} {comparison.replicates}"
+        yield f"By {test} ({many}{about}): {', '.join(dict.fromkeys(used))}."
     if any(contrast.log_scale for contrast in contrasts):
         yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):
@@ -204,6 +207,16 @@ def _legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         left = ", ".join(f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out[:6])
         more = f" and {len(comparison.left_out) - 6} more" if len(comparison.left_out) > 6 else ""
         yield f"Left out, comparable with no baseline that was named: {left}{more}."
+
+
+def _base(comparison: Comparison) -> str:
+    """Say which pre-trained models the verdicts are of."""
+    if comparison.replicates == "bases":
+        return "Bases are the unit: a value is the mean over the seeds of one pre-trained model, beside its rival's."
+    return (
+        "All is of one pre-trained model: how much another one would change is in no interval and no p (--across-bases "
+        "compares over several)."
+    )
 
 
 def _within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:

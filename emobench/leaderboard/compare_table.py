@@ -103,15 +103,18 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Return {"baseline", "candidates", "contrasts", "apart", "missing", "components"}.
+    """Return {"replicates", "baseline", "candidates", "contrasts", "apart", "missing", "components"}.
 
-    Entries have their id, title and kind. Components are those of the metrics shown, by metric and entry.
+    Entries have their id, title and kind, and the ids of their `bases` where they are rows of several. Components are
+    those of the metrics shown, by metric and entry.
     """
 
-    def named(entry: Entry) -> dict[str, str]:
-        return {"id": entry.id, "title": title(entry), "kind": entry.kind}
+    def named(entry: Entry) -> dict[str, Any]:
+        of_bases = [member.id for member in comparison.members.get(entry.id, ())]
+        return {"id": entry.id, "title": title(entry), "kind": entry.kind, **({"bases": of_bases} if of_bases else {})}
 
     return {
+        "replicates": comparison.replicates,
         "baseline": named(comparison.baseline),
         "candidates": [named(candidate) for candidate in comparison.candidates],
         "contrasts": to_plain(comparison.contrasts),
