@@ -54,8 +54,10 @@ def select(text: str, root: Path) -> list[Entry]:
     except UnknownNameError as error:
         if not board.problems:
             raise
-        count = f"{len(board.problems)} {'file' if len(board.problems) == 1 else 'files'}"
-        raise ConfigError(f"{error} {count} of the board cannot be read: see `emobench leaderboard verify`.") from None
+        more = f" And {len(board.problems) - 1} more." if len(board.problems) > 1 else ""
+        raise ConfigError(
+            f"{error} Files of the board cannot be read, see `emobench leaderboard verify`: {board.problems[0]}{more}"
+        ) from None
     older = {key for group in groups(entries) for key in older_code(group)}
     return [entry for entry in entries if entry.id not in older]
 

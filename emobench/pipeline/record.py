@@ -54,13 +54,13 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
     with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
-        return _append(board, fields)
+        return _append(board, fields, stages)
 
 
-def _append(board: Leaderboard, fields: dict[str, Any]) -> Entry:
+def _append(board: Leaderboard, fields: dict[str, Any], stages: Stages) -> Entry:
     keys = {run["key"] for run in fields["runs"]}
     for recorded in _of_runs(board, fields["suite"]["name"], keys):
-        if _holds(recorded, fields):
+        if _holds(recorded, fields) and not _names_damaged(recorded, fields["runs"], stages):
             return recorded
         if {run.key for run in recorded.runs} <= keys:
             fields["supersedes"] = recorded.id
@@ -90,6 +90,14 @@ def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
         if len(values) != len(keys) or [values[place] for place in places] != metric["values"]:
             return False
     return True
+
+
+def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages) -> bool:
+    """Return whether an entry names a file that was damaged, and is another one now: a log has its own clock."""
+    known = {file.path: file.sha256 for run in entry.runs for file in run.files()}
+    files = [file for run in runs for file in (run["examples"], *run["curves"], *run["samples"])]
+    other = [file["path"] for file in files if known.get(file["path"], file["sha256"]) != file["sha256"]]
+    return any(stages.was_damaged(Path(path)) for path in other)
 
 
 def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:

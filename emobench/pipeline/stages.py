@@ -107,6 +107,11 @@ class Stages:
             if final.exists():
                 self._put_aside(stage, why)
 
+    def was_damaged(self, file: Path) -> bool:
+        """Return whether the stage of a file, given by its path in the folder of stages, was ever put aside."""
+        kind, key, *_ = file.parts
+        return (self.root / DAMAGED / f"{kind}-{key}").exists()
+
     def _awaited(self, stage: Stage) -> bool:
         return stage.kind in self._anew and stage.key not in self._made
 
