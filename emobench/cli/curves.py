@@ -123,6 +123,7 @@ def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
     problems: list[DataError] = []
     for training in trainings:
         try:
+            training.require_whole()
             log = read_curves(training.folder)
         except DataError as error:
             problems.append(error)

@@ -67,7 +67,7 @@ def read_examples(path: Path) -> dict[str, Recorded]:
             value, weight = float(row["value"]), float(row["weight"])
             unit = str(row.get("unit", example))
         except (AttributeError, KeyError, TypeError, ValueError):
-            text = f"{where}: expected JSON with metric, example, value and weight. Run again to write the file."
+            text = f"{where}: expected JSON with metric, example, value and weight. Run again: it is made anew."
             raise DataError(text) from None
         _check(value, weight, where)
         recorded = found.setdefault(metric, Recorded())
@@ -107,7 +107,9 @@ def recorded_file(file: File, runs: Path, entry: Entry) -> Path:
     if not path.is_file():
         raise DataError(f"{path}: cannot be read (there is no such file). Give its --runs DIR, or run again.")
     if digest(path) != file.sha256:
-        raise DataError(f"{path}: altered since entry {entry.id} was recorded. Restore it, or run again.")
+        raise DataError(
+            f"{path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes it anew."
+        )
     return path
 
 
@@ -139,7 +141,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: no UTF-8 text ({error}); expected JSON Lines. Run again to write it.") from error
+        raise DataError(
+            f"{path}: no UTF-8 text ({error}); expected JSON Lines. Run again, which makes it anew."
+        ) from error
 
 
 def _check(value: float, weight: float, where: str) -> None:

@@ -1,6 +1,7 @@
 """What is remembered of a board's files, so that listing 10,000 entries does not read 10,000 files.
 
-`<root>/.index.jsonl` has a line for each file that was appended or read: [version, file, size, time of change, found].
+`<root>/.index.jsonl` has a line for each file that was appended or read: [version, file, size, time of change, found],
+behind the checksum of this text.
 Lines are only added, in a single write between line ends, so that many processes may add to it at once: a line that
 is torn or foreign is skipped, and of several lines of one file the last counts.
 
@@ -12,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +30,7 @@ from emobench.leaderboard.entry import SCHEMA_VERSION, Entry, Model, Objective, 
 from emobench.leaderboard.files import write_whole
 
 INDEX = ".index.jsonl"
-VERSION = f"2.{SCHEMA_VERSION}"
+VERSION = f"3.{SCHEMA_VERSION}"
 """The first number grows with any change of this file, and of what is refused as an entry."""
 WORTH = 100
 """Files that were read anew before they are remembered, and stale lines that are always kept: so few cost nothing."""
@@ -56,6 +59,8 @@ class Row(NamedTuple):
     supersedes: str | None
     runs: tuple[str, ...]
     """The runs' keys."""
+    values: str
+    """A digest of all values by run, and of what is missing: two of the same runs with the same one say the same."""
 
     @property
     def untrained(self) -> bool:
@@ -78,7 +83,25 @@ def row_of(entry: Entry, path: Path) -> Row:
         metrics=tuple(entry.metrics),
         supersedes=entry.supersedes,
         runs=tuple(run.key for run in entry.runs),
+        values=_digest(entry),
     )
+
+
+def _digest(entry: Entry) -> str:
+    """Return the digest of what an entry says of its runs; its metrics may be plain data."""
+    order = sorted(range(len(entry.runs)), key=lambda place: entry.runs[place].key)
+    metrics = {name: _said(metric, order) for name, metric in sorted(entry.metrics.items())}
+    code = (entry.objective.label, entry.objective.version, entry.objective.source_sha256)
+    text = json.dumps([code, metrics, sorted(entry.missing)])
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
+
+
+def _said(metric: Any, order: Sequence[int]) -> list[Any]:
+    """Return a metric's values in the order of the runs' keys, and what is said of them."""
+    found = metric if isinstance(metric, Mapping) else vars(metric)
+    values = list(map(float, found["values"]))
+    values = [values[place] for place in order] if len(values) == len(order) else values
+    return [values, *(found.get(name) for name in ("mean", "std", "ci95"))]
 
 
 def light_row(plain: Mapping[str, Any], root: Path, file: str) -> Row:
@@ -126,7 +149,7 @@ class Index:
         for line in filter(None, _text(root / INDEX).split("\n")):
             self._lines += 1
             with contextlib.suppress(TypeError, ValueError, RecursionError):
-                version, file, size, changed, found = decode(line)
+                version, file, size, changed, found = decode(_checked(line))
                 if version == VERSION:
                     self._held[file] = size, changed, found
 
@@ -182,7 +205,16 @@ def _joined(lines: list[str]) -> str:
 
 
 def _line(file: str, size: int, changed: int, found: Any) -> str:
-    return json.dumps((VERSION, file, size, changed, found), separators=(",", ":"))
+    text = json.dumps((VERSION, file, size, changed, found), separators=(",", ":"))
+    return f"{zlib.crc32(text.encode()):08x} {text}"
+
+
+def _checked(line: str) -> str:
+    """Return the text of a line; ValueError where it is not the text that was written."""
+    checksum, _, text = line.partition(" ")
+    if int(checksum, 16) != zlib.crc32(text.encode(errors="replace")):
+        raise ValueError
+    return text
 
 
 def _facts(row: Row) -> list[Any]:
@@ -192,16 +224,15 @@ def _facts(row: Row) -> list[Any]:
 
 def _row(root: Path, file: str, facts: Any) -> Row:
     """Return a row; raises one of `NO_ROW` where its facts have other types or another file's name."""
-    identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs = facts
-    texts = (identity, kind, suite, model, objective, label, key, *runs)
+    identity, kind, suite, version, model, objective, label, created, key, metrics, supersedes, runs, values = facts
+    texts = (identity, kind, suite, model, objective, label, key, values, *runs)
     right = {*map(type, texts)} == {str} and type(version) is int and type(supersedes) in (str, type(None))
     if not right or type(runs) not in (list, tuple) or file != f"{suite}-v{version}/{identity}.json":
         raise ValueError
     datetime.fromisoformat(created)
     path, names = Path(f"{root}/{file}"), _names(tuple(metrics))
-    return Row(
-        identity, path, kind, suite, version, model, objective, label, created, key, names, supersedes, tuple(runs)
-    )
+    facts = (identity, path, kind, suite, version, model, objective, label, created, key, names, supersedes)
+    return Row(*facts, tuple(runs), values)
 
 
 @functools.cache

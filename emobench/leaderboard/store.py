@@ -97,15 +97,39 @@ class Leaderboard:
     def rows(self, *, superseded: bool = False) -> list[Row]:
         """Return light facts of the entries, oldest first, with the help of an index that is kept beside the board.
 
-        With `superseded`, those too that others supersede, or whose runs are all among the more runs of another one.
+        With `superseded`, those too that others supersede, whose runs are all among the more runs of another one, or
+        that hold the same values of the same runs as an older one: what two boards recorded, and one has after a merge.
 
         A file whose content is not that of an entry with its name is skipped, and named in `problems`; whether all
         of that content is valid is only known once it is read.
         """
         self.problems = []
         rows = list(self._scan())
-        hidden = set() if superseded else {row.supersedes for row in rows} | _contained(rows)
+        hidden = set() if superseded else self._hidden(rows)
         return sorted((row for row in rows if row.id not in hidden), key=lambda row: (row.created, row.id))
+
+    def _hidden(self, rows: list[Row]) -> set[str | None]:
+        """Return the ids of rows that another one stands for."""
+        hidden = {row.supersedes for row in rows} | _contained(rows)
+        by = {row.supersedes: row.id for row in rows}
+        twins: dict[tuple[str, frozenset[str], str], list[Row]] = {}
+        for row in sorted((row for row in rows if row.runs), key=lambda row: (row.created, row.id)):
+            twins.setdefault((row.comparison_key, frozenset(row.runs), row.values), []).append(row)
+        for alike in twins.values():
+            ids = {row.id for row in alike}
+            if any(by.get(one, one) not in ids for one in ids):  # what supersedes one of them supersedes them all
+                hidden.update(ids)
+            elif len(ids - hidden) > 1:
+                hidden.update(self._younger([row for row in alike if row.id not in hidden]))
+        return hidden
+
+    def _younger(self, twins: list[Row]) -> list[str]:
+        """Return the ids of rows of which an older one says the same, and can be read."""
+        for place, row in enumerate(twins):
+            with contextlib.suppress(EmobenchError):
+                self.read(row)
+                return [other.id for other in twins[place + 1 :]]
+        return []
 
     def read(self, row: Row) -> Entry:
         """Return the entry of a row, read and verified.

@@ -13,6 +13,7 @@ from emobench.leaderboard.entry import Entry, File, Run
 from emobench.leaderboard.examples import recorded_file
 from emobench.leaderboard.select import select
 from emobench.pipeline.stages import FACTS
+from emobench.seals import find_damage
 
 
 class Named(NamedTuple):
@@ -83,14 +84,17 @@ def sample_files(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str,
 
 
 def read_json(path: Path, entry: Entry) -> Any:
-    """Read a file of an entry's stages; raises DataError where that is not possible."""
+    """Read a file of an entry's stages; raises DataError where that is not possible, or it is not what was written."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        damage = find_damage(path.parent, full=True, only=path.name) if path.parent.is_dir() else None
+        if damage is None:
+            return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise DataError(
-            f"{path}: cannot be read, and the entry {entry.id} was recorded from it. Give the folder of its runs with "
-            "--runs DIR, or run again."
-        ) from None
+        damage = f"{path}: cannot be read"
+    raise DataError(
+        f"{damage}, and the entry {entry.id} was recorded from it. Give the folder of its runs with --runs DIR, or run "
+        "again, which makes it anew."
+    )
 
 
 def _created(entry: Entry) -> datetime:

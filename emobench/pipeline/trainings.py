@@ -15,6 +15,7 @@ from emobench.leaderboard.entry import Entry, Objective
 from emobench.leaderboard.store import Leaderboard
 from emobench.pipeline.stages import FACTS
 from emobench.pipeline.tiny_models import TINY_MODELS
+from emobench.seals import SEAL, find_damage
 from emobench.training.curves import LOG
 
 PART = ".part"
@@ -37,6 +38,12 @@ class FoundTraining:
     @property
     def finished(self) -> bool:
         return (self.folder / "training.json").is_file()
+
+    def require_whole(self) -> None:
+        """Raise DataError where what a finished training logged, or says of itself, was altered."""
+        for name in (LOG, FACTS) if (self.folder / SEAL).exists() else ():
+            if damage := find_damage(self.folder, full=True, only=name):
+                raise DataError(f"{damage}. Run again, which makes it anew.")
 
     @property
     def seed(self) -> int | None:
@@ -103,6 +110,8 @@ def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
     named = [training.folder for training in trainings if training.is_of(name)]
     if named:
         return named
+    for training in trainings:
+        training.require_whole()  # its objective might be the one that was meant
     rows = [row for row in board.rows(superseded=True) if name and row.id.startswith(name)]
     if len(rows) > 1:
         raise ConfigError(f"'{name}' begins the ids {', '.join(row.id for row in rows)}; give more of one.")

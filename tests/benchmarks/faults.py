@@ -1,4 +1,4 @@
-"""What the benchmarks of faults share: a small job of every kind of stage, and commands as processes that start at once.
+"""What the benchmarks of faults share: small jobs of every kind of stage, and commands as processes that start at once.
 
 Each command is a fork of this process, which has imported everything: it is killed in its work and not in its imports.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -127,22 +128,69 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
     compare = ("compare", "emo", "mle", "--metric", "*", "--json", *board)
     oracle = Job(
         "oracle",
-        ("run", "--suite", "oracle-language", "--model", str(models["tiny-oracle"]), *trained, *common, "--limit", "12")
-        + ("--set", "recipe.max_tokens=1024", "--set", "mauve.seeds=[0]"),
+        (
+            "run",
+            "--suite",
+            "oracle-language",
+            "--model",
+            str(models["tiny-oracle"]),
+            *trained,
+            *common,
+            "--limit",
+            "12",
+            "--set",
+            "recipe.max_tokens=1024",
+            "--set",
+            "mauve.seeds=[0]",
+        ),
         (compare,),
     )
     writing = Job(
         "generation",
-        ("run", "--suite", "lm-quick", "--model", str(models["tiny-oracle"]), "--data-dir", str(inputs), *trained)
-        + (*common, "--limit", "12", "--set", "recipe.max_tokens=1024", "--set", "recipe.max_length=32")
-        + ("--set", "mauve.seeds=[0]", "--set", "generation.max_length=32", "--set", "generation.prefix=4")
-        + ("--set", "generation.continuation=8", "--set", "generation.sampling.samples=2"),
+        (
+            "run",
+            "--suite",
+            "lm-quick",
+            "--model",
+            str(models["tiny-oracle"]),
+            "--data-dir",
+            str(inputs),
+            *trained,
+            *common,
+            "--limit",
+            "12",
+            "--set",
+            "recipe.max_tokens=1024",
+            "--set",
+            "recipe.max_length=32",
+            "--set",
+            "mauve.seeds=[0]",
+            "--set",
+            "generation.max_length=32",
+            "--set",
+            "generation.prefix=4",
+            "--set",
+            "generation.continuation=8",
+            "--set",
+            "generation.sampling.samples=2",
+        ),
         (compare, ("samples", "emo", "mle", "--json", *board), ("curves", "emo", "mle", "--json", *board)),
     )
     icl = Job(
         "icl",
-        ("run", "--suite", "nlu-tiny", "--model", str(models["tiny-icl"]), *trained, *common, "--limit", "12")
-        + ("--set", "recipe.max_tokens=1024"),
+        (
+            "run",
+            "--suite",
+            "nlu-tiny",
+            "--model",
+            str(models["tiny-icl"]),
+            *trained,
+            *common,
+            "--limit",
+            "12",
+            "--set",
+            "recipe.max_tokens=1024",
+        ),
         (compare, ("answers", "emo", "--json", *board)),
     )
     return [oracle, writing, icl]
@@ -168,7 +216,7 @@ def entries(folder: Path, board: str = "board") -> dict[str, Any]:
 
 def stable(out: str, folder: Path) -> Any:
     """Return what a reader printed, without entries' ids, times and places."""
-    text = out.replace(str(folder), "FOLDER")
+    text = re.sub(r"\b([0-9a-f]{12}|[0-9a-f]{6})\b", "ID", out.replace(str(folder), "FOLDER"))
     try:
         return _without_identity(json.loads(text))
     except ValueError:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from emobench.cli.curves import sparkline
+from emobench.seals import write_seal
 
 EVALUATED = (
     *("--suite", "lm-quick", "--limit", "8", "--offline", "--quiet", "--json", "--set", "generation.max_length=32"),
@@ -164,6 +165,7 @@ def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
     folder = tmp_path / "train" / stage.key
     shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
     (folder / "stage.json").write_text(canonical_json(stage.facts))
+    write_seal(folder)
     shown = trained.command("curves", "--runs", tmp_path)
     assert shown.out.startswith(f"pre-train {name} · seed {stage.facts['seed']} · 15 steps")
     assert trained.command("curves", "mle", "--runs", tmp_path).code == 2
@@ -232,6 +234,7 @@ def test_seeds_of_different_length_are_averaged_where_both_are(trained: Trained,
     entry_folders = [tmp_path / "train" / trained.training("emo", seed).name for seed in (0, 1)]
     log = entry_folders[1] / "log.jsonl"
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:4]))
+    write_seal(log.parent)
     (group,) = trained.curves(*entry_folders, "--json").json["curves"]
     one, two = (trained.logged(folder, "mle") for folder in entry_folders)
     assert points(group["mean"]["mle"]) == pytest.approx({step: (one[step] + two[step]) / 2 for step in range(1, 5)})

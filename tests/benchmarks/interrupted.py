@@ -1,0 +1,130 @@
+"""Kills small jobs at random moments, runs them again until they finish, and compares with undisturbed ones.
+
+Each job trains, generates, scores, rescores, and writes a page and an export. A step is killed (SIGKILL) after a
+random share of the time that it took undisturbed, again and again, and then finished. Results have to be equal, nothing
+that a kill left may stay, and no command may fail or show a traceback.
+
+    python tests/benchmarks/interrupted.py [--kills 200] [--seed 0] [--folder DIR] [--out FILE]
+
+Run again with the same --folder it goes on: what is counted there is not done again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from faults import Command, Finished, Job, entries, jobs, quiet_machine
+from measuring import RESULTS, origin, write
+
+LEFT = ("*.part", "*.lock", "*.old", ".*.part", ".lock")
+"""What an unfinished write is called; none is there when all is finished."""
+
+
+def steps(job: Job, folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the commands of a job, by what they do."""
+    board, runs = ("--leaderboard", str(folder / "board")), ("--runs", str(folder / "runs"))
+    yield "run", job.words(folder)
+    yield "rescore", ["evaluate", "--rescore", *job.words(folder)[1:]]
+    yield "page", ["leaderboard", "site", str(folder / "pages"), *board, *runs]
+    yield "export", ["leaderboard", "export", "--out", str(folder / "export.jsonl"), *board]
+
+
+def run_command(words: list[str], root: Path, after: float | None = None) -> Finished | None:
+    """Run a command, and kill it after so many seconds; None where it was killed."""
+    command = Command(words, root / "out")
+    if after is not None:
+        while command.running() and time.monotonic() - command.began < after:
+            time.sleep(0.002)
+        if command.running():
+            command.kill()
+            command.finish()
+            return None
+    return command.finish()
+
+
+class Undisturbed:
+    """What a job ends in, and how long each of its steps takes."""
+
+    def __init__(self, job: Job, root: Path) -> None:
+        folder = root / f"whole-{job.name}"
+        self.seconds: dict[str, float] = {}
+        for name, words in steps(job, folder):
+            began = time.monotonic()
+            done = run_command(words, root)
+            assert done is not None
+            assert done.code == 0, done.err
+            self.seconds[name] = time.monotonic() - began
+        self.entries = entries(folder)
+
+
+def disturbed(
+    job: Job, whole: Undisturbed, folder: Path, draw: random.Random, kills: int
+) -> tuple[Counter[str], list[str]]:
+    """Do a job with at most so many kills; return these by step, and what went wrong."""
+    killed: Counter[str] = Counter()
+    wrong: list[str] = []
+    for name, words in steps(job, folder):
+        done: Finished | None = None
+        wanted = 4 if name == "run" else 1
+        while done is None:
+            hit = killed[name] < wanted and killed.total() < kills
+            done = run_command(words, folder.parent, draw.random() * whole.seconds[name] if hit else None)
+            killed[name] += done is None
+        if done.code or done.traceback:
+            wrong.append(f"{name}: exit {done.code}: {done.err[-700:]}")
+    if not wrong and entries(folder) != whole.entries:
+        wrong.append("other results than undisturbed")
+    wrong += [f"left: {path.relative_to(folder)}" for pattern in LEFT for path in folder.rglob(pattern)]
+    return killed, wrong
+
+
+def run(root: Path, kills: int, seed: int) -> dict[str, Any]:
+    """Return how many kills hit each step of each job, and what went wrong; goes on with what `root` counts."""
+    (root / "inputs").mkdir(parents=True, exist_ok=True)
+    state = root / "rounds.jsonl"
+    rounds = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
+    todo = jobs(root / "inputs", seeds=1)
+    wholes: dict[str, Undisturbed] = {}
+    while (count := sum(sum(one["killed"].values()) for one in rounds)) < kills:
+        number = len(rounds)
+        job = todo[number % len(todo)]
+        if job.name not in wholes:
+            wholes[job.name] = Undisturbed(job, root / f"at-{number}")
+        folder = root / f"round-{number}-{time.monotonic_ns()}"
+        killed, wrong = disturbed(job, wholes[job.name], folder, random.Random(seed * 10_000 + number), kills - count)
+        rounds.append({"job": job.name, "killed": dict(killed), "wrong": wrong})
+        with state.open("a") as file:
+            file.write(json.dumps(rounds[-1]) + "\n")
+        print(f"round {number}, {job.name}: kills {dict(killed)}, wrong {wrong}", flush=True)
+    by_step: Counter[str] = Counter()
+    for one in rounds:
+        by_step.update({f"{one['job']} {step}": hits for step, hits in one["killed"].items()})
+    wrong = [{"job": one["job"], "wrong": one["wrong"]} for one in rounds if one["wrong"]]
+    return {"kills": sum(by_step.values()), "rounds": len(rounds), "by_step": dict(by_step), "wrong": wrong}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="Where to work, and to go on. Default: a temporary folder.")
+    parser.add_argument("--out", type=Path, default=RESULTS / "interrupted.json")
+    given = parser.parse_args()
+    quiet_machine()
+    found = run(given.folder or Path(tempfile.mkdtemp()), given.kills, given.seed)
+    write({**origin(__file__, sys.argv[1:], "cpu"), **found}, given.out)
+    print(f"{found['kills']} kills in {found['rounds']} rounds, {len(found['wrong'])} wrong: {found['by_step']}")
+    return bool(found["wrong"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
