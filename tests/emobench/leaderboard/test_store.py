@@ -197,3 +197,30 @@ def test_an_entry_whose_runs_are_all_among_those_of_another_stands_behind_it(mak
         board.append(entry)
     assert {entry.id for entry in board.entries()} == {both.id, other.id}
     assert {entry.id for entry in board.entries(superseded=True)} == {one.id, two.id, both.id, other.id}
+
+
+def test_of_exact_twins_the_oldest_one_stays(make: MakeEntry, tmp_path: Path) -> None:
+    """Two commands at once, or two boards before a merge, recorded the same results of the same runs."""
+
+    def of(value: float, second: int, *keys: str, supersedes: str | None = None) -> Entry:
+        runs = [{"seed": seed, "key": key * 16, "examples": None} for seed, key in enumerate(keys)]
+        values = [value + int(key) for key in keys]
+        metric = {"mean": sum(values) / 2, "std": 1.0, "values": values, "n": 3, "higher_is_better": False}
+        metric |= {"ci95": None, "ci95_of": None, "unit": "perplexity", "flags": []}
+        created = {**plain["provenance"], "created": f"2026-01-31T12:00:0{second}"}
+        names = {"metrics": {"lm-quick/ppl_test": metric}, "families": {}, "primary": None, "missing": {}}
+        return make(seeds=[0, 1], runs=runs, provenance=created, supersedes=supersedes, **names)
+
+    plain = json.loads(Leaderboard(tmp_path / "x").append(make()).read_text())
+    board = Leaderboard(tmp_path / "board")
+    old, twin, turned, other = of(9.0, 1, "1", "2"), of(9.0, 2, "1", "2"), of(9.0, 3, "2", "1"), of(8.0, 4, "1", "2")
+    for entry in (other, turned, twin, old):
+        board.append(entry)
+    for _ in range(2):  # the second time from the index
+        assert [entry.id for entry in board.entries()] == [old.id, other.id]
+    assert len(board.entries(superseded=True)) == 4
+    board.path(old).write_text("")  # what cannot be read hides nothing
+    assert [entry.id for entry in board.entries()] == [twin.id, other.id]
+    assert len(board.problems) == 1
+    board.append(of(7.0, 5, "1", "2", supersedes=twin.id))  # whoever supersedes one of them supersedes them all
+    assert [entry.id for entry in board.entries()][:1] == [other.id]
