@@ -104,18 +104,18 @@ def make_prompts(
             encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
             for place, (tokens, starts) in zip(places, encoded, strict=True):
                 draft, longest = waiting[place], max(map(len, tokens))
-                fits = limit is None or longest <= limit
-                if not fits and rules.too_long == "drop_shots":
-                    longer[place] = _shorter(draft, longest, limit, task)
+                over = 0 if limit is None else max(longest - limit, 0)
+                if over and rules.too_long == "drop_shots":
+                    longer[place] = _shorter(draft, longest, longest - over, task)
                     continue
                 _check_told_apart(tokens, rules, task)
                 found[place] = Prompt(
                     id=draft.example.id,
-                    tokens=tokens if fits else tuple(ids[:limit] for ids in tokens),
-                    label_starts=starts if fits else None,
+                    tokens=tuple(ids[:limit] for ids in tokens),
+                    label_starts=None if over else starts,
                     shots=tuple(shot.id for shot in draft.shots),
                     dropped=draft.dropped,
-                    cut=0 if fits else longest - limit,
+                    cut=over,
                 )
             if progress is not None:
                 progress(len(found), len(drafts))
