@@ -93,6 +93,9 @@ def show_suite(name: Name, json: options.Json = False) -> None:
         print_json({**to_plain(suite), "runs": runs})
         return
     print_out(f"{suite.name} (version {suite.version}): {suite.description}")
+    if suite.primary:
+        many = sum(len(run.task_names) for run in suite.runs) > 1
+        print_out(f"primary endpoint: {suite.primary}{', the mean over the tasks that have it' if many else ''}")
     for run in runs:
         print_out(f"recipe {run['recipe']['name']}, then {', '.join(run['tasks'])}")
         _print_values(run["recipe"])

@@ -72,7 +72,7 @@ def test_a_family_errs_in_5_percent_of_comparisons_at_most(name: str, recorded: 
     for title, differing in (("wrong", ()), ("wrong, half of the tasks differ", (0, 2, 4))):
         shares = recorded[title][name]
         assert shares.keys() == places().keys()
-        assert max(share for family, share in shares.items() if family != EVERYTHING) <= 0.06
+        assert max(share for family, share in shares.items() if family != EVERYTHING) <= 0.054
         now = wrong(conditions()[name], DRAWS, seed=7, differing=differing)
         assert now == {family: about(share) for family, share in shares.items()}
 
@@ -86,7 +86,8 @@ def test_the_gains_of_the_paper_are_found(recorded: Any) -> None:
     assert now == {name: [about(share) for share in of] for name, of in shares.items()}
     assert shares[PRIMARY] == [1.0]
     for place in range(len(GAINS)):
-        assert shares["unadjusted"][place] > shares["mauve"][place] > 1.9 * shares[EVERYTHING][place]
+        assert shares["unadjusted"][place] > shares["mauve"][place]
+        assert 2 <= shares["mauve"][place] / shares[EVERYTHING][place] <= 5.1  # as the README says
 
 
 def test_what_is_detectable_is_so_in_four_of_five_experiments(recorded: Any) -> None:

@@ -182,6 +182,7 @@ def test_a_suite_is_read(tmp_path: Path) -> None:
         ("tasks: [lm-quick]", "tasks: lm-quick", "mine.yaml:7: `tasks` is 'lm-quick'; expected a list."),
         ("    tasks: [lm-quick]\n", "", "mine.yaml:4: `tasks` is missing"),
         ("version: 1", "version: -1", "mine.yaml:1: `version` is -1; expected at least 1."),
+        ("version: 1", "version: 1\nprimary: a/b", "mine.yaml:1: `primary` is 'a/b'; expected a metric's name alone"),
         ("version: 1", "version: 1\nseeds: [0, -1]", "mine.yaml:1: `seeds` holds -1; expected a number from 0"),
         ("version: 1", "version: 1\nseeds: []", "mine.yaml:1: `seeds` is empty"),
         (SUITE[SUITE.index("runs") :], "runs: []", "mine.yaml:1: a suite needs at least one run"),

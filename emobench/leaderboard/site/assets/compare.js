@@ -115,7 +115,7 @@ function verdicts(group, base, candidate, names) {
     "Test",
   ];
   const command = `emobench compare ${base.id} ${candidate.id}`;
-  const text = `${names[1]} minus ${names[0]}; of perplexities the relative change. “Detectable” is the smallest difference that these runs could have shown.`;
+  const text = `${names[1]} minus ${names[0]}; of perplexities the relative change. “Detectable” is a true difference that as many runs show 4 times in 5, and large enough in 4 of 5 comparisons. All is of one pre-trained model.`;
   return section(
     "Verdicts",
     text,

@@ -94,7 +94,7 @@ function heatMap(rows, shown) {
     ["interval", "95 % interval"],
     ["p", "p"],
     ["family", "within"],
-    ["detectable", "smallest detectable"],
+    ["detectable", "detectable"],
     ["word", "verdict"],
     ["why", "because"],
   );
