@@ -85,8 +85,8 @@ def reproduce(
     alone, stand_ins = _models(model or [])
     request = request_of({**given, "suite": chosen.suite, "objective": None, "model": alone, "stand_ins": stand_ins})
 
-    def outline_of(asked: Request, *, exact: bool = True) -> Outline:
-        return job.outline_table(chosen, asked, scale, exact=exact)
+    def outline_of(request: Request, *, exact: bool = True) -> Outline:
+        return job.outline_table(chosen, request, scale, exact=exact)
 
     if dry_run:
         show_outline(advised(request, outline_of), json)

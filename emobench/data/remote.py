@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from itertools import islice
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from emobench.data.rows import Row
 from emobench.errors import DataError
@@ -24,7 +24,7 @@ class Begun(NamedTuple):
     """The first rows of a split, how many it has where its files say it, and what was seen of them, in words."""
 
     rows: list[Row]
-    count: int | None
+    total: int | None
     seen: str
 
 
@@ -32,7 +32,7 @@ def begin_hub(repo: str, revision: str, pattern: str, columns: Sequence[str] = (
     """Begin to read the files of a data set's repository that match a pattern. Raises DataError."""
     from huggingface_hub import HfApi, HfFileSystem
 
-    info = HfApi().repo_info(repo, repo_type="dataset", revision=revision, files_metadata=True, timeout=TIMEOUT)
+    info = HfApi().dataset_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
     names = sorted(name for name in sizes if fnmatch(name, pattern))
     if not names:
@@ -42,12 +42,12 @@ def begin_hub(repo: str, revision: str, pattern: str, columns: Sequence[str] = (
     found = []
     for name in names:
         with files.open(f"datasets/{repo}@{info.sha}/{name}", "rb") as file:
-            found.append(_begin_file(file, name, columns))
+            found.append(_begin_file(cast(IO[bytes], file), name, columns))
     counts = [count for _, count in found]
-    count = None if None in counts else sum(count or 0 for count in counts)
+    total = None if None in counts else sum(count or 0 for count in counts)
     size = sum(sizes[name] for name in names)
-    of = "" if count is None else f"{count:,} rows, "
-    return Begun(found[0][0], count, f"{of}{len(names)} file(s) of {size:,} bytes, commit {info.sha}")
+    of = "" if total is None else f"{total:,} rows, "
+    return Begun(found[0][0], total, f"{of}{len(names)} file(s) of {size:,} bytes, commit {info.sha}")
 
 
 def begin_url(url: str, size: int | None = None) -> Begun:

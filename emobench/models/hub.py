@@ -83,7 +83,7 @@ def published_weights(repo: str, commit: str) -> Published:
     from huggingface_hub import HfApi
 
     try:
-        siblings = HfApi().repo_info(repo, revision=commit, files_metadata=True, timeout=TIMEOUT).siblings or []
+        siblings = HfApi().model_info(repo, revision=commit, files_metadata=True, timeout=TIMEOUT).siblings or []
         names = {file.rfilename for file in siblings if file.size != 0}
         if not names & {"model.safetensors", "model.safetensors.index.json"}:
             return Published(None, tuple(sorted(name for name in names if name.endswith(FOREIGN))))

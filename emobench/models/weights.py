@@ -54,13 +54,13 @@ def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
     Names are brought to the model's by transformers' own rules, with or without the prefix of the base model.
     """
     from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, rename_source_key
+    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
     rules = get_model_conversion_mapping(skeleton)
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
     if any(len(rule.target_patterns) > 1 for rule in converters):
         return []  # one tensor becomes several: only the loading knows which
-    renamings = [rule for rule in rules if not isinstance(rule, WeightConverter)]
+    renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     known = skeleton.state_dict()
     prefix = skeleton.base_model_prefix
     given = {rename_source_key(name, renamings, converters, prefix, known)[0] for name in stored}

@@ -142,7 +142,7 @@ def _encoders() -> Iterator[Source]:
 def _check_encoder(repo: str) -> str:
     from huggingface_hub import HfApi
 
-    info = HfApi().repo_info(repo, revision=COMMITS[repo], files_metadata=True, timeout=TIMEOUT)
+    info = HfApi().model_info(repo, revision=COMMITS[repo], files_metadata=True, timeout=TIMEOUT)
     names = {file.rfilename for file in info.siblings or []}
     missing = [name for name in ("modules.json", "model.safetensors") if name not in names]
     if missing:
@@ -220,8 +220,8 @@ def _labelled_here(source: LabelledSource, part: LabelledSplit) -> list[Path]:
 
 
 def _check_count(begun: Begun, expected: int | None) -> None:
-    if expected is not None and begun.count is not None and begun.count != expected:
-        raise DataError(f"it has {begun.count:,} rows, expected {expected:,}: the source has changed.")
+    if expected is not None and begun.total is not None and begun.total != expected:
+        raise DataError(f"it has {begun.total:,} rows, expected {expected:,}: the source has changed.")
 
 
 def _checked_fields(begun: Begun, fields: tuple[str, ...]) -> str:

@@ -131,7 +131,7 @@ def hub(server: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 pq.write_table(rows, buffer)
                 data[name] = buffer.getvalue()
 
-        def repo_info(_: HfApi, repo: str, **given: Any) -> Any:
+        def dataset_info(_: HfApi, repo: str, **given: Any) -> Any:
             assert given["timeout"]
             siblings = [SimpleNamespace(rfilename=name, size=len(content)) for name, content in data.items()]
             return SimpleNamespace(sha=COMMIT, siblings=siblings)
@@ -141,7 +141,7 @@ def hub(server: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 assert f"@{COMMIT}/" in path
                 return io.BytesIO(data[path.partition(f"@{COMMIT}/")[2]])
 
-        monkeypatch.setattr(HfApi, "repo_info", repo_info)
+        monkeypatch.setattr(HfApi, "dataset_info", dataset_info)
         monkeypatch.setattr(huggingface_hub, "HfFileSystem", Opened)
 
     return publish

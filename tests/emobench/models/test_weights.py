@@ -129,7 +129,7 @@ def published(opt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
     asked: list[str] = []
 
-    def repo_info(_: HfApi, repo: str, **given: Any) -> Any:
+    def model_info(_: HfApi, repo: str, **given: Any) -> Any:
         assert given["files_metadata"]
         asked.append(repo)
         files = [SimpleNamespace(rfilename=file.name, size=file.stat().st_size) for file in opt.iterdir()]
@@ -150,7 +150,7 @@ def published(opt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def publish() -> None:
         hub.published_weights.cache_clear()
-        monkeypatch.setattr(HfApi, "repo_info", repo_info)
+        monkeypatch.setattr(HfApi, "model_info", model_info)
         monkeypatch.setattr(HfApi, "get_safetensors_metadata", headers)
         monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
 
@@ -228,7 +228,7 @@ def test_a_hub_that_gives_nothing_is_a_sentence(
     def fails(*_: object, **__: object) -> None:
         raise ConnectionError("no route")
 
-    monkeypatch.setattr(HfApi, "repo_info", fails)
+    monkeypatch.setattr(HfApi, "model_info", fails)
     with pytest.raises(ModelError, match=r"The hub gave nothing for facebook/opt-tiny .*no route.*--offline"):
         check_model(find_model(NAME, offline=False))
 
