@@ -178,7 +178,7 @@ def test_data_folders(run: Callable[..., Any], small_data: Path, tmp_path: Path)
     shutil.copy(small_data / "other.train.jsonl", tmp_path / "half" / "mine.train.jsonl")
     refused(
         run(*SMALL, "--set", "corpus=mine", data_dir=tmp_path / "half"),
-        "The corpus 'mine' has no test split in the data folders: expected a file DIR/mine.test.jsonl.",
+        "The corpus 'mine' has no validation split in the data folders: expected a file DIR/mine.validation.jsonl.",
     )
     nothing_was_made(tmp_path)
 
@@ -275,11 +275,8 @@ def test_a_folder_that_cannot_be_written(run: Callable[..., Any], tmp_path: Path
     (tmp_path / "file").write_text("")
     done = run(*SMALL, **{option: tmp_path / "file" / "x"})
     assert done.code == 1
-    assert done.err.startswith(f"error: {tmp_path}/file")
-    assert (
-        f"could not be written: Not a directory. Free some space or choose another folder with --{option} DIR"
-        in done.err
-    )
+    told = "is a file, where a folder belongs. Move it elsewhere or choose another folder with"
+    assert done.err.startswith(f"error: {tmp_path}/file {told} --{option} DIR")
     assert not (tmp_path / "runs" / "train").exists()
 
 
