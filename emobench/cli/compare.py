@@ -44,7 +44,9 @@ def compare(
     latex: Annotated[bool, typer.Option("--latex", help="As LaTeX tabulars (booktabs).")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="As CSV, numbers as stored.")] = False,
     json: options.Json = False,
-    png: Annotated[Path | None, typer.Option("--png", help="Also draw the differences into this file.")] = None,
+    png: Annotated[
+        Path | None, typer.Option("--png", help="Also draw the differences into this file.", callback=options.holdable)
+    ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
 ) -> None:

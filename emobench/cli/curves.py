@@ -61,7 +61,9 @@ def curves(
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write every number to this file.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write every number to this file.", callback=options.holdable)
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Show training curves: loss, its parts and validation over the steps, as means over seeds."""

@@ -14,7 +14,12 @@ from emobench.cli.console import print_json, print_out, reporter
 
 def export(
     task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where its YAML and rows go.", show_default=False)],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Where its YAML and rows go.", show_default=False, callback=options.holdable
+        ),
+    ],
     protocol: Annotated[
         str | None, typer.Option("--protocol", help="A protocol of the task; its first one by default.")
     ] = None,

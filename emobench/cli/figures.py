@@ -24,7 +24,10 @@ def figures(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Where the pictures go. Default: beside the entry, in .figures.", show_default=False
+            "--out",
+            help="Where the pictures go. Default: beside the entry, in .figures.",
+            show_default=False,
+            callback=options.holdable,
         ),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,

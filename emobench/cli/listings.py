@@ -117,7 +117,10 @@ def list_models(json: options.Json = False) -> None:
 
 
 @models.command()
-def convert(folder: Annotated[Path, typer.Argument()], out: Annotated[Path, typer.Argument()]) -> None:
+def convert(
+    folder: Annotated[Path, typer.Argument(callback=options.holdable)],
+    out: Annotated[Path, typer.Argument(callback=options.holdable)],
+) -> None:
     """Write a folder whose weights are pytorch_model.bin again as safetensors; nothing in it is executed."""
     from emobench.models.convert import convert_bin
 

@@ -128,7 +128,9 @@ def bench(
 def new(
     name: Annotated[str, typer.Argument(help="The objective's name, such as my-loss.")],
     kind: Annotated[str, typer.Option("--kind", help=f"What the loss reads: {', '.join(KINDS)}.")] = next(iter(KINDS)),
-    directory: Annotated[Path, typer.Option("--directory", help="Where the package's folder is made.")] = Path(),
+    directory: Annotated[
+        Path, typer.Option("--directory", help="Where the package's folder is made.", callback=options.holdable)
+    ] = Path(),
 ) -> None:
     """Write an installable package with an objective of your own, its test and its README."""
     if kind not in KINDS:

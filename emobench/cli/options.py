@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from emobench.errors import ConfigError
 from emobench.models.device import AUTO
+
+LONGEST_NAME, LONGEST_PATH = 255, 4095
+"""Bytes of a file's name, and of a path, on the file systems there are."""
+
+
+def holdable(value: Path | list[Path] | None) -> Path | list[Path] | None:
+    """Refuse a path whose name no disk holds, before anything looks for it."""
+    for path in value if isinstance(value, list) else [value] if value is not None else []:
+        longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+        if longest > LONGEST_NAME or len(os.fsencode(path)) > LONGEST_PATH:
+            raise ConfigError(
+                f"{path}: a name in it has {longest:,} bytes; expected {LONGEST_NAME} at most, and at most "
+                f"{LONGEST_PATH:,} in a path."
+            )
+    return value
+
 
 Objectives = Annotated[
     list[str] | None,
@@ -38,10 +56,14 @@ Limit = Annotated[
 ]
 DataDirs = Annotated[
     list[Path] | None,
-    typer.Option("--data-dir", help="A folder with <corpus>.<split>.jsonl, used before any download. Repeatable."),
+    typer.Option(
+        "--data-dir",
+        help="A folder with <corpus>.<split>.jsonl, used before any download. Repeatable.",
+        callback=holdable,
+    ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are kept.")]
-Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.")]
+Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are kept.", callback=holdable)]
+Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.", callback=holdable)]
 Offline = Annotated[bool, typer.Option("--offline", help="Use what is on disk; never the network.")]
 Device = Annotated[
     str, typer.Option("--device", help="auto (a GPU where there is one, else the CPU), cpu, cuda or cuda:N.")

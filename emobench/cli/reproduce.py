@@ -59,7 +59,8 @@ def reproduce(
     dry_run: options.DryRun = False,
     format: Annotated[Format, typer.Option("--format", help="How the table is printed.")] = "text",
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Also draw it into this file, FILE.svg or FILE.png.")
+        Path | None,
+        typer.Option("--plot", help="Also draw it into this file, FILE.svg or FILE.png.", callback=options.holdable),
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -15,7 +15,9 @@ from emobench.tasks.generation import GenerationProtocol
 
 def sample_corpus(
     model: Annotated[str, typer.Argument(help="An alias, a local folder, or a hub id.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", help="The folder of the files.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder of the files.", show_default=False, callback=options.holdable)
+    ],
     train: Annotated[int, typer.Option("--train", help="Texts of the training split.")] = 250_000,
     validation: Annotated[int, typer.Option("--validation", help="Texts of the validation split.")] = 5_000,
     test: Annotated[int, typer.Option("--test", help="Texts of the test split.")] = 5_000,

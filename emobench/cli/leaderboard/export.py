@@ -35,7 +35,12 @@ def export(
         ),
     ] = "jsonl",
     out: Annotated[
-        Path | None, typer.Option("--out", help="A file for jsonl and csv, a folder for the others. Default: stdout.")
+        Path | None,
+        typer.Option(
+            "--out",
+            help="A file for jsonl and csv, a folder for the others. Default: stdout.",
+            callback=options.holdable,
+        ),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
 ) -> None:

@@ -22,7 +22,10 @@ SHOWN = 5
 
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="A results_*.json, or a folder of lm_eval --output_path.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE", help="A results_*.json, or a folder of lm_eval --output_path.", callback=options.holdable
+        ),
     ],
     objective: Annotated[
         str, typer.Option("--objective", help="What the model was trained with; pretrained is a model as it is.")

@@ -18,12 +18,13 @@ Boards = Annotated[
         "--leaderboard",
         help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}, and the papers' own numbers.",
         show_default=False,
+        callback=options.holdable,
     ),
 ]
 
 
 def site(
-    out: Annotated[Path, typer.Argument(help="The folder to write the pages to.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write the pages to.", callback=options.holdable)],
     leaderboard: Boards = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     baseline: Annotated[

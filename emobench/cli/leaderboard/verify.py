@@ -14,10 +14,15 @@ from emobench.cli.console import print_json, print_text, reporter
 def verify(
     board: Annotated[
         list[Path] | None,
-        typer.Argument(help=f"Folders of entries. Default: {options.DEFAULT_BOARD}.", show_default=False),
+        typer.Argument(
+            help=f"Folders of entries. Default: {options.DEFAULT_BOARD}.", show_default=False, callback=options.holdable
+        ),
     ] = None,
     leaderboard: Annotated[
-        list[Path] | None, typer.Option("--leaderboard", help="The same, as the other commands have it. Repeatable.")
+        list[Path] | None,
+        typer.Option(
+            "--leaderboard", help="The same, as the other commands have it. Repeatable.", callback=options.holdable
+        ),
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     entries_only: Annotated[

@@ -129,12 +129,23 @@ def test_model_names(dry: Callable[..., Any], name: str) -> None:
     assert dry("--set", "coherence.encoder='" + name.replace("\x00", "/none") + "'").code == 2
 
 
-@pytest.mark.parametrize("name", [LONG, "a/" * 3000, "~nosuch"])
-def test_folders(dry: Callable[..., Any], command: Callable[..., Any], name: str) -> None:
-    refused(dry(data_dir=name), "there is no such folder.")
-    for verb in ("show", "verify", "export"):
-        refused(command("leaderboard", verb, "--leaderboard", name), "There is no leaderboard")
-    refused(command("leaderboard", "import", name), "does not exist")
+@pytest.mark.parametrize("name", [LONG, "a/" * 3000, f"x/{LONG}/y", "\u00e9" * 128])
+def test_names_that_no_disk_holds(dry: Callable[..., Any], command: Callable[..., Any], name: str) -> None:
+    refused(dry(data_dir=name), "a name in it has")
+    refused(dry(runs=name), "a name in it has")
+    for words in (("show",), ("verify",), ("export",), ("site", "out")):
+        refused(
+            command("leaderboard", *words, "--leaderboard", name), "expected 255 at most, and at most 4,095 in a path."
+        )
+    refused(command("leaderboard", "import", name), "a name in it has")
+    refused(command("leaderboard", "show", "--runs", name), "a name in it has")
+    refused(command("doctor", "--leaderboard", name), "a name in it has")
+
+
+def test_a_home_of_nobody(dry: Callable[..., Any], command: Callable[..., Any]) -> None:
+    refused(dry(data_dir="~nosuch"), "there is no such folder.")
+    refused(command("leaderboard", "show", "--leaderboard", "~nosuch"), "There is no leaderboard")
+    refused(command("leaderboard", "import", "~nosuch"), "does not exist")
 
 
 def test_a_plan_of_more_stages_than_anybody_runs(dry: Callable[..., Any], command: Callable[..., Any]) -> None:
