@@ -17,6 +17,7 @@ from emobench.tasks.spec import Task
 
 BOS = {"tokenizer": "", "one": ",add_bos_token=True", "none": ",add_bos_token=False"}
 """What makes lm-eval begin a prompt as the protocol asks."""
+TOO_LONG = {"drop_shots": "leaves the least similar shots out", "cut_right": "cuts it on the right, as OpenICL does"}
 
 
 def write_lm_eval_task(task: Task, data: LabelledData, drafts: Sequence[Draft], folder: Path) -> list[Path]:
@@ -54,7 +55,7 @@ def _yaml(task: Task, rules: IclProtocol, data: LabelledData, name: str, rows: P
 # Each row holds its own shots as text (`ice`, of the examples `ice_ids`), so that num_fewshot is 0.
 # lm-eval answers with the choice of the highest log-likelihood: emobench's scorer=label (this protocol has
 # scorer={rules.scorer}; `prompt`, the mean loss of the whole prompt, is beyond lm-eval's YAML).
-# A prompt that is too long for the model is cut on the left; emobench leaves the least similar shots out.
+# A prompt that is too long for the model is cut on the left; emobench {TOO_LONG[rules.too_long]}.
 # Moved to another folder, the rows need their new place in data_files.
 task: {name}
 dataset_path: json
