@@ -129,7 +129,11 @@ class _RunFiles:
 
 def _strays(board: Leaderboard, mending: Mending) -> Iterator[Finding]:
     """Find what does not belong beside the folders of suites; an entry there belongs in one of them."""
-    for path in sorted(board.root.iterdir()):
+    try:
+        listed = sorted(board.root.iterdir())
+    except OSError:  # a problem of the board already
+        return
+    for path in listed:
         if belongs_beside(path) or not path.is_file():
             continue
         findings: list[Finding] = []

@@ -35,7 +35,7 @@ def arguments(model: Path, data: Path, runs: Path) -> list[str]:
 
 
 def wait_for(folder: Path, pattern: str) -> None:
-    for _ in range(3000):
+    for _ in range(12_000):
         if list(folder.glob(pattern)):
             return
         time.sleep(0.01)
@@ -52,7 +52,7 @@ def expected(
     return (Path(done.json["trained"][0]["model"]) / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_it_goes_on_to_the_same_weights(
     command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path, expected: bytes, name: str
 ) -> None:
@@ -68,10 +68,10 @@ def test_it_goes_on_to_the_same_weights(
     process.send_signal(getattr(signal, name))
     out, err = process.communicate()
     assert out == ""
-    if name == "SIGINT":
+    if name != "SIGKILL":
         assert process.returncode == 130
         assert err == (
-            "\nStopping after this step; once more stops at once.\n"
+            "\nStopping after this step, with a checkpoint; once more stops at once.\n"
             "\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n"
         )
     else:
@@ -86,3 +86,64 @@ def test_it_goes_on_to_the_same_weights(
     model = Path(done.json["trained"][0]["model"])
     assert (model / "model.safetensors").read_bytes() == expected
     assert not part.exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_generation_ends_as_by_a_key_and_goes_on(
+    small_model: Path, small_data: Path, tmp_path: Path, name: str
+) -> None:
+    """Outside of a training, too: a scheduler's signal, and a connection that is lost."""
+    given = [
+        "evaluate",
+        "--model",
+        small_model,
+        "--data-dir",
+        small_data,
+        "--suite",
+        "lm-quick",
+        "--offline",
+        "--quiet",
+    ]
+    given += [
+        "--set",
+        "generation.prefix=4",
+        "--set",
+        "generation.continuation=40",
+        "--set",
+        "generation.max_length=32",
+    ]
+    given += [
+        "--set",
+        "generation.sampling.samples=40",
+        "--runs",
+        tmp_path / "runs",
+        "--leaderboard",
+        tmp_path / "board",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emobench", *map(str, given), "--set", "mauve.seeds=[0]"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path, "runs/generate/*.part")
+    process.send_signal(getattr(signal, name))
+    err = process.communicate()[1]
+    assert process.returncode == 130
+    assert err == "\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n"
+    assert not list(tmp_path.rglob("*.lock"))
+    assert not list((tmp_path / "board").rglob("*.json"))
+
+
+def test_a_command_that_began_with_nohup_is_not_ended_by_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    from emobench.cli.console import stopped_by_signals
+
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        for handler, inside in ((signal.SIG_IGN, signal.SIG_IGN), (signal.SIG_DFL, signal.default_int_handler)):
+            signal.signal(signal.SIGHUP, handler)
+            with stopped_by_signals():
+                assert signal.getsignal(signal.SIGHUP) == inside
+            assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
