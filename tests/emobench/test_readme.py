@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable
@@ -70,3 +71,21 @@ def test_each_command_has_the_options_that_the_readme_gives(command: Callable[..
     assert shown.code == 0, shown.err
     for option in (word for word in words if word.startswith("--")):
         assert option in shown.out
+
+
+def test_what_is_said_of_machines_is_what_was_measured() -> None:
+    results = Path(__file__).parents[1] / "benchmarks" / "results" / "machines-cpu.json"
+    first, *rounding, seed = rows = json.loads(results.read_text())["rows"]
+    assert [row["variant"] for row in rows] == ["1 thread", "2 threads", "AVX2", "another seed"]
+
+    def most(*others: dict[str, float]) -> tuple[float, float]:
+        """Return how far the weights moved, in percent, and the cross-entropy, in nats."""
+        nats = [abs(row["forward_cross_entropy"] - first["forward_cross_entropy"]) for row in others]
+        return 100 * max(row["weights_moved"] for row in others), max(nats)
+
+    (moved, nats), (by_seed, nats_by_seed) = most(*rounding), most(seed)
+    said = (
+        f"training by {moved:.1g} % and its cross-entropy by {nats:.0e} nats; another seed moves them by "
+        f"{by_seed:.2g} % and by {nats_by_seed:.0e}"
+    )
+    assert said in " ".join(README.split())

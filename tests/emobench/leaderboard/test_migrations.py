@@ -12,7 +12,8 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.errors import ConfigError, StorageError
-from emobench.leaderboard.entry import SCHEMA_VERSION, read_entry
+from emobench.leaderboard.comparison import differences, groups
+from emobench.leaderboard.entry import SCHEMA_VERSION, Model, new_entry, read_entry
 from emobench.leaderboard.migrations import DECLARED, MIGRATIONS, migrate
 from emobench.leaderboard.store import Leaderboard
 from emobench.registry import find_suite, suite_names
@@ -140,3 +141,15 @@ def test_any_other_schema_gets_a_sentence(written: dict[str, Any], schema: Any, 
     del written["schema"]
     with pytest.raises(ConfigError, match="holds no entry"):
         migrate(written, SCHEMA_VERSION, "file")
+
+
+def test_a_made_model_of_an_older_entry_is_no_model_of_today(written: dict[str, Any]) -> None:
+    """Its revision is a hash of what it was made from, which says nothing of its weights."""
+    old = read_entry(written, "file")
+    assert old.model.name == "tiny-oracle"
+    assert old.model.pretraining is None
+    model = Model(**{**to_plain(old.model), "revision": f"sha256:{'1' * 64}"})
+    new = new_entry({**{k: v for k, v in to_plain(old).items() if k not in ("id", "schema")}, "model": model})
+    (told,) = differences(old, new)
+    assert told.endswith("and tiny-oracle (sha256:111111), whose weights or tokenizers differ")
+    assert len(groups([old, new])) == 2
