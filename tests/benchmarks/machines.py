@@ -2,8 +2,8 @@
 
     python tests/benchmarks/machines.py [--runs DIR]
 
-Fine-tunes one base, the tiny model, by MLE: on one thread, on two, with AVX2's instructions alone, and with another seed;
-compares weights and exact distances with the first; writes results/machines-cpu.json. Two minutes.
+Fine-tunes one base, the tiny model, by MLE: on one thread, on two, with AVX2's instructions alone, and with
+another seed; compares weights and exact distances with the first; writes results/machines-cpu.json. Two minutes.
 """
 
 from __future__ import annotations
