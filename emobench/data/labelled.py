@@ -66,6 +66,9 @@ class LabelledSource:
     """A column with a list of texts, one for each class, which become fields of the classes' names (A, B, C, D)."""
     group: str = ""
     """A column: shots are taken from the same group only; `{group}` is its text, with spaces for underscores."""
+    unit: str = ""
+    """A column: examples of one text in it, such as the questions on a passage, were sampled together. Empty: the
+    group, where there is one, or else each example by itself."""
     golden: dict[str, str] = field(default_factory=dict)
     """First 12 hex digits of the sha256 of a row's text -> its class, for rows that are known and must be there.
 
@@ -89,6 +92,8 @@ class Example:
     fields: Mapping[str, str]
     label: str
     group: str = ""
+    unit: str = ""
+    """What it was sampled with, such as "passage 3f9a0c1b2d4e"; empty: by itself."""
     where: str = field(default="", compare=False)
     """The file and line that it is from."""
 
@@ -128,7 +133,8 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
         if not examples:
             raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
         splits.append(examples)
-        provenance[f"{source.name}.{part.split}"] = f"{_fingerprint(examples)} ({origin})"
+        read = _fingerprint(examples, units=bool(source.unit))
+        provenance[f"{source.name}.{part.split}"] = f"{read} ({origin})"
         origins.append(origin)
     _check_golden(source, splits, origins)
     return LabelledData(source.name, splits[0], splits[1], provenance)
@@ -196,7 +202,16 @@ def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: 
         digest = hashlib.sha256("\x1f".join(fields.values()).encode()).hexdigest()[:12]
     except UnicodeEncodeError:
         raise DataError(f"{where}: half of a surrogate pair, which is no text; repair the row.") from None
-    return Example(f"{digest}-{index}", fields, _class(row, source, names, where), group, where)
+    return Example(
+        f"{digest}-{index}", fields, _class(row, source, names, where), group, _unit(source, row, where), where
+    )
+
+
+def _unit(source: LabelledSource, row: Row, where: str) -> str:
+    if not source.unit:
+        return f"{source.group} {row[source.group]}" if source.group else ""
+    digest = hashlib.sha256(_text(row, source.unit, where).encode(errors="replace")).hexdigest()[:12]
+    return f"{source.unit} {digest}"
 
 
 def parsed_example(source: LabelledSource, row: Row, where: str) -> Example:
@@ -243,10 +258,10 @@ def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: st
     )
 
 
-def _fingerprint(examples: Sequence[Example]) -> str:
+def _fingerprint(examples: Sequence[Example], *, units: bool) -> str:
     digest = hashlib.sha256()
     for example in examples:
-        for part in (*example.fields.values(), example.label, example.group):
+        for part in (*example.fields.values(), example.label, example.group, *((example.unit,) if units else ())):
             data = part.encode()
             digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)

@@ -28,6 +28,7 @@ class Packed:
     Labels are not shifted.
 
     `dropped` counts tokens that were cut off, `skipped` the texts that gave no row (blank, or without a target).
+    `sources` holds the number of the text that each token is of, where that was asked for.
     """
 
     tokens: NDArray[np.int32]  # all rows, end to end
@@ -35,6 +36,7 @@ class Packed:
     offsets: NDArray[np.int64]  # row i is offsets[i]:offsets[i + 1]
     dropped: int = 0
     skipped: int = 0
+    sources: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -56,8 +58,14 @@ class Packed:
     def first(self, tokens: int) -> Packed:
         """Return the first rows that hold at most `tokens` tokens together, at least one row."""
         rows = max(1, int(np.searchsorted(self.offsets, tokens, side="right")) - 1)
-        end = self.offsets[rows]
-        return replace(self, tokens=self.tokens[:end], labels=self.labels[:end], offsets=self.offsets[: rows + 1])
+        end, sources = self.offsets[rows], self.sources
+        return replace(
+            self,
+            tokens=self.tokens[:end],
+            labels=self.labels[:end],
+            offsets=self.offsets[: rows + 1],
+            sources=None if sources is None else sources[:end],
+        )
 
     @property
     def target_count(self) -> int:
@@ -74,6 +82,7 @@ def pack_blocks(
     eos_between: bool = False,
     add_special_tokens: bool = True,
     context: int | None = None,
+    with_sources: bool = False,
     progress: Progress | None = None,
 ) -> Packed:
     """Return blocks of `length` tokens: each `group` texts are concatenated and cut, and the rest is dropped.
@@ -81,11 +90,13 @@ def pack_blocks(
     Equal to transformers' run_clm.py (`tokenizer(texts)`, then `group_texts` in batches of 1,000), which the official
     code uses: nothing is put between texts except what the tokenizer itself adds to a text, which is nothing for
     GPT-2 and a leading BOS for OPT and LLaMA (even to empty lines). `add_special_tokens=False` leaves that out;
-    `eos_between` ends each text that has tokens with EOS. DataError if no block fits, or none fits the model.
+    `eos_between` ends each text that has tokens with EOS, `with_sources` keeps the text of each token. DataError if no
+    block fits, or none fits the model.
     """
     _check_length(length, context)
     eos = [_special_id(tokenizer, "eos")] if eos_between else []
     blocks: list[NDArray[np.int32]] = []
+    sources: list[NDArray[np.int32]] = []
     dropped = 0
     for start in range(0, len(texts), group):
         batch = list(texts[start : start + group])
@@ -93,6 +104,9 @@ def pack_blocks(
         tokens = np.fromiter((t for row in rows if row for t in (*row, *eos)), dtype=np.int32)
         kept = len(tokens) // length * length
         blocks.append(tokens[:kept])
+        if with_sources:
+            sizes = [len(row) + len(eos) if row else 0 for row in rows]
+            sources.append(np.repeat(np.arange(start, start + len(rows), dtype=np.int32), sizes)[:kept])
         dropped += len(tokens) - kept
         if progress is not None:
             progress(min(start + group, len(texts)), len(texts))
@@ -102,7 +116,8 @@ def pack_blocks(
             f"No block of {length} tokens fits: each group of {group:,} texts is cut by itself, and the {len(texts):,} "
             f"texts have {dropped:,} tokens in all. Give more text or a shorter length."
         )
-    return Packed(tokens, tokens, np.arange(0, len(tokens) + 1, length, dtype=np.int64), dropped)
+    offsets = np.arange(0, len(tokens) + 1, length, dtype=np.int64)
+    return Packed(tokens, tokens, offsets, dropped, sources=np.concatenate(sources) if with_sources else None)
 
 
 def pack_rows(

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+Documents = Literal["rows", "headings", "sentences", "unknown"]
+"""How rows make documents (`emobench.data.documents`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,7 @@ class CorpusSource:
     fields: tuple[str, ...] = ("text",)
     joiner: str = " "
     preparation: str = ""
+    documents: Documents = "rows"
     splits: MappingProxyType[str, SplitSource] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
     tried: bool = False
@@ -69,7 +72,7 @@ def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download
     }
     note = "Raw lines: headings and empty lines are rows, too."
     revision = "b08601e04326c79dfdd32d625aee71d232d685c3"
-    return _hub(name, "Salesforce/wikitext", splits, revision=revision, note=note)
+    return _hub(name, "Salesforce/wikitext", splits, revision=revision, documents="headings", note=note)
 
 
 def _gpt2_output(file: str, **more: Any) -> SplitSource:
@@ -189,6 +192,7 @@ CORPORA: dict[str, CorpusSource] = {
             },
             revision="refs/convert/parquet",
             fields=("sentence",),
+            documents="sentences",
             note="The repository holds a script; its converted files, or those that it reads, are read. Licence: LDC.",
         ),
         _hub(

@@ -7,6 +7,7 @@ Whoever needs one text per row (`pack_rows`, prompts) skips the blank ones.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import cast
 
 from emobench.config import file_sha256
+from emobench.data.documents import units_of_rows
 from emobench.data.preparation import PREPARATIONS
 from emobench.data.rows import Row, hub_files, jsonl_rows, local_file, shown
-from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Split, SplitSource
+from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource
 from emobench.errors import DataError, UnknownNameError
 
 
@@ -27,7 +29,7 @@ class Texts:
     """The rows of one split of a corpus, blank ones included.
 
     `fingerprint` is "sha256:<hex>" over the texts; `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
-    "url: ..." or "generated: ...".
+    "url: ..." or "generated: ...". `documents` says how rows make documents, unless `named` has the document of each.
     """
 
     corpus: str
@@ -35,6 +37,13 @@ class Texts:
     texts: Sequence[str]
     fingerprint: str
     origin: str
+    documents: Documents = "rows"
+    named: Sequence[str] | None = None
+
+    @functools.cached_property
+    def units(self) -> Sequence[str]:
+        """The sampling unit of each row (`emobench.data.documents`)."""
+        return self.named or units_of_rows(self.texts, self.documents)
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -49,15 +58,17 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
     """Return the first `limit` rows (all, if None) of one split of a corpus.
 
     `DIR/<corpus>.<split>.jsonl` of the first data folder that has it wins, for any corpus name; then the corpus's own
-    source. Raises UnknownNameError for a corpus or split that nothing has, DataError for rows that cannot be read.
+    source. Rows of a file may name the "document" that they are of. Raises UnknownNameError for a corpus or split that
+    nothing has, DataError for rows that cannot be read.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
     if limit is not None and limit < 1:
         raise DataError(f"The limit of texts is {limit}; expected at least 1, or none.")
     local = local_file(corpus, split, data_dirs)
+    named: list[str] | None = None
     if local is not None:
-        texts, origin = list(islice(_read_jsonl(local), limit)), f"local: {local.name}"
+        (texts, named), origin = _named_texts(local, limit), f"local: {local.name}"
         where = str(local)
     else:
         source = _source(corpus, split, data_dirs)
@@ -65,7 +76,9 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
         where = f"The corpus '{corpus}' ({split}, {origin})"
     if not any(text.strip() for text in texts):
         raise DataError(f"{where} holds no text: expected at least one row with a text that is not blank.")
-    return Texts(corpus, split, texts, fingerprint(texts, where), origin)
+    documents: Documents = CORPORA[corpus].documents if corpus in CORPORA else "unknown"
+    read = fingerprint([*texts, *(named or ())], where)
+    return Texts(corpus, split, texts, read, origin, documents, named)
 
 
 def fingerprint(texts: Iterable[str], where: str = "The corpus") -> str:
@@ -90,6 +103,25 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
         raise DataError(f"The corpus '{corpus}' has no {split} split in the data folders: expected a file {file}.")
     hint = f"A file {file}, given by --data-dir DIR, would be it."
     raise UnknownNameError("corpus", corpus, CORPORA.keys() | local, hint=hint)
+
+
+def _named_texts(file: Path, limit: int | None) -> tuple[list[str], list[str] | None]:
+    """Return the texts of a file, and the document of each, or None where rows name none."""
+    rows = list(islice(jsonl_rows(file), limit))
+    texts = [_text(row, where) for where, row in rows]
+    if not any("document" in row for _, row in rows):
+        return texts, None
+    return texts, [_document(row, where) for where, row in rows]
+
+
+def _document(row: Row, where: str) -> str:
+    name = row.get("document")
+    if not isinstance(name, (str, int)) or name == "":
+        raise DataError(
+            f'{where}: "document" must be a name or a number, and in all rows or in none; got '
+            f"{shown(json.dumps(name).encode())}."
+        )
+    return f"document {name}"
 
 
 def _read_jsonl(file: Path) -> Iterator[str]:

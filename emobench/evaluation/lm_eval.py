@@ -16,7 +16,7 @@ from emobench.errors import ConfigError
 from emobench.evaluation.journal import UNFINISHED
 from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
 from emobench.tasks.lm_eval import LmEvalProtocol
-from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured
+from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured, sampling_units
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
@@ -130,6 +130,7 @@ def _score(number: Measured, results: Mapping[str, Any], rows: Mapping[str, list
         unit=number.unit,
         flags=(f"{cut}_prompts_cut_on_the_left",) if cut else (),
         examples=examples,
+        units=_units(number, leaves, rows),
         aggregate="corpus" if examples is None else "exp_mean" if number.unit == "perplexity" else "mean",
     )
 
@@ -161,6 +162,15 @@ def _examples(
         if gives(number, joined):
             return joined
     return None
+
+
+def _units(number: Measured, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """Return the sampling unit of each example that has one with others; examples are named as in `_examples`."""
+    documents = {(leaf, example_id(row)): row.get("doc") for leaf in leaves for row in rows.get(leaf, ())}
+    alone = leaves == [number.task]
+    return sampling_units(
+        {example if alone else f"{leaf}/{example}": doc for (leaf, example), doc in documents.items()}
+    )
 
 
 def _parts(results: Mapping[str, Any], name: str) -> list[str]:

@@ -5,12 +5,13 @@ seed that nobody has run. `uncertainty.py` has the model.
 
 **Items** are sampling units: the documents, subjects or passages that were drawn. What is seen of one unit, such as the
 questions on one passage, is dependent, and counts once, as its weighted mean with its weight (`scores.by_unit`). Taken
-for independent, examples in units of 10 reject up to a third of true nulls (`tests/benchmarks/coverage.py`).
+for independent, examples in units of 10 reject up to half of true nulls (`tests/benchmarks/coverage_of_tests.py`).
 
-**Weighted means and perplexities.** A weighted mean is a ratio of sums; its variance is that of the linearised
-values m_s + (w_si / mean_i w_si) (y_si - m_s), which have the seed's score m_s as their plain mean (Cochran,
-*Sampling Techniques*, 1977, par. 6.4). Equal weights leave y as it is. "exp_mean" is treated on the log scale, and its
-interval exponentiated (the delta method, without its symmetric approximation).
+**Weighted means and perplexities.** A weighted mean is a ratio of sums; its variance is that of the jackknife's
+pseudo-values, I m_s - (I - 1) (m_s without item i) = m_s + (I - 1) h_i / (1 - h_i) (y_si - m_s) with the share h_i of
+the weight, moved to have the seed's score m_s as their plain mean (Cochran, *Sampling Techniques*, 1977, par. 6.4 and
+6.17; 1 - h_i makes good that a heavy item draws m_s towards itself). Equal weights leave y as it is. "exp_mean" is
+treated on the log scale, and its interval exponentiated (the delta method, without its symmetric approximation).
 
 **Jackknife pseudo-values.** They vary as the score does (Tukey; Efron & Stein, *Annals of Statistics* 9(3), 1981: on
 average no less), but their mean is the score with its bias in 1 / n taken away, for which MAUVE of few texts is no
@@ -133,8 +134,13 @@ class Series:
         seeds = () if len(summary.values) == 1 and (entry.untrained or entry.kind != "measured") else entry.seeds
         if len(summary.values) != max(len(seeds), 1):
             return None
-        examples = [run[metric] for run in runs or () if metric in run]
+        examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
         return cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
+
+
+def _of_blocks(metric: str, summary: MetricSummary) -> bool:
+    """Say whether examples may be neighbouring blocks of one text, as they were before entries had units."""
+    return summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,11 @@ def _linearised_scores(scores: Sequence[Score]) -> Array | None:
 
 def _uncertainty(scores: Sequence[Score], linearised_SI: Array | None) -> tuple[Uncertainty | None, str | None]:
     if linearised_SI is not None:
-        found = uncertainty.crossed(linearised_SI) if len(scores) > 1 else uncertainty.over_items(linearised_SI[0])
+        units = min(effective(score.sampled) for score in scores if score.sampled)
+        if len(scores) > 1:
+            found = uncertainty.crossed(linearised_SI, effective=[units], skewed=False)
+        else:
+            found = uncertainty.over_items(linearised_SI[0], units)
         return found, None if found else "all values are equal, so that no spread can be estimated"
     if len(scores) < 2:
         return None, "one seed, and no per-example results"
@@ -245,12 +255,21 @@ def _weighted_mean(examples: Examples) -> float:
 
 
 def linearise(examples: Examples, ids: Iterable[str], centre: float) -> Array:
-    """Return (I,) values with a score as plain mean, and the ratio estimator's variance of its examples.
+    """Return (I,) pseudo-values of a weighted mean, with a score as plain mean.
 
     `centre` is the score on the examples' scale: their weighted mean, but of pseudo-values.
     """
     value_I, weight_I = _arrays(examples, ids)
-    return centre + weight_I / weight_I.mean() * (value_I - _mean(value_I, weight_I))
+    mean, others_I = _mean(value_I, weight_I), weight_I.sum() - weight_I
+    lever_I = np.divide((len(value_I) - 1) * weight_I, others_I, out=np.zeros_like(weight_I), where=others_I > 0)
+    pseudo_I = lever_I * (value_I - mean)
+    return centre + pseudo_I - pseudo_I.mean()
+
+
+def effective(examples: Examples) -> float:
+    """Return how many examples of equal weight would be worth these."""
+    weight_I = np.array([weight for _, weight in examples.values()])
+    return float(weight_I.sum() ** 2 / np.square(weight_I).sum())
 
 
 def _arrays(examples: Examples, ids: Iterable[str]) -> tuple[Array, Array]:
@@ -285,10 +304,10 @@ def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     log = all(row.log_scale for row in (*a, *b))
     left_S, right_S = _task_mean(a, seeds_a, log), _task_mean(b, seeds_b, log)
     effect = float(left_S.mean() - right_S.mean())
-    items = _items(a, b, seeds_a, seeds_b, log)
+    items, units = _items(a, b, seeds_a, seeds_b, log)
     if not items:
         _check_seeds_suffice(a, b)
-    test, found = _tested(left_S, right_S, items, paired=seeds_a == seeds_b)
+    test, found = _tested(left_S, right_S, items, units, paired=seeds_a == seeds_b)
     count = sum(left.shape[1] for left, _ in items) or None
     if found is not None and (
         why := uncertainty.without_spread(left_S, right_S, items, paired=seeds_a == seeds_b, log=log)
@@ -312,13 +331,15 @@ def _check_seeds_suffice(a: Sequence[Series], b: Sequence[Series]) -> None:
 
 
 def _tested(
-    left_S: Array, right_S: Array, items: Sequence[tuple[Array, Array]], *, paired: bool
+    left_S: Array, right_S: Array, items: Sequence[tuple[Array, Array]], units: Sequence[float], *, paired: bool
 ) -> tuple[str, Uncertainty | None]:
     """Return the test's name and what it knows of the noise."""
     if items and paired:
-        return "random effects of seeds and items", uncertainty.crossed(*(left - right for left, right in items))
+        return "random effects of seeds and items", uncertainty.crossed(
+            *(left - right for left, right in items), effective=units
+        )
     if items:
-        return "random effects of seeds and items, unpaired seeds", uncertainty.unpaired(*items)
+        return "random effects of seeds and items, unpaired seeds", uncertainty.unpaired(*items, effective=units)
     if paired:
         return "paired t over seeds", uncertainty.over_seeds(left_S - right_S)
     return "Welch's t over seeds", uncertainty.unpaired_seeds(left_S, right_S)
@@ -350,18 +371,22 @@ def _seed_values(row: Series, seeds: Sequence[int | None], log: bool) -> Array:
 
 def _items(
     a: Sequence[Series], b: Sequence[Series], seeds_a: Sequence[int | None], seeds_b: Sequence[int | None], log: bool
-) -> list[tuple[Array, Array]]:
-    """Return both sides' (S, I) linearised values for each task; nothing where a task lacks them for the same items."""
-    found = []
+) -> tuple[list[tuple[Array, Array]], list[float]]:
+    """Return both sides' (S, I) linearised values for each task, and how many items of equal weight they are worth.
+
+    Nothing where a task lacks them for the same items.
+    """
+    found, units = [], []
     for row_a, row_b in zip(a, b, strict=True):
         left, right = _examples(row_a, seeds_a), _examples(row_b, seeds_b)
         same = left and right and all(e.keys() == left[0].keys() for e in (*left, *right))
         if not same or row_a.log_scale != row_b.log_scale or row_a.log_scale != log:
-            return []
+            return [], []
         if len(left[0]) < MIN_ITEMS:
-            raise _Undetermined(f"{len(left[0])} examples; {MIN_ITEMS} are needed")
+            raise _Undetermined(f"{len(left[0])} sampling units (documents, passages); {MIN_ITEMS} are needed")
         found.append((_linearised(row_a, seeds_a), _linearised(row_b, seeds_b)))
-    return found
+        units.append(min(effective(e) for e in (*left, *right)))
+    return found, units
 
 
 def _linearised(row: Series, seeds: Sequence[int | None]) -> Array:

@@ -99,6 +99,7 @@ class PlannedTask:
             "rules": self.task.rules,
             "models": {part: dict(facts) for part, facts in self.beside.items()},
             "generation": self.generation.key,
+            "examples": 2,  # 2: with their sampling units
         }
         packages = minor_versions(*evaluator(self.task.kind).packages(self.task).scores)
         return Stage("score", {**facts, "packages": packages} if packages else facts)

@@ -5,9 +5,11 @@ In its results a number stands under "<metric>,<filter>"; a file of results may 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,9 @@ from emobench.tasks.scores import RANGES
 
 Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
+
+PASSAGES = ("passage", "paragraph", "article", "story", "context", "premise", "sentence1")
+"""Fields of documents that several examples may have in common: of RACE, MultiRC, DROP, SQuAD, MNLI and others."""
 
 LONGEST = 500
 """Characters of a text that is taken over."""
@@ -130,6 +135,26 @@ def example_id(sample: Mapping[str, Any]) -> str:
     """Return an example's number and the hash of its document, so that another document is never taken for its twin."""
     found = "-".join(filter(None, [str(sample.get("doc_id")), str(sample.get("doc_hash") or "")[:12]]))
     return clip(found, 60)
+
+
+def sampling_units(documents: Mapping[str, Any]) -> dict[str, str]:
+    """Return the unit of each example that was sampled with others, by the examples' documents.
+
+    These are the subjects of examination questions (MMLU), where there are several, and else the passages that several
+    examples are about.
+    """
+    found = {example: document if isinstance(document, Mapping) else {} for example, document in documents.items()}
+    subjects = {example: document.get("subject") for example, document in found.items()}
+    if all(isinstance(subject, str) for subject in subjects.values()) and len(set(subjects.values())) > 1:
+        return {example: f"subject {clip(str(subject), 60)}" for example, subject in subjects.items()}
+    passages = {example: passage for example, document in found.items() if (passage := _passage(document))}
+    shared = Counter(passages.values())
+    return {example: passage for example, passage in passages.items() if shared[passage] > 1}
+
+
+def _passage(document: Mapping[str, Any]) -> str | None:
+    text = next((document[name] for name in PASSAGES if isinstance(document.get(name), str)), "")
+    return f"passage {hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}" if text.strip() else None
 
 
 def task_name(task: str) -> str:

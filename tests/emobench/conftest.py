@@ -44,14 +44,17 @@ class Finished:
 
 @pytest.fixture(scope="session")
 def small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three splits of two corpora: each word is likely to be followed by its neighbours."""
+    """A folder with three splits of two corpora: each word is likely to be followed by its neighbours.
+
+    A row is a document.
+    """
     folder = tmp_path_factory.mktemp("data")
     generator = random.Random(0)
     for corpus in ("wikitext2", "other"):
         for split, count in (("train", 90), ("validation", 20), ("test", 40)):
             with (folder / f"{corpus}.{split}.jsonl").open("w") as file:
-                for _ in range(count):
-                    file.write(json.dumps({"text": _text(generator)}) + "\n")
+                for row in range(count):
+                    file.write(json.dumps({"text": _text(generator), "document": row}) + "\n")
     return folder
 
 

@@ -158,6 +158,11 @@ def _check_bos(prefix_ids: Sequence[int], bos: tuple[int, ...], tokenizer: Any, 
         )
 
 
+def text_of(prompt_id: str) -> int:
+    """Return the number of the text that a prompt was cut from, by the prompt's id."""
+    return int(prompt_id.rpartition("-")[2])
+
+
 def _no_prompt(count: int, longest: int, rule: PromptRule) -> str:
     extra = f", {rule.min_characters} characters" if rule.min_characters else ""
     without = f" and none of {', '.join(map(repr, rule.without))}" if rule.without else ""

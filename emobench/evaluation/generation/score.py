@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from emobench.config import content_hash
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
 from emobench.evaluation.generation.features import features_of, sentences_of
 from emobench.evaluation.generation.generate import PROMPTS, SAMPLES
+from emobench.evaluation.generation.prompts import text_of
 from emobench.evaluation.generation.runs import Runs, sampling_runs
 from emobench.evaluation.generation.samples import read_samples
 from emobench.evaluation.kinds import Beside, Scored, Subject
@@ -49,6 +52,9 @@ def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, fol
     found.add(("self_bleu",), lambda: {"self_bleu": self_bleu(runs.continuations)})
     if rules.coherence.encoder is not None:
         found.add(("coherence",), partial(_coherence, subject, rules.coherence.encoder, runs))
+    units = _units(runs, texts)
+    for name in found.scores.keys() - set(TEST_TEXT):
+        found.scores[name] = replace(found.scores[name], units=units)
     if _fewer_prompts(folder):
         for name in found.scores.keys() - set(TEST_TEXT):
             found.scores[name] = replace(found.scores[name], flags=(*found.scores[name].flags, "fewer_prompts"))
@@ -86,29 +92,43 @@ def _coherence(subject: Subject, name: str, runs: Runs) -> dict[str, Score]:
 
 
 def _test_text(subject: Subject, rules: GenerationProtocol, texts: Texts) -> dict[str, Score]:
-    """Return PPL_test and entropy; the sums over blocks are kept, since no other rule changes them."""
+    """Return PPL_test and entropy, by sampling unit; the sums are kept, since no other rule changes them."""
     facts = {
         "subject": dict(subject.facts),
         "texts": texts.fingerprint,
         "length": rules.max_length,
         "blocks": rules.test_blocks,
+        "units": content_hash(list(texts.units)),
     }
 
     def work(folder: Path) -> None:
         _read_blocks(subject, rules, texts).save(folder / SUMS)
 
     sums = TokenSums.load(subject.keep("perplexity", facts, work) / SUMS)
-    ids = [str(i) for i in range(len(sums.tokens_R))]
+    ids = list(dict.fromkeys(texts.units))[: len(sums.tokens_R)]  # a limit leaves the last ones unread
     return {"ppl_test": perplexity(sums, ids), "entropy": entropy(sums, ids)}
 
 
 def _read_blocks(subject: Subject, rules: GenerationProtocol, texts: Texts) -> TokenSums:
-    rows = pack_blocks(texts.texts, subject.tokenizer, length=rules.max_length)
+    """Read the text in blocks, and sum each token's statistics into the unit that the token is of."""
+    rows = pack_blocks(texts.texts, subject.tokenizer, length=rules.max_length, with_sources=True)
     if rules.test_blocks is not None:
         rows = rows.first(rules.test_blocks * rules.max_length)
+    assert rows.sources is not None
+    number = {unit: i for i, unit in enumerate(dict.fromkeys(texts.units))}
+    of_token = np.array([number[unit] for unit in texts.units])[rows.sources]
+    groups = np.split(of_token, rows.offsets[1:-1])
     with subject.work("perplexity of the test text", "blocks") as progress:
         head = probe_head(subject.model, subject.tokenizer)
-        return evaluate_tokens(subject.model, head, rows, {"entropy"}, progress=progress)  # type: ignore[arg-type]
+        needs = {"entropy"}
+        return evaluate_tokens(subject.model, head, rows, needs, groups=groups, progress=progress)  # type: ignore[arg-type]
+
+
+def _units(runs: Runs, texts: Texts) -> dict[str, str]:
+    """Return the sampling unit of each prompt that shares one with others."""
+    units = {key: texts.units[text_of(key)] for key in runs.ids}
+    shared = Counter(units.values())
+    return {key: unit for key, unit in units.items() if shared[unit] > 1}
 
 
 def _fewer_prompts(folder: Path) -> bool:

@@ -21,6 +21,11 @@ def questions_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
     return answered if rules.limit is None else answered[: rules.limit]
 
 
+def units_of(rules: IclProtocol, data: LabelledData) -> dict[str, str]:
+    """Return the sampling unit of each answered example that has one with others: its passage, or its group."""
+    return {example.id: example.unit for example in questions_of(rules, data) if example.unit}
+
+
 def _share(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:
     return data.pool[: max(1, round(rules.pool * len(data.pool)))]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, load_labelled
-from emobench.evaluation.icl.examples import questions_of
+from emobench.evaluation.icl.examples import questions_of, units_of
 from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts, room
 from emobench.evaluation.icl.queries import check_pool, twin_flags
@@ -91,8 +91,10 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
     rules = task.protocol_as(IclProtocol)
     groups = {example.id: example.group for example in questions_of(rules, data) if example.group}
     found = icl_scores(rules, read_samples(folder / SAMPLES), groups)
-    flags = twin_flags(rules, data)
-    found.scores = {name: replace(value, flags=(*value.flags, *flags)) for name, value in found.scores.items()}
+    flags, units = twin_flags(rules, data), units_of(rules, data)
+    found.scores = {
+        name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()
+    }
     return found
 
 

@@ -1,6 +1,6 @@
-"""One pass of a model over rows of tokens, reduced to sums per row: what PPL and entropy are made of.
+"""One pass of a model over rows of tokens, reduced to sums per row or group of tokens: what PPL and entropy are of.
 
-Legend: R rows, B rows of a batch, T positions, N target tokens, D hidden width.
+Legend: R rows or groups, B rows of a batch, T positions, N target tokens, D hidden width.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class TokenSums:
-    """Sums over the target tokens of each row, float64, in the order of the rows."""
+    """Sums over the target tokens of each row, or group, float64, in their order."""
 
     tokens_R: np.ndarray  # number of target tokens
     sums_R: Mapping[str, np.ndarray]  # statistic -> its sum, (R,); `log_prob` in nats is always there
@@ -45,26 +45,31 @@ def evaluate_tokens(
     rows: Sequence[Row],
     needs: frozenset[str] | set[str] = frozenset({"log_prob"}),
     *,
+    groups: Sequence[np.ndarray] | None = None,
     token_budget: int = 16384,
     progress: Callable[[int, int], None] | None = None,
 ) -> TokenSums:
     """Sum the statistics named in `needs` over each row's target tokens, without holding the logits of a batch.
 
     A row has `input_ids` and, where not every token is a target, `labels` of the same length (unshifted: position t
-    predicts label t + 1; -100 is no target). The first position is never a target.
+    predicts label t + 1; -100 is no target). The first position is never a target. `groups` has, for each row, the
+    number of the group that each of its tokens is summed into; without it a row is a group.
     """
     names = frozenset(needs) | {"log_prob"}
-    tokens_R = np.zeros(len(rows))
-    sums_R = {name: np.zeros(len(rows)) for name in names}
+    count = len(rows) if groups is None else 1 + max(int(group.max()) for group in groups)
+    groups = [np.full(len(row["input_ids"]), i) for i, row in enumerate(rows)] if groups is None else groups
+    tokens_R = np.zeros(count)
+    sums_R = {name: np.zeros(count) for name in names}
     done = 0
     lengths = [len(row["input_ids"]) for row in rows]
     check_context(model, max(lengths, default=0), "The longest row does not fit")
     with reading(model) as device:
         for batch in by_length(lengths, token_budget):
-            tokens_B, sums_B = _batch_sums(model, head, [rows[i] for i in batch], names, device)
-            tokens_R[batch] = tokens_B
+            statistics, row_N, place_N = _batch(model, head, [rows[i] for i in batch], names, device)
+            group_N = np.concatenate([groups[i] for i in batch])[_starts(lengths, batch)[row_N] + place_N]
+            tokens_R += np.bincount(group_N, minlength=count)
             for name in names:
-                sums_R[name][batch] = sums_B[name]
+                sums_R[name] += np.bincount(group_N, statistics[name], minlength=count)
             done += len(batch)
             if progress is not None:
                 progress(done, len(rows))
@@ -92,15 +97,20 @@ def mean_of(
     return mean, {row: (sign * value / count, count) for row, value, count in rows if count}
 
 
-def _batch_sums(
+def _starts(lengths: Sequence[int], batch: Sequence[int]) -> np.ndarray:
+    """Return (B,) where each row begins in the rows of a batch end to end."""
+    return np.cumsum([0, *(lengths[i] for i in batch[:-1])])
+
+
+def _batch(
     model: Any, head: Head, rows: Sequence[Row], names: frozenset[str], device: torch.device
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Return the statistics of the target tokens, (N,) float64, and the row and position of each, (N,)."""
     ids_BT, mask_BT = pad([row["input_ids"] for row in rows], 0, device)
     labels_BT, _ = pad([row.get("labels", row["input_ids"]) for row in rows], IGNORED, device)
     hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
     is_target = labels_BT[:, 1:] != IGNORED
     hidden_ND, targets_N = hidden_BTD[:, :-1][is_target], labels_BT[:, 1:][is_target]
-    row_N = is_target.nonzero()[:, 0].cpu().numpy()
+    row_N, place_N = is_target.nonzero().cpu().numpy().T
     statistics = token_statistics(hidden_ND, head, targets_N, names)
-    sums = {name: np.bincount(row_N, statistics[name].double().cpu().numpy(), minlength=len(rows)) for name in names}
-    return np.bincount(row_N, minlength=len(rows)).astype(np.float64), sums
+    return {name: statistics[name].double().cpu().numpy() for name in names}, row_N, place_N + 1

@@ -11,10 +11,11 @@ from typing import Any
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
 from emobench.leaderboard.entry import YEARS
+from emobench.leaderboard.examples import Recorded
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
 from emobench.leaderboard.paths import published, published_value, without_paths
 from emobench.leaderboard.statistics import summarise
-from emobench.tasks.lm_eval_numbers import Measured, Values, clip, number, task_name
+from emobench.tasks.lm_eval_numbers import Measured, clip, number, task_name
 from emobench.tasks.scores import Score
 
 SUITE = {"name": "lm-eval", "version": 1}
@@ -33,7 +34,7 @@ class Subject:
     seeds: tuple[int, ...] = ()
 
 
-def entry_fields(files: Sequence[ResultsFile], examples: Sequence[Mapping[str, Values]], subject: Subject) -> Any:
+def entry_fields(files: Sequence[ResultsFile], examples: Sequence[Mapping[str, Recorded]], subject: Subject) -> Any:
     """Return an entry's fields but `runs` and `supersedes`, from one file or one for each seed.
 
     One file's intervals come from lm-eval's standard errors, several files' from the values and examples of the seeds.
@@ -85,7 +86,7 @@ def _of_one(file: ResultsFile) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _of_seeds(
-    files: Sequence[ResultsFile], examples: Sequence[Mapping[str, Values]]
+    files: Sequence[ResultsFile], examples: Sequence[Mapping[str, Recorded]]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     found = [_numbers(file) for file in files]
     metrics: dict[str, Any] = {}
@@ -107,7 +108,7 @@ def _of_seeds(
     return metrics, missing
 
 
-def _score(measured: Measured, file: ResultsFile, examples: Values | None) -> Score:
+def _score(measured: Measured, file: ResultsFile, recorded: Recorded | None) -> Score:
     """Return a seed's score; where the file does not count its examples, `n` is no more than a place holder."""
     mean = "exp_mean" if measured.unit == "perplexity" else "mean"
     return Score(
@@ -116,8 +117,9 @@ def _score(measured: Measured, file: ResultsFile, examples: Values | None) -> Sc
         higher_is_better=_better(measured, file),
         unit=measured.unit,
         flags=_flags(measured, file),
-        examples=examples,
-        aggregate=mean if examples else "corpus",
+        examples=recorded.examples if recorded else None,
+        units=recorded.units if recorded else None,
+        aggregate=mean if recorded else "corpus",
     )
 
 

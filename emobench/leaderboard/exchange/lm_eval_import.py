@@ -10,13 +10,13 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.entry import Entry, new_entry
-from emobench.leaderboard.examples import digest, write_examples
+from emobench.leaderboard.examples import Recorded, digest, write_examples
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
 from emobench.leaderboard.exchange.lm_eval_samples import read_samples
 from emobench.leaderboard.store import Leaderboard
 from emobench.reading import is_folder, path_exists
-from emobench.tasks.lm_eval_numbers import Values, clip
+from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score
 
 
@@ -126,7 +126,7 @@ def _twice(path: Path, known: Entry, given: Entry, alike: bool) -> str:
     )
 
 
-def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[str, Values]]) -> bool:
+def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[str, Recorded]]) -> bool:
     """Return whether an entry says all that these fields say, and has per-example results where there are some."""
     if any(found and run.examples is None for run, found in zip(known.runs, examples, strict=True)):
         return False
@@ -157,17 +157,17 @@ def _too_deep(path: Path) -> DataError:
     return DataError(f"{path}: nested too deeply for results of lm_eval.")
 
 
-def _examples(file: ResultsFile) -> tuple[dict[str, Values], str | None]:
+def _examples(file: ResultsFile) -> tuple[dict[str, Recorded], str | None]:
     try:
         return read_samples(file), None
     except DataError as error:
         return {}, str(error)
 
 
-def _keep(examples: Mapping[str, Values], path: Path, runs: Path) -> dict[str, str]:
+def _keep(examples: Mapping[str, Recorded], path: Path, runs: Path) -> dict[str, str]:
     scores = {
-        name: Score(value=0.0, n=len(values), higher_is_better=None, unit="", examples=values)
-        for name, values in examples.items()
+        name: Score(value=0.0, n=len(of.examples), higher_is_better=None, unit="", examples=of.examples, units=of.units)
+        for name, of in examples.items()
     }
     write_examples(path, scores)
     return {"path": str(path.relative_to(runs)), "sha256": digest(path)}

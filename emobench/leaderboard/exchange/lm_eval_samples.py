@@ -9,28 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
+from emobench.leaderboard.examples import Recorded
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
 from emobench.reading import open_file, parse_json
-from emobench.tasks.lm_eval_numbers import Measured, Values, clip, example_id, example_values
+from emobench.tasks.lm_eval_numbers import Measured, clip, example_id, example_values, sampling_units, task_name
 
 LONGEST_LINE = 64 * 2**20
 
 
-def read_samples(results: ResultsFile) -> dict[str, Values]:
-    """Return metric name -> example -> (value, weight), of the metrics whose mean the file's number is.
+def read_samples(results: ResultsFile) -> dict[str, Recorded]:
+    """Return metric name -> its examples and their sampling units, of the metrics whose mean the file's number is.
 
     A corpus score (F1, BLEU) is no mean of examples, and has none. An example is known by its number and the hash of
     its document, so that other documents are never taken for its twin. Raises DataError with the line that is none.
     """
     stamp = results.path.stem.rpartition("_")[2]
     raw: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any]] = {}
     for path in sorted(results.path.parent.glob(f"samples_*_{glob.escape(stamp)}.jsonl")):
         task = path.name.removeprefix("samples_").removesuffix(f"_{stamp}.jsonl")
         for where, row in _rows(path):
             _collect(raw, task, row, where)
+            documents.setdefault(task_name(task), {})[example_id(row)] = row.get("doc")
+    units = {task: sampling_units(of) for task, of in documents.items()}
     measured = {m.name: m for m in results.measured() if m.value is not None}
     found = {name: example_values(measured[name], rows) for name, rows in raw.items() if name in measured}
-    return {name: values for name, values in found.items() if values}
+    return {name: Recorded(values, units[name.partition("/")[0]]) for name, values in found.items() if values}
 
 
 def _collect(raw: dict[str, dict[str, Any]], task: str, row: Mapping[str, Any], where: str) -> None:

@@ -114,6 +114,9 @@ def test_mmlu_has_the_mean_over_its_subjects_beside_the_share_of_all_questions(
     assert {name: n for name, (n, _) in rates.items()} == {"law": 5, "virology": 2}
     mean = sum(rate for _, rate in rates.values()) / 2
     assert entry["metrics"]["mmlu/group_accuracy"]["mean"] == pytest.approx(mean)
+    # A subject is what was sampled: its questions count once.
+    for name in ("accuracy", "margin", "group_accuracy"):
+        assert entry["metrics"][f"mmlu/{name}"]["units"] == len(rates) < entry["metrics"][f"mmlu/{name}"]["n"]
     assert entry["metrics"]["mmlu/accuracy"]["mean"] == pytest.approx(sum(n * rate for n, rate in rates.values()) / 7)
     printed = command("answers", entry["id"], *places)
     assert f"virology  2  {100 * rates['virology'][1]:.1f} %" in " ".join(printed.out.split("\n")).replace("   ", "  ")

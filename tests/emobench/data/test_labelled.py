@@ -156,6 +156,21 @@ def test_choices_are_fields_and_the_label_their_place(tmp_path: Path) -> None:
 # What is read, and what identifies it.
 
 
+def test_examples_of_one_passage_are_of_one_unit_and_groups_are_units(tmp_path: Path) -> None:
+    rows = [named(f"q{i}", "yes", passage=passage, topic="t") for i, passage in enumerate("aab")]
+    first = {**FIRST, "passage": "x", "topic": "t"}
+    by_passage = local(tmp_path, *rows, source=replace(LOCAL, unit="passage", group="topic"), train=first)
+    a, same, other = (example.unit for example in by_passage.test)
+    assert a == same != other
+    assert a.startswith("passage ")
+    by_group = local(tmp_path, *rows, source=replace(LOCAL, group="topic"), train=first)
+    assert {example.unit for example in by_group.test} == {"topic t"}
+    assert {example.unit for example in local(tmp_path, *rows).test} == {""}
+    assert by_passage.fingerprint != by_group.fingerprint
+    with pytest.raises(DataError, match=r"expected a text in the field 'passage'"):
+        local(tmp_path, named("q", "yes"), source=replace(LOCAL, unit="passage"), train=first)
+
+
 def test_a_local_file_takes_the_place_of_the_source_split_by_split(tmp_path: Path, cache: Path) -> None:
     downloaded(cache)
     write(tmp_path / "mine", "toy.train.jsonl", [named("mine", "no")])

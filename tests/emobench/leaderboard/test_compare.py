@@ -187,7 +187,7 @@ def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs
     assert (sst2.tests, trec.tests) == (3, 1)
     (sheet,), legend = sheets([comparison])
     assert sheet.lines[0].verdict == "undetermined [1]"
-    assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == ("<.001", True)
+    assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == (".001", True)
     assert "[1] small n: too few examples for a verdict." in legend
     assert "p is adjusted for all tests of its family, shown or not (Holm): accuracy (1 to 3 tests)" in " ".join(legend)
 

@@ -3,12 +3,16 @@
 Legend: S seeds, I items. Two rows that are equal in truth are compared 1,000 times and more under noise of items (what
 an item makes of an objective), of seeds, and of both, besides a residual for every seed and item. Where
 objectives are equal, at most 7 % may be called different; at least 3 % for the tests that are not
-exact, or they would miss what is there.
+exact, or they would miss what is there. The harder conditions of `tests/benchmarks/coverage_of_tests.py` (examples in
+units, dependent blocks, unequal weights, skewness) are run in short.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +20,16 @@ import pytest
 from emobench.leaderboard.statistics import Series, difference
 from emobench.leaderboard.uncertainty import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
 from emobench.leaderboard.within import within_seed
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks/....py` does
+
+import coverage_of_tests  # noqa: E402
+
+LIMIT = 0.07
+SMALL = "one-sided lognormal(1.5), 20 items"
+"""The stated limit: of so few items that differ to one side so much, up to 8 % are rejected."""
+IDEAL = ("normal items", "normal seeds", "normal both", "normal both, 5 seeds")
 
 NOISES = {"items": (0.0, 0.5), "seeds": (0.3, 0.0), "both": (0.1, 0.5)}
 """Spread of seeds and of items, where a residual's is 1."""
@@ -152,3 +166,38 @@ def test_within_a_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def beyond(found: Uncertainty | None, effect: float) -> bool:
     return found is not None and abs(effect) > found.critical() * found.standard_error
+
+
+def _error(rate: float, draws: int) -> float:
+    """Return 2.5 standard errors of a simulated rate."""
+    return 2.5 * math.sqrt(rate * (1 - rate) / draws)
+
+
+def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
+    found = json.loads((BENCHMARKS / "results" / "coverage.json").read_text())
+    conditions = found["conditions"]
+    assert found["draws"] >= 2000
+    assert conditions.keys() == coverage_of_tests.conditions().keys()
+    for name, rates in conditions.items():
+        limit = 0.08 if name == SMALL else LIMIT
+        assert rates["rejected"] <= limit + _error(limit, found["draws"]), name
+    for name in IDEAL:
+        assert conditions[name]["rejected"] >= 0.02, name
+    # Without sampling units, leverage and skewness the same draws are called different far more often.
+    assert conditions["units of 10, correlation 0.8"]["before"] > 0.4
+    assert conditions["WikiText-2 by article, seeds 0.001"]["before"] > 0.5
+    assert conditions["lognormal(1.5) lengths, 20 texts"]["before"] > 0.1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("units of 5, correlation 0.3", "units of 10, correlation 0.8", "lognormal(1.5) lengths, 20 texts"),
+        *("one-sided lognormal(1.5), 60 items", "WikiText-2 by article, seeds 0.001", "heavy tails, 100 items"),
+        "3 and 6 other seeds",
+    ],
+)
+def test_conditions_in_short(name: str) -> None:
+    """300 draws, the first of those that are recorded."""
+    (rates,) = coverage_of_tests.rates(300, [name]).values()
+    assert rates["rejected"] <= LIMIT + _error(LIMIT, 300)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from emobench.config import to_plain
 from emobench.errors import MetricError
+from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.statistics import (
     Difference,
     Series,
@@ -110,8 +113,7 @@ def test_seeds_and_items_by_hand() -> None:
     assert summary.ci95_of == "seeds and items"
 
 
-def test_a_weighted_mean_has_the_ratio_estimators_variance() -> None:
-    """Against the jackknife, which knows nothing of linearisation."""
+def test_a_weighted_mean_has_the_jackknifes_variance_with_the_freedom_of_its_weights() -> None:
     rng = np.random.default_rng(2)
     value_I, weight_I = rng.normal(3, 1, 400), rng.integers(5, 60, 400).astype(float)
     mean = float(np.average(value_I, weights=weight_I))
@@ -126,7 +128,9 @@ def test_a_weighted_mean_has_the_ratio_estimators_variance() -> None:
     rest = (value_I @ weight_I - value_I * weight_I) / (weight_I.sum() - weight_I)
     error = math.sqrt(399 / 400 * np.square(rest - rest.mean()).sum())
     low, high = summarise([score]).ci95 or (0, 0)
-    assert math.log(high) - math.log(low) == pytest.approx(2 * stats.t.ppf(0.975, 399) * error, rel=0.02)
+    freedom = weight_I.sum() ** 2 / np.square(weight_I).sum() - 1
+    assert 300 < freedom < 399
+    assert math.log(high) - math.log(low) == pytest.approx(2 * stats.t.ppf(0.975, freedom) * error)
     assert math.sqrt(low * high) == pytest.approx(math.exp(mean))
 
 
@@ -140,6 +144,21 @@ def test_examples_of_one_unit_count_once() -> None:
     assert (found.n, found.units, of_means.n, of_means.units) == (100, 20, 20, 20)
     assert found.ci95 == pytest.approx(of_means.ci95)
     assert summarise(scores(values_SUQ.reshape(3, 100))).units == 100
+
+
+def test_blocks_of_entries_without_units_are_taken_for_no_examples(entry_of: Callable[..., Entry]) -> None:
+    """Recorded before schema 4: neighbouring blocks of one text, which are not independent."""
+    rng = np.random.default_rng(4)
+    given = scores(rng.normal(3, 1, (3, 40)))
+    runs = [{f"wikitext2/{name}": score.examples or {} for name in ("ppl_test", "rouge1")} for score in given]
+    plain = to_plain(summarise(given))
+    old, new = ({**plain, "units": units} for units in (None, 40))
+    for name, summary, there in (("ppl_test", old, False), ("ppl_test", new, True), ("rouge1", old, True)):
+        entry = entry_of(metrics={f"wikitext2/{name}": summary}, protocols={"wikitext2": "paper@1"}, seeds=[0, 1, 2])
+        row = Series.of_entry(entry, f"wikitext2/{name}", runs)
+        assert row is not None
+        assert (row.examples is not None) == there
+        assert row.of_examples  # so that seeds alone decide nothing
 
 
 def test_an_interval_of_a_fraction_stays_one() -> None:

@@ -11,13 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoModelForCausalLM
 
+from emobench.data.packing import pack_blocks
 from emobench.evaluation.generation import features, score
 from emobench.evaluation.generation.samples import Sample, read_samples
 from emobench.evaluation.metrics.features import embed
+from emobench.evaluation.metrics.perplexity import perplexity
 from emobench.evaluation.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.catalog import ModelSource
 from emobench.models.encoder import SentenceEncoder
+from emobench.models.head import probe_head
 from emobench.models.load import load_featurizer
 
 LENGTHS = ("generation.prefix=4", "generation.continuation=8", "generation.max_length=32")
@@ -57,10 +61,10 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 def evaluate(command: Callable[..., Any], small_data: Path, small_model: Path, tmp_path: Path) -> Callable[..., Any]:
     """What runs `emobench evaluate` on wikitext2, with the small model as featurizer and oracle; returns the entry."""
 
-    def run(model: Path, *more: str, limit: int = 30) -> Any:
+    def run(model: Path, *more: str, limit: int = 30, data: Path = small_data) -> Any:
         others = (f"mauve.featurizer={small_model}", f"oracle.model={small_model}")
         done = command(
-            *("evaluate", "--model", model, "--suite", "generation", "--data-dir", small_data, "--limit", limit),
+            *("evaluate", "--model", model, "--suite", "generation", "--data-dir", data, "--limit", limit),
             *("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline", "--quiet", "--json"),
             *(part for setting in ("tasks=wikitext2", *LENGTHS, *RULES, *others, *more) for part in ("--set", setting)),
         )
@@ -129,6 +133,37 @@ def test_the_test_text_is_read_once_however_texts_are_decoded_and_compared(
     assert len(passes) == 3
 
 
+def test_the_test_text_is_scored_by_article_and_its_perplexity_is_that_of_its_blocks(
+    evaluate: Any, small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(line)["text"] for line in (small_data / "wikitext2.test.jsonl").read_text().splitlines()]
+    articles = []
+    for i, text in enumerate(rows):
+        articles += [text] if i % 5 else [f"= Title {i} =", text]
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "wikitext2.test.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in articles))
+    entry = evaluate(small_model, data=data)
+    found = _examples(tmp_path, "wikitext2/ppl_test")
+    assert all(articles[int(unit.split()[1])].startswith("= Title") for unit in found)
+    assert entry["metrics"]["wikitext2/ppl_test"]["units"] == len(found) > 1
+
+    loaded = load_featurizer(ModelSource("small", str(small_model), None, "local"))
+    blocks = pack_blocks(articles, loaded.tokenizer, length=32).first(30 * 32)  # as --limit says
+    model = AutoModelForCausalLM.from_pretrained(small_model)
+    sums = evaluate_tokens(model, probe_head(model, loaded.tokenizer), list(blocks), {"entropy"})
+    by_block = perplexity(sums, [str(i) for i in range(len(blocks))])
+    assert entry["metrics"]["wikitext2/ppl_test"]["mean"] == pytest.approx(by_block.value, rel=1e-9)
+    # Prompts of one article are one unit, too.
+    prompts = _units(tmp_path, "wikitext2/rouge1")
+    titles = [i for i, text in enumerate(articles) if text.startswith("= Title")]
+    shared = {prompt: unit for prompt, unit in prompts.items() if unit != prompt}
+    assert shared
+    for prompt, unit in shared.items():
+        assert unit == f"row {max(i for i in titles if i <= int(prompt.split('-')[1]))}"
+    assert entry["metrics"]["wikitext2/rouge1"]["units"] == len(set(prompts.values())) < len(prompts)
+
+
 def test_scores_equal_the_libraries_on_the_samples_on_disk(evaluate: Any, small_model: Path, tmp_path: Path) -> None:
     import mauve
     from rouge_score.rouge_scorer import RougeScorer
@@ -191,6 +226,11 @@ def plain(names: Iterable[str]) -> set[str]:
 def _examples(folder: Path, metric: str) -> dict[str, Any]:
     rows = map(json.loads, the(folder / "runs" / "score", "examples.jsonl").read_text().splitlines())
     return {row["example"]: row["value"] for row in rows if row["metric"] == metric}
+
+
+def _units(folder: Path, metric: str) -> dict[str, str]:
+    rows = map(json.loads, the(folder / "runs" / "score", "examples.jsonl").read_text().splitlines())
+    return {row["example"]: row.get("unit", row["example"]) for row in rows if row["metric"] == metric}
 
 
 def sample(prompt: str, index: int) -> Sample:

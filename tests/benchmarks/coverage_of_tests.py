@@ -1,0 +1,273 @@
+"""How often equal objectives are called different: the rule of `emobench compare`, and the one before it.
+
+    python tests/benchmarks/coverage_of_tests.py                     # writes results/coverage.json
+    python tests/benchmarks/coverage_of_tests.py --draws 200 --out /dev/stdout
+
+Legend: S seeds, I examples, U sampling units, B draws. Two rows that are equal in truth are drawn many times and
+compared by `compare_rows` at a nominal 5 %: with sampling units (`rejected`), and with each example taken for a unit of
+its own, by t with the values' plain linearisation (`before`). 3 seeds of each side unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+
+from emobench.data.documents import RUNS
+from emobench.leaderboard.statistics import Series, compare_rows
+from emobench.leaderboard.uncertainty import Uncertainty, crossed, unpaired
+from emobench.tasks.scores import by_unit
+
+RESULTS = Path(__file__).parent / "results"
+REAL = RESULTS / "wikitext2_blocks.json"
+Array = np.ndarray
+Draw = Callable[[np.random.Generator], "Null"]
+
+
+@dataclass(frozen=True)
+class Null:
+    """One draw: the values of both sides, (S, I), with the examples' weights and units, (I,); None: all alike."""
+
+    a_SI: Array
+    b_SI: Array
+    weight_I: Array | None = None
+    unit_I: Array | None = None
+    paired: bool = True
+
+    @property
+    def weights(self) -> Array:
+        return np.ones(self.a_SI.shape[1]) if self.weight_I is None else self.weight_I
+
+
+def null(rng: np.random.Generator, item_I: Array, *, seeds: int = 3, seed_sd: float = 0.0, noise: float = 0.5) -> Null:
+    """Return a draw whose paired differences are those of items, of seeds, and a residual."""
+    residual_SI = rng.normal(0, noise, (seeds, len(item_I)))
+    return Null(item_I + rng.normal(0, seed_sd, (seeds, 1)) + residual_SI, np.zeros((seeds, len(item_I))))
+
+
+def normal(items: int, item_sd: float, seed_sd: float, seeds: int = 3) -> Draw:
+    return lambda rng: null(rng, rng.normal(0, item_sd, items), seeds=seeds, seed_sd=seed_sd, noise=1.0)
+
+
+def heavy(items: int) -> Draw:
+    """Student's t with 3 degrees of freedom."""
+    return lambda rng: null(rng, rng.standard_t(3, items), seed_sd=0.05)
+
+
+def one_sided(items: int, sigma: float, noise: float = 0.3) -> Draw:
+    """Lognormal differences of items, less their true mean, in its standard deviation."""
+    mean, variance = math.exp(sigma**2 / 2), (math.exp(sigma**2) - 1) * math.exp(sigma**2)
+    return lambda rng: null(rng, (rng.lognormal(0, sigma, items) - mean) / math.sqrt(variance), noise=noise)
+
+
+def other_seeds(a_seeds: int, b_seeds: int, a_sd: float, b_sd: float) -> Draw:
+    def draw(rng: np.random.Generator) -> Null:
+        common_I = rng.normal(0, 1, 100)
+        sides = [
+            common_I + rng.normal(0, sd, (seeds, 1)) + rng.normal(0, 0.3, 100) + rng.normal(0, 0.5, (seeds, 100))
+            for seeds, sd in ((a_seeds, a_sd), (b_seeds, b_sd))
+        ]
+        return Null(sides[0], sides[1], paired=False)
+
+    return draw
+
+
+def unequal_seeds(a_sd: float, b_sd: float) -> Draw:
+    def draw(rng: np.random.Generator) -> Null:
+        sides = [rng.normal(0, sd, (3, 1)) + rng.normal(0, 0.5, (3, 100)) for sd in (a_sd, b_sd)]
+        return Null(sides[0] + rng.normal(0, 0.3, 100), sides[1])
+
+    return draw
+
+
+def binary(items: int) -> Draw:
+    """Right or wrong: a latent score, cut at 0."""
+
+    def draw(rng: np.random.Generator) -> Null:
+        difficulty_I = rng.normal(1.2, 2, items)
+        sides = [
+            difficulty_I + rng.normal(0, 1, items) + rng.normal(0, 0.2, (3, 1)) + rng.normal(0, 0.5, (3, items)) > 0
+            for _ in range(2)
+        ]
+        return Null(sides[0].astype(float), sides[1].astype(float))
+
+    return draw
+
+
+def clusters(size: int, correlation: float, seed_sd: float = 0.0, items: int = 300) -> Draw:
+    def draw(rng: np.random.Generator) -> Null:
+        unit_I = np.arange(items) // size
+        common_I = rng.normal(0, math.sqrt(correlation), items // size)[unit_I]
+        item_I = common_I + rng.normal(0, math.sqrt(1 - correlation), items)
+        return replace(null(rng, item_I, seed_sd=seed_sd, noise=0.3), unit_I=unit_I)
+
+    return draw
+
+
+def blocks(count: int) -> Draw:
+    """Blocks of a text without borders, cut into runs; correlations of .3 at lag 1 and .15 at lag 10, as measured."""
+
+    def draw(rng: np.random.Generator) -> Null:
+        slow, fast, own = (
+            part * math.sqrt(share) for part, share in zip(_parts(rng, count), (0.2, 0.15, 0.65), strict=True)
+        )
+        return replace(null(rng, slow + fast + own, noise=0.1), unit_I=np.arange(count) * RUNS // count)
+
+    return draw
+
+
+def _parts(rng: np.random.Generator, count: int) -> Iterator[Array]:
+    for memory in (0.97, 0.6, 0.0):
+        drawn_I = rng.normal(0, math.sqrt(1 - memory**2), count)
+        drawn_I[0] = rng.normal()
+        for i in range(1, count):
+            drawn_I[i] += memory * drawn_I[i - 1]
+        yield drawn_I
+
+
+def unequal_texts(texts: int, sigma: float) -> Draw:
+    """Token-weighted means of texts whose lengths are lognormal."""
+
+    def draw(rng: np.random.Generator) -> Null:
+        return replace(null(rng, rng.normal(0, 1, texts)), weight_I=rng.lognormal(5, sigma, texts).round() + 1)
+
+    return draw
+
+
+def real_blocks(seed_sd: float, *, documents: bool) -> Draw:
+    """Articles of WikiText-2, drawn with replacement: the differences of two models in nats, less their mean.
+
+    In blocks of 256 tokens. With `documents` a unit is an article, else one of 10 runs, as where none is known.
+    """
+    known = json.loads(REAL.read_text())
+    document_I, tokens_I, nats_I = (np.array(known[name]) for name in ("document", "tokens", "nats"))
+    kept = tokens_I > 0
+    document_I, tokens_I, nats_I = document_I[kept], tokens_I[kept], nats_I[kept]
+    value_I = nats_I / tokens_I - nats_I.sum() / tokens_I.sum()
+    places = [np.flatnonzero(document_I == name) for name in np.unique(document_I)]
+
+    def draw(rng: np.random.Generator) -> Null:
+        drawn = [places[i] for i in rng.integers(0, len(places), 62)]
+        at, weight_I = np.concatenate(drawn), tokens_I[np.concatenate(drawn)]
+        before_I = np.cumsum(weight_I) - weight_I / 2
+        run_I = (before_I * RUNS // weight_I.sum()).astype(int)
+        unit_I = np.repeat(np.arange(62), [len(rows) for rows in drawn]) if documents else run_I
+        made = null(rng, value_I[at], seed_sd=seed_sd, noise=0.2 * float(value_I.std()))
+        return replace(made, weight_I=weight_I.astype(float), unit_I=unit_I)
+
+    return draw
+
+
+def conditions() -> dict[str, Draw]:
+    """Return what is drawn, by name."""
+    found = {
+        "normal items": normal(100, 0.5, 0.0),
+        "normal seeds": normal(100, 0.0, 0.3),
+        "normal both": normal(100, 0.5, 0.1),
+        "normal both, 5 seeds": normal(100, 0.5, 0.1, seeds=5),
+        "normal items, 20 items": normal(20, 1.0, 0.0),
+        "heavy tails, 100 items": heavy(100),
+        "right or wrong, 60 items": binary(60),
+        "seed noise .05 and .3": unequal_seeds(0.05, 0.3),
+        "other seeds, noise .05 and .3": other_seeds(3, 3, 0.05, 0.3),
+        "3 and 6 other seeds": other_seeds(3, 6, 0.2, 0.2),
+        "3 and 6 other seeds, noise .3 and .05": other_seeds(3, 6, 0.3, 0.05),
+    }
+    for size in (5, 10):
+        for correlation in (0.3, 0.8):
+            found[f"units of {size}, correlation {correlation}"] = clusters(size, correlation)
+    found["units of 10, correlation 0.8, seeds"] = clusters(10, 0.8, seed_sd=0.1)
+    for texts in (20, 60, 400):
+        found[f"lognormal(1.5) lengths, {texts} texts"] = unequal_texts(texts, 1.5)
+    for items in (20, 60, 300):
+        found[f"one-sided lognormal(1.5), {items} items"] = one_sided(items, 1.5)
+    found["one-sided lognormal(1), 60 items"] = one_sided(60, 1.0)
+    found["dependent blocks, 1200"] = blocks(1200)
+    if REAL.is_file():
+        for sd in (0.0003, 0.001, 0.003):
+            found[f"WikiText-2 by article, seeds {sd}"] = real_blocks(sd, documents=True)
+            found[f"WikiText-2 in 10 runs, seeds {sd}"] = real_blocks(sd, documents=False)
+    return found
+
+
+def series(values_SI: Array, made: Null, first: int = 0) -> Series:
+    """Return one side as `emobench compare` has it: by sampling unit."""
+    ids = [str(i) for i in range(values_SI.shape[1])]
+    units = {} if made.unit_I is None else {i: f"unit {unit}" for i, unit in zip(ids, made.unit_I, strict=True)}
+    weights = made.weights.tolist()
+    examples = {
+        first + seed: by_unit(dict(zip(ids, zip(values_I, weights, strict=True), strict=True)), units)
+        for seed, values_I in enumerate(values_SI.tolist())
+    }
+    scores = values_SI @ made.weights / made.weights.sum()
+    return Series(
+        values={first + seed: float(score) for seed, score in enumerate(scores)},
+        examples=examples,
+        higher_is_better=True,
+        log_scale=False,
+        of_examples=True,
+    )
+
+
+def rejects(made: Null) -> bool:
+    a, b = series(made.a_SI, made), series(made.b_SI, made, 0 if made.paired else 100)
+    found = compare_rows([a], [b])
+    return not isinstance(found, str) and found.p < 0.05
+
+
+def rejected_before(made: Null) -> bool:
+    """Return what the crossed model says of examples as units of their own, of equal worth, without their skewness."""
+    a_SI, b_SI = (_linearised(values_SI, made.weights) for values_SI in (made.a_SI, made.b_SI))
+    found = crossed(a_SI - b_SI) if made.paired else unpaired((a_SI, b_SI))
+    plain = None if found is None else Uncertainty(found.parts, found.of)
+    return plain is not None and abs(a_SI.mean() - b_SI.mean()) > plain.critical() * plain.standard_error
+
+
+def _linearised(values_SI: Array, weight_I: Array) -> Array:
+    mean_S1 = (values_SI @ weight_I / weight_I.sum())[:, None]
+    return mean_S1 + weight_I / weight_I.mean() * (values_SI - mean_S1)
+
+
+def rates(draws: int, names: Sequence[str] = ()) -> dict[str, dict[str, float]]:
+    """Return the shares of null comparisons that are called different, before and now."""
+    found = {}
+    for place, (name, draw) in enumerate(conditions().items()):
+        if names and name not in names:
+            continue
+        rng = np.random.default_rng([90, place])
+        counts = np.zeros(2)
+        for _ in range(draws):
+            made = draw(rng)
+            counts += rejected_before(made), rejects(made)
+        before, now = (counts / draws).tolist()
+        found[name] = {"before": before, "rejected": now}
+    return found
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--out", type=Path, default=RESULTS / "coverage.json")
+    given = parser.parse_args(argv)
+    found = {
+        "date": date.today().isoformat(),
+        "command": " ".join(["python tests/benchmarks/coverage_of_tests.py", *argv]),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "draws": given.draws,
+        "nominal": 0.05,
+        "conditions": rates(given.draws),
+    }
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
