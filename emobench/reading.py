@@ -10,9 +10,10 @@ import errno
 import os
 import re
 import stat
+from io import BufferedReader
 from json import JSONDecoder
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import yaml
 
@@ -33,7 +34,7 @@ class TooDeepError(ValueError):
         super().__init__(f"nested deeper than {DEEPEST} levels")
 
 
-def open_file(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> BufferedReader:
     """Open a regular file for reading; OSError with a sentence's end in `strerror` for a pipe, a device or a folder."""
     opened = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):

@@ -96,14 +96,15 @@ def stdout_for_json_alone() -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    with json_stream(os.dup(1)) as _json_out:
+    with json_stream(os.dup(1)) as stream:
+        _json_out = stream
         os.dup2(2, 1)
         try:
             yield
         finally:
             sys.stdout.flush()
-            _json_out.flush()
-            os.dup2(_json_out.fileno(), 1)
+            stream.flush()
+            os.dup2(stream.fileno(), 1)
             _json_out = None
 
 

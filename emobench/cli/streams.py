@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TextIO
 
 from emobench.errors import RunError
 
@@ -151,6 +151,6 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(_PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end
 
 
-def json_stream(number: int) -> Any:
+def json_stream(number: int) -> TextIO:
     """Return a stream of JSON, which is UTF-8 everywhere, over a file's number."""
     return Results(os.fdopen(number, "wb"), encoding="utf-8")

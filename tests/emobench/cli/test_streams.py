@@ -145,3 +145,36 @@ def test_harmless_text_stays() -> None:
     for text in ("λ ± → 汉字 \u3000\u00a0 😀", "a\nb"):
         assert visible_lines(text) == text
     assert visible("a\nb\tc") == "a\\nb\\tc"
+
+
+def test_what_strangers_wrote_is_shown_with_its_escapes(
+    command: Callable[..., Any], small_model: Path, tmp_path: Path, entry_of: Any
+) -> None:
+    from emobench.leaderboard.store import Leaderboard
+
+    board = Leaderboard(tmp_path / "board")
+    said = {
+        "metrics": {"sst2/accuracy": ACCURACY},
+        "missing": {"sst2/other": EVIL},
+        "model": {"name": EVIL, "source": EVIL},
+    }
+    for name in (EVIL, "emo"):
+        board.append(entry_of(name, **said, changes={"sst2": {EVIL: EVIL}}, recipe={"name": EVIL}))
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / f"sst2.train{EVIL.replace('/', '')}.jsonl").write_text("")
+    (tmp_path / "evil" / "wikitext2.train.jsonl").write_text(EVIL.replace("\r", " "))
+    run = ("run", "--suite", "lm-quick", "--objective", "mle", "--model", small_model, "--offline", "--dry-run")
+    for words in (
+        *(("leaderboard", verb, "--leaderboard", board.root) for verb in ("show", "export", "verify")),
+        ("leaderboard", "show", "--leaderboard", board.root, "--markdown"),
+        ("leaderboard", "export", "--to", "csv", "--leaderboard", board.root),
+        ("compare", "emo", EVIL, "--leaderboard", board.root),
+        ("leaderboard", "show", "--leaderboard", board.root, "--json"),
+        ("leaderboard", "show", "--leaderboard", board.root, "--objective", EVIL),
+        (*run, "--data-dir", tmp_path / "evil"),
+        (*run, "--data-dir", tmp_path / EVIL.replace("/", "")),
+        (*run, "--set", f"corpus={EVIL}"),
+    ):
+        done = command(*words)
+        assert not [c for c in ACTS if c in done.out + done.err], (words, done)
+        assert len(done.out + done.err) > 20
