@@ -58,7 +58,7 @@ def compare_across_bases(
     return found
 
 
-def _rows(entries: Iterable[Entry]) -> dict[tuple[str, str], Bases]:
+def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
     """Return the entries of made models by what rows that are compared share, and by what sets rows apart.
 
     Of two entries of one base the newest counts.

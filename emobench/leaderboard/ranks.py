@@ -60,7 +60,7 @@ def ranking(
     remark = _remark(group, columns, ranked)
     if remark:
         return Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=remark)
-    row = f"{MEAN}/{name}" if len(columns) > 1 else columns[0]
+    row = columns[0] if len(columns) == 1 else f"{MEAN}/{name}"
     tests = {(a, b): pairs(ranked[a], ranked[b], row) for a, b in itertools.combinations(ranked, 2)}
     untested = _untested({pair: why for pair, test in tests.items() if (why := _why_untested(test))})
     unranked |= {key: f"not ranked: {why}" for key, why in untested.items()}

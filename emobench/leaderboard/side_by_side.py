@@ -14,6 +14,7 @@ from typing import Any, Literal
 from emobench.config import to_plain
 from emobench.leaderboard import figures
 from emobench.leaderboard.adjustment import adjustment
+from emobench.leaderboard.captions import BASE
 from emobench.leaderboard.compare import Comparison
 from emobench.leaderboard.compare_table import latex_text
 from emobench.leaderboard.contrasts import Contrast
@@ -194,7 +195,7 @@ def _legend(found: SideBySide) -> list[str]:
     shown = [summary for row in found.rows for m in found.columns if (summary := found.summary("measured", row, m))]
     covered = dict.fromkeys(summary.ci95_of for summary in shown if summary.ci95_of)
     lines += [f"{INTERVAL}: of the mean, over {' or '.join(map(str, covered))}."] if covered else []
-    lines += [TESTED, *adjustment(contrasts)] if any(c.p is not None for c in contrasts) else []
+    lines += [TESTED, *adjustment(contrasts), BASE] if any(c.p is not None for c in contrasts) else []
     lines += [SEEDS_NEEDED] if any(c.p is None and len(c.within) == 1 for c in contrasts) else []
     sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in found.resolution().items()]
     lines += [f"One test example is, in points: {', '.join(sizes)}."] if sizes else []

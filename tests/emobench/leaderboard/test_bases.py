@@ -38,7 +38,7 @@ def test_a_value_is_the_mean_over_the_seeds_of_a_base_beside_its_rival_s(make_ro
     """Against a paired t test over the bases' means (geometric ones of perplexities)."""
     rng = np.random.default_rng(0)
     rows: dict[str, list[Entry]] = {"mle": [], "emo": []}
-    values: dict[str, dict[str, Any]] = {"mle": {}, "emo": {}}
+    values: dict[str, dict[int, Any]] = {"mle": {}, "emo": {}}
     for base in range(4):
         level = rng.normal(0, 0.05)  # of the base, for both
         for name, gain in (("mle", 0.0), ("emo", 0.03)):
@@ -52,7 +52,8 @@ def test_a_value_is_the_mean_over_the_seeds_of_a_base_beside_its_rival_s(make_ro
     found = across(list(reversed(rows["emo"])), rows["mle"])  # in whatever order they were recorded
     for place, metric in enumerate(("lm/accuracy", "lm/ppl")):
         (contrast,) = [c for c in found.contrasts if c.metric == metric]
-        want = stats.ttest_rel(*([values[name][base][place] for base in range(4)] for name in ("emo", "mle")))
+        ours, theirs = ([values[name][base][place] for base in range(4)] for name in ("emo", "mle"))
+        want = stats.ttest_rel(ours, theirs)
         assert (contrast.p, contrast.seeds) == (pytest.approx(want.pvalue), 4)
         assert contrast.ci95 == pytest.approx(tuple(want.confidence_interval()))
         assert contrast.test == "paired t over bases"

@@ -72,7 +72,7 @@ def test_a_test_that_is_one_of_a_family_marks_nothing_alone(make_row: MakeEntry)
         "mle": {"a/accuracy": [0.800, 0.803, 0.801], "b/accuracy": [0.601, 0.600, 0.604]},
     }
     entries = named(make_row, scores)
-    found = pairs(entries)(*entries, "a/accuracy")
+    found = pairs(entries)(entries[0], entries[1], "a/accuracy")
     assert found is not None
     assert found.p is not None
     assert 0.03 < found.p < 0.05

@@ -144,7 +144,8 @@ def test_the_heat_map_says_by_how_much_and_whether_noise_explains_it(
 def test_a_small_relative_change_has_the_digits_that_compare_gives_it(
     opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
 ) -> None:
-    mle, emo = row("mle", {"toy/ppl": [100.0, 101.0, 99.0]}), row("emo", {"toy/ppl": [99.961, 100.958, 98.961]})
+    mle = row("mle", {"toy/ppl": [100.0, 101.0, 99.0]}, created="2026-01-30T12:00:00")  # the first is the baseline
+    emo = row("emo", {"toy/ppl": [99.961, 100.958, 98.961]})
     page = opened(page_of(tmp_path, [mle, emo], tmp_path))
     drawn(page)
     said = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()

@@ -61,7 +61,7 @@ def test_a_phone_shows_difference_and_verdict_below_the_metric(opened: Opened, t
     assert first[0] == "metric"
     assert set(first[1:]) == {"number difference", "verdict"}
     heads = line.locator("td[data-head]").evaluate_all("cells => cells.map(cell => cell.dataset.head)")
-    assert heads == ["mle", "emo", "95 % interval", "p (Holm)", "Detectable", "Test"]
+    assert heads == ["mle", "emo", "95 % interval", "p", "Within", "Detectable", "Test"]
 
 
 def test_each_objective_has_dashes_of_its_own(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:
