@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, UserError
 from emobench.models.device import AUTO
 from emobench.pipeline.estimate import duration
 from emobench.pipeline.outline import Outline
@@ -35,11 +35,18 @@ def advised(request: Request, outline_of: OutlineOf) -> Outline:
 
 
 def require_short(request: Request, outline_of: OutlineOf) -> None:
-    """Raise ConfigError for a request that would be long on a CPU that nobody asked for by its name."""
+    """Raise ConfigError for a request that would be long on a CPU that nobody asked for by its name.
+
+    A request that is wrong passes: its plan, which comes next, says what is wrong.
+    """
     if request.device != "cpu" or request.asked_device != AUTO:
         return
+    try:
+        rough = outline_of(request, exact=False).totals().time
+    except UserError:
+        return  # what is wrong with a request is said by its plan
     # Almost every run on a CPU is short, and is not to wait for its corpus to be tokenized once more than it needs.
-    if outline_of(request, exact=False).totals().time > LONG / ROUGH:
+    if rough > LONG / ROUGH:
         said = _said(request, outline_of(request), outline_of)
         if said is not None:
             raise ConfigError(f"{said} Add --dry-run to see each stage.")
