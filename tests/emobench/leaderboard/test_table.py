@@ -119,7 +119,7 @@ def four_objectives(make: MakeEntry, metrics: int) -> list[Entry]:
         make(
             name,
             {
-                m: summary(m.split("/")[1].rstrip("0123456789"), [0.5 + 0.01 * float(rng.random()) for _ in range(3)])
+                m: summary(m.split("/")[1].rstrip("0123456789"), [1.5 + 0.01 * float(rng.random()) for _ in range(3)])
                 for m in names
             },
         )
@@ -162,7 +162,9 @@ def test_what_all_columns_say_is_said_once(make: MakeEntry) -> None:
 def test_a_tasks_metrics_stay_in_one_table(make: MakeEntry) -> None:
     """At 60 columns a table has room for four columns; a task has three, so that each task has a table of its own."""
     names = [f"{task}/{metric}" for task in ("one", "two", "six") for metric in ("kl", "ppl", "accuracy")]
-    entries = [make(f"objective-{i}", {m: summary(m.split("/")[1], [0.5]) for m in names}) for i in range(12)]
+    value = {"kl": 0.5, "ppl": 2.0, "accuracy": 0.5}
+    scores = {name: summary(metric := name.split("/")[1], [value[metric]]) for name in names}
+    entries = [make(f"objective-{i}", scores) for i in range(12)]
     shown = text(entries, 60)
     heads = [line.split() for line in shown.splitlines() if line.split()[:1] in (["one"], ["two"], ["six"], ["mean"])]
     assert heads == [["mean", "one", "one", "one"], ["two", "two", "two"], ["six", "six", "six"]]
