@@ -55,6 +55,11 @@ def null_comparisons() -> list[float]:
     return [min(verdicts), max(verdicts), 100 * max(row["t_test"] for row in rows)]
 
 
+def hard_null_comparisons() -> list[float]:
+    rejected = [100 * one["rejected"] for one in result("coverage")["conditions"].values()]
+    return [min(rejected), max(rejected)]
+
+
 def engine() -> list[float]:
     (one,) = result("linear_loss-cpu")["shapes"]
     shape, variants = one["shape"], one["variants"]
@@ -104,6 +109,11 @@ CLAIMS = (
         README,
         rf"called different in {N} to {N} % of cases .* t test over seeds that share their examples calls up to {N} %",
         null_comparisons,
+    ),
+    Claim(
+        README,
+        rf"clusters or neighbouring text the verdicts' test calls {N} to {N} % \(`tests/benchmarks/results/coverage",
+        hard_null_comparisons,
     ),
     Claim(
         README,
