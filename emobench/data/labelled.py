@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emobench.config import content_hash
+from emobench.config import content_hash, file_sha256
 from emobench.data.rows import Row, hub_files, jsonl_rows, local_file
 from emobench.errors import ConfigError, DataError
 
@@ -36,6 +36,8 @@ class LabelledSplit:
     rows: int | None = None
     text_bytes: int | None = None
     """Rough mean UTF-8 bytes of an example's fields, for estimates before a download."""
+    sha256: str = ""
+    """Of the one file in the repository, where it is known and no commit is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +159,7 @@ def _load_split(
         )
     try:
         files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
+        _check_digest(part, files, origin)
         found = _examples(source, _hub_rows(files, origin), source.names)
     except DataError as error:
         raise DataError(
@@ -169,6 +172,13 @@ def _load_split(
             f"has changed. Put the rows that you want in {file} and give --data-dir DIR."
         )
     return found, origin
+
+
+def _check_digest(part: LabelledSplit, files: Sequence[Path], origin: str) -> None:
+    if part.sha256 and part.sha256 not in (found := [file_sha256(file) for file in files]):
+        raise DataError(
+            f"{origin}, {part.files} has the sha256 {', '.join(found)}, expected {part.sha256}: it has changed."
+        )
 
 
 def _hub_rows(files: Sequence[Path], origin: str) -> Iterator[tuple[str, Row]]:

@@ -299,3 +299,13 @@ def test_a_broken_parquet_file_is_named(cache: Path) -> None:
 def test_a_source_knows_its_classes(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         replace(LOCAL, **changes)
+
+
+def test_a_file_of_another_digest_is_refused(cache: Path, tmp_path: Path) -> None:
+    downloaded(cache)
+    known = replace(HUB, pool=replace(HUB.pool, sha256="0" * 64))
+    with pytest.raises(DataError, match=r"train\.jsonl has the sha256 [0-9a-f]{64}, expected 0{64}: it has changed"):
+        load(known)
+    file = cache / "datasets--some--toy" / "snapshots" / COMMIT / "train.jsonl"
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert load(replace(HUB, pool=replace(HUB.pool, sha256=digest))).fingerprint == load(HUB).fingerprint
