@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.errors import ConfigError
+from emobench.evaluation.counts import require_count
 from emobench.evaluation.journal import UNFINISHED
 from emobench.evaluation.kinds import BaseModel, Beside, Packages, Scored, Subject
 from emobench.tasks.lm_eval import LmEvalProtocol
@@ -104,6 +105,9 @@ def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Score
     """Return the group's or task's own metrics; those of its parts only where it has none, under "<part>/<metric>"."""
     results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     rows = _read_samples(folder / SAMPLES)
+    for leaf, counts in results["n-samples"].items():
+        documents = {row["doc_id"] for row in rows.get(leaf, ())}
+        require_count(folder / SAMPLES, f"documents of {leaf}", len(documents), counts["effective"])
     name = task.protocol_as(LmEvalProtocol).task
     found = Scored()
     for part in _parts(results, name):

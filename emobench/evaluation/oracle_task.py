@@ -12,6 +12,7 @@ from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_w
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, MetricError
+from emobench.evaluation.counts import require_count
 from emobench.evaluation.generation.decoding import Continuation, Decoding
 from emobench.evaluation.generation.features import features_of
 from emobench.evaluation.generation.sampling import sample_continuations
@@ -81,6 +82,10 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     rules = task.protocol_as(OracleProtocol)
     language = oracle_language(rules.domain)
     samples = json.loads((folder / SAMPLES).read_text())
+    require_count(folder / SAMPLES, "texts", len(samples["texts"]), _count(rules, rules.texts))
+    require_count(
+        folder / SAMPLES, "continuations", len(samples["continuations"]), len(_long_enough(subject, rules, texts))
+    )
     test = _ids(subject, texts)[: _count(rules, len(texts.texts))]
     found = Scored()
     found.add(("ppl_test",), partial(_test_perplexity, subject, texts, rules))

@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from emobench.config import content_hash
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
+from emobench.evaluation.counts import require_count
 from emobench.evaluation.generation.features import features_of, sentences_of
 from emobench.evaluation.generation.generate import PROMPTS, SAMPLES
 from emobench.evaluation.generation.prompts import text_of
@@ -40,7 +42,9 @@ SUMS = "sums.npz"
 
 def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, folder: Path) -> Scored:
     """Compute every metric of the samples that `folder` holds."""
-    runs = sampling_runs(read_samples(folder / SAMPLES), rules.joiner)
+    samples = read_samples(folder / SAMPLES)
+    require_count(folder / SAMPLES, "texts", len(samples), _prompts(folder)["used"] * rules.sampling.samples)
+    runs = sampling_runs(samples, rules.joiner)
     found = Scored()
     found.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
     found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, runs, found.files))
@@ -131,8 +135,12 @@ def _units(runs: Runs, texts: Texts) -> dict[str, str]:
     return {key: unit for key, unit in units.items() if shared[unit] > 1}
 
 
+def _prompts(folder: Path) -> dict[str, Any]:
+    """Return how many texts gave prompts (see Selection.to_json)."""
+    return json.loads((folder / PROMPTS).read_text(encoding="utf-8"))
+
+
 def _fewer_prompts(folder: Path) -> bool:
     """Return whether fewer texts gave a prompt than were asked for."""
-    file = folder / PROMPTS
-    known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return known.get("limit") is not None and known["used"] < known["limit"]
+    known = _prompts(folder)
+    return known["limit"] is not None and known["used"] < known["limit"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, load_labelled
+from emobench.evaluation.counts import require_count
 from emobench.evaluation.icl.examples import questions_of, units_of
 from emobench.evaluation.icl.metrics import icl_scores
 from emobench.evaluation.icl.prompts import Draft, Prompt, check_boundaries, make_prompts, room
@@ -89,8 +90,10 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
 
 def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
     rules = task.protocol_as(IclProtocol)
-    groups = {example.id: example.group for example in questions_of(rules, data) if example.group}
-    found = icl_scores(rules, read_samples(folder / SAMPLES), groups)
+    questions, samples = questions_of(rules, data), read_samples(folder / SAMPLES)
+    require_count(folder / SAMPLES, "examples", len({sample.id for sample in samples}), len(questions))
+    groups = {example.id: example.group for example in questions if example.group}
+    found = icl_scores(rules, samples, groups)
     flags, units = twin_flags(rules, data), units_of(rules, data)
     found.scores = {
         name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()

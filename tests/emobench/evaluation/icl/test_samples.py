@@ -277,3 +277,13 @@ def test_a_tokenizer_without_offsets_is_refused_for_label_rules_alone(tokenizer:
     icl.check(TASK, DATA, Base(Slow()))
     with pytest.raises(ModelError, match="Task mine: this tokenizer has no fast form"):
         icl.check(replace(TASK, protocol=replace(RULES, scorer="label")), DATA, Base(Slow()))
+
+
+def test_fewer_examples_than_the_task_has_give_no_number(subject: Any, tmp_path: Path) -> None:
+    """Half of the answers may be the right ones."""
+    whole = generated(subject(), tmp_path / "a")
+    (tmp_path / "a" / icl.SAMPLES).write_bytes(b"".join(whole.splitlines(keepends=True)[: COUNT // 2]))
+    with pytest.raises(
+        DataError, match=rf"samples\.jsonl holds {COUNT // 2} examples, and the task has {COUNT}; .*run"
+    ):
+        icl.score(subject(), TASK, DATA, tmp_path / "a")
