@@ -166,7 +166,8 @@ def _judged(done: Finished, equal: bool, file: Path) -> str:
     named = any(name in done.err + done.out for name in (file.name, file.parts[-2])) and bool(done.err + done.out)
     if equal and done.code == 0:
         return "equal, and said" if named and done.err else "equal"
-    if named:
+    # An entry that was deleted is on no board: what asks for it says that it is not there.
+    if named or (done.code == 2 and file.parts[0] == "board"):
         return "a sentence"
     return "unnamed" if done.code else "wrong numbers"
 
