@@ -101,11 +101,9 @@ def _std(summary: MetricSummary) -> float:
 
 
 def _spread(value: float, places: int) -> str:
-    """Return a spread with the mean's decimals; one that they would hide is below their last digit, and none is 0."""
+    """Return a spread with the mean's decimals; one that they would hide is below their last digit."""
     text = f"{value:.{places}f}"
-    if float(text):
-        return text
-    return f"<{10**-places:.{places}f}" if value else "0"
+    return f"<{10**-places:.{places}f}" if value and not float(text) else text
 
 
 def _enough(spreads: Sequence[float], base: int) -> int:

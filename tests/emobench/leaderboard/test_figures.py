@@ -47,7 +47,7 @@ def test_percent_has_enough_decimals_for_its_smallest_spread(make_row: MakeEntry
     ("metric", "values", "shown"),
     [
         ("a/ppl", [1.956, 1.956, 1.956], "1.96 ± 0.00"),
-        ("a/ppl", [0.436], "0.436"),
+        ("a/kl", [0.436], "0.436"),
         ("a/kl", [0.01234], "0.0123"),
         ("a/kl", [0.0], "0.000"),
         ("a/ppl", [41.26], "41.3"),
@@ -62,7 +62,7 @@ def test_small_values_keep_three_digits(make_row: MakeEntry, metric: str, values
 def test_a_spread_is_never_shown_as_zero(make_row: MakeEntry) -> None:
     """It is 0.0002 percent points, below the 3 decimals of a column."""
     tiny = make_row("emo", {"a/accuracy": [0.899998, 0.9, 0.900002]}).metrics["a/accuracy"]
-    assert figures.number(tiny, figures.decimals([tiny])) == "90.000 ± 0.0002"
+    assert figures.number(tiny, figures.decimals([tiny])) == "90.000 ± <0.001"
 
 
 def test_an_interval_has_enough_decimals_for_its_width() -> None:

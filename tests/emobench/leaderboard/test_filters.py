@@ -30,6 +30,7 @@ def row(name: str, **changes: Any) -> Row:
         "metrics": ("sst2/accuracy", "mmlu/accuracy"),
         "supersedes": None,
         "runs": (),
+        "values": "",
     }
     return Row(**{**given, **changes})
 

@@ -222,8 +222,8 @@ def test_the_digits_of_a_cell_are_those_of_its_mean(make: MakeEntry) -> None:
     shown = rows(text([make(name, {"kl": summary("kl", values)}) for name, values in given.items()]))
     assert {name: shown[name] for name in given} == {
         "emo": ["4.317 ± <0.001"],
-        "mle": ["4.200 ± 0"],
-        "tailr": ["4.100 ± 0"],
+        "mle": ["4.200 ± 0.000"],
+        "tailr": ["4.100 ± 0.000"],
     }
 
 

@@ -20,9 +20,9 @@ function cell(value, metric, decimals) {
 
 /** A spread with the mean's decimals: one that they would hide is below their last digit, and float rounding is none. */
 function spreadText(std, mean, decimals) {
-  if (std <= 1e-6 * Math.abs(mean)) return "0";
-  const text = plain(std, decimals);
-  return Number(text) ? text : `<${(10 ** -decimals).toFixed(decimals)}`;
+  const real = std > 1e-6 * Math.abs(mean);
+  const text = plain(real ? std : 0, decimals);
+  return Number(text) || !real ? text : `<${(10 ** -decimals).toFixed(decimals)}`;
 }
 
 function interval(low, high, metric, decimals) {
