@@ -25,7 +25,7 @@ import numpy as np
 from emobench.data.documents import RUNS
 from emobench.leaderboard.statistics import Series, compare_rows
 from emobench.leaderboard.uncertainty import Uncertainty, crossed, unpaired
-from emobench.tasks.scores import by_unit
+from emobench.tasks.scores import Examples, by_unit
 
 RESULTS = Path(__file__).parent / "results"
 REAL = RESULTS / "wikitext2_blocks.json"
@@ -204,7 +204,7 @@ def series(values_SI: Array, made: Null, first: int = 0) -> Series:
     ids = [str(i) for i in range(values_SI.shape[1])]
     units = {} if made.unit_I is None else {i: f"unit {unit}" for i, unit in zip(ids, made.unit_I, strict=True)}
     weights = made.weights.tolist()
-    examples = {
+    examples: dict[int | None, Examples] = {
         first + seed: by_unit(dict(zip(ids, zip(values_I, weights, strict=True), strict=True)), units)
         for seed, values_I in enumerate(values_SI.tolist())
     }
@@ -254,7 +254,7 @@ def rates(draws: int, names: Sequence[str] = ()) -> dict[str, dict[str, float]]:
 
 
 def main(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="How often equal objectives are called different.")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=RESULTS / "coverage.json")
     given = parser.parse_args(argv)
