@@ -178,7 +178,7 @@ def test_data_folders(run: Callable[..., Any], small_data: Path, tmp_path: Path)
     shutil.copy(small_data / "other.train.jsonl", tmp_path / "half" / "mine.train.jsonl")
     refused(
         run(*SMALL, "--set", "corpus=mine", data_dir=tmp_path / "half"),
-        "The corpus 'mine' has no validation split in the data folders: expected a file DIR/mine.validation.jsonl.",
+        "The corpus 'mine' has no test split in the data folders: expected a file DIR/mine.test.jsonl.",
     )
     nothing_was_made(tmp_path)
 
