@@ -231,8 +231,8 @@ def _row(root: Path, file: str, facts: Any) -> Row:
         raise ValueError
     datetime.fromisoformat(created)
     path, names = Path(f"{root}/{file}"), _names(tuple(metrics))
-    facts = (identity, path, kind, suite, version, model, objective, label, created, key, names, supersedes)
-    return Row(*facts, tuple(runs), values)
+    named = (identity, path, kind, suite, version, model, objective, label, created, key)
+    return Row(*named, names, supersedes, tuple(runs), values)
 
 
 @functools.cache

@@ -48,9 +48,9 @@ def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
 
 def _of_os(error: OSError, root: Path, option: str) -> str | None:
     """Return what an OSError means for the person who can mend it; None for a bug."""
-    place = root if error.filename is None else Path(os.fsdecode(error.filename))
+    place, reason = root if error.filename is None else Path(os.fsdecode(error.filename)), error.strerror or str(error)
     if error.errno in NO_ROOM:
-        return _not_written(place, error.strerror, option)
+        return _not_written(place, reason, option)
     if not place.resolve().is_relative_to(root.resolve()):
         return None
     if error.errno in OTHER_TYPE:
@@ -58,8 +58,8 @@ def _of_os(error: OSError, root: Path, option: str) -> str | None:
     if error.errno not in NO_RIGHT:
         return None
     if _is_unreadable(place):
-        return f"{place} cannot be read: {error.strerror}. Make it readable (ls -ld shows its rights), then {_AGAIN}."
-    return _not_written(place, error.strerror, option, "Change its rights")
+        return f"{place} cannot be read: {reason}. Make it readable (ls -ld shows its rights), then {_AGAIN}."
+    return _not_written(place, reason, option, "Change its rights")
 
 
 def _of_library(error: Exception, root: Path, option: str) -> str | None:

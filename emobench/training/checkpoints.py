@@ -40,8 +40,8 @@ def last_checkpoint(folder: Path, note: Callable[[str], None] = lambda text: Non
 
     One whose best checkpoint so far cannot be trusted leads to other weights, and is none.
     """
-    found = sorted((path for path in folder.glob("checkpoint-*") if _step(path) is not None), key=_step, reverse=True)
-    for checkpoint in found:
+    numbered = [path for path in folder.glob("checkpoint-*") if _step(path) >= 0]
+    for checkpoint in sorted(numbered, key=_step, reverse=True):
         damage = _damage(checkpoint)
         if damage is None:
             return checkpoint
@@ -92,6 +92,6 @@ def _tensor_sha256(value: Tensor) -> str:
     return hashlib.sha256(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def _step(path: Path) -> int | None:
+def _step(path: Path) -> int:
     found = re.fullmatch(r"checkpoint-(\d+)", path.name)
-    return int(found[1]) if found else None
+    return int(found[1]) if found else -1
