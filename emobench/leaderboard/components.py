@@ -30,7 +30,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from emobench.errors import MetricError
-from emobench.leaderboard.entry import Component
+from emobench.leaderboard.summary import Component
 from emobench.leaderboard.uncertainty import Array, items_variance
 from emobench.tasks.scores import Score
 

@@ -16,7 +16,8 @@ from scipy.stats import binom
 
 from emobench.config import file_sha256
 from emobench.leaderboard.compare import compare
-from emobench.leaderboard.entry import Component, Entry
+from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.summary import Component
 
 Opened = Callable[..., Page]
 HOSTILE = {
