@@ -1,8 +1,7 @@
 """A dry run: what a request comes to, with amounts and estimates, from what is here and from what is known without it.
 
 Nothing is downloaded and no hub is asked. Where all that a request needs is here, the plan itself is made, with its
-checks, its exact counts and what is finished; elsewhere names are checked, and sizes are those of the catalog, the
-corpora and the task files.
+checks, its exact counts and what is finished; elsewhere names are checked, and sizes are those of catalog and files.
 """
 
 from __future__ import annotations
