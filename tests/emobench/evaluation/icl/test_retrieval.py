@@ -90,7 +90,11 @@ def test_a_second_run_encodes_nothing(subject: Make, encoder_folder: Path, made:
     limited, fewer = run(limit=5)
     assert fewer == shots[:5]
     assert limited == len({e.fields["text"] for e in made.test[:5]})
-    assert {path.name for path in (tmp_path / "runs/embeddings").glob("*/*")} == {"seal.json", "stage.json", "vectors.npy"}
+    assert {path.name for path in (tmp_path / "runs/embeddings").glob("*/*")} == {
+        "seal.json",
+        "stage.json",
+        "vectors.npy",
+    }
     kept = sorted((tmp_path / "runs/embeddings").glob("*/vectors.npy"))
     assert sorted(len(np.load(path, allow_pickle=False)) for path in kept) == sorted([limited, *different])
 
