@@ -14,7 +14,7 @@ def write_whole(path: Path, text: str, what: str, hint: str) -> None:
     """Write UTF-8 text so that `path` is whole or absent at any instant, also after a power cut.
 
     A temporary file in the same folder is synced and renamed; one that a killed process left is used again. Folders are
-    made. What is no file, such as /dev/null, is written to and stays what it is. Raises StorageError, a sentence made of
+    made. What is no file, such as /dev/null, is written to and stays. Raises StorageError, a sentence made of
     `what` (its subject) and `hint` (what to do), and leaves no temporary file.
     """
     try:
