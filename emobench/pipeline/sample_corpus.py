@@ -2,7 +2,7 @@
 
     DIR/<name>.<split>.jsonl      {"id": 0, "text": "...", "length": 57, "ended": true} a line, like OpenAI's
                                   gpt-2-output-dataset; `--data-dir DIR` takes it in place of that corpus
-    DIR/<name>.json               what the texts were sampled from, and how many there are
+    DIR/<name>.json               what the texts were sampled from, and of each split that is whole its numbers and sha256
     DIR/<name>.<split>.part       a file that is being made; a later call goes on from it
 
 A text is what it is by the model, the seed, its split and its place: in float32 on a CPU neither the batch nor an
@@ -12,12 +12,10 @@ the oracle's distribution, and what reads a corpus skips blank rows by itself.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BufferedRandom
 from pathlib import Path
@@ -27,6 +25,7 @@ from emobench import __version__
 from emobench.config import to_plain
 from emobench.data.sources import SPLITS
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
+from emobench.locks import locked
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import AUTO, check_device
 from emobench.models.load import DTYPES
@@ -35,6 +34,7 @@ from emobench.pipeline.estimate import H100, ModelSize, sampling_seconds, this_m
 from emobench.pipeline.long_runs import too_long
 from emobench.pipeline.reporter import Progress, Reporter
 from emobench.pipeline.storage import require_writable, storage_errors
+from emobench.reading import open_file, parse_json, path_exists, read_text
 
 LONGEST = 1024
 """Tokens of a text where the model reads that many: those of the gpt-2-output-dataset."""
@@ -85,7 +85,8 @@ class CorpusRequest:
 def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
     """Sample what is not there yet, and return the facts that the folder holds.
 
-    Raises ModelError for a model without a start token, ConfigError for a folder that other settings made.
+    Another process that samples into the folder is waited for. Raises ModelError for a model without a start token,
+    ConfigError for a folder that other settings made, DataError for one whose files were altered.
     """
     from emobench.models.load import check_model
 
@@ -96,14 +97,12 @@ def sample_corpus(request: CorpusRequest, reporter: Reporter) -> dict[str, Any]:
     length = _length(request, known.context)
     _require_short(request, known.parameters, length)
     require_writable(request.out, "--out")
-    with storage_errors(request.out, "--out"), _alone(request):
-        facts = _settings(request, source, length)
-        _claim(request, facts)
-        if not all(request.file(split).is_file() for split in SPLITS):
+    with storage_errors(request.out, "--out"), locked(request.facts_file.with_suffix(".lock")):
+        facts = _claim(request, _settings(request, source, length))
+        _check_finished(request, facts["splits"])
+        if not all(request.file(split).exists() for split in SPLITS):
             with quiet_libraries():
-                _sample(request, source, length, reporter)
-        facts["splits"] = {split: _count(request.file(split)) for split in SPLITS}
-        _write(request.facts_file, facts)
+                _sample(request, source, facts, reporter)
     return facts
 
 
@@ -164,23 +163,50 @@ def _settings(request: CorpusRequest, source: ModelSource, length: int) -> dict[
     return to_plain(plain)
 
 
-def _claim(request: CorpusRequest, facts: dict[str, Any]) -> None:
-    """Note the settings in the folder, or raise ConfigError where it holds texts of others."""
+def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the folder's facts, noted if it has none; raise ConfigError where it holds texts of other settings."""
     other = "Give another --out or --name, or the settings that it was made with"
-    if request.facts_file.is_file():
-        found = json.loads(request.facts_file.read_text(encoding="utf-8"))
-        differing = [key for key, value in facts.items() if found.get(key) != value]
+    found = _read_facts(request)
+    if found is not None:
+        differing = [key for key, value in settings.items() if found.get(key) != value]
         if differing:
-            given = ", ".join(f"{key} {_shown(found.get(key))} there, {_shown(facts[key])} here" for key in differing)
+            given = ", ".join(f"{key} {_shown(found.get(key))} there, {_shown(settings[key])} here" for key in differing)
             raise ConfigError(f"{request.facts_file} was made with other settings: {given}. {other}.")
-        return
+        return found
     for split in SPLITS:
-        if request.file(split).exists():
+        if path_exists(request.file(split)):
             raise ConfigError(f"{request.file(split)} is there, and not by this command. {other}.")
+    facts = {**settings, "splits": {}}
     _write(request.facts_file, facts)
+    return facts
 
 
-def _sample(request: CorpusRequest, source: ModelSource, length: int, reporter: Reporter) -> None:
+def _read_facts(request: CorpusRequest) -> dict[str, Any] | None:
+    """Return what the folder's facts say, None where there are none."""
+    file = request.facts_file
+    advice = f"Restore it, or move all files {request.out / request.name}.* elsewhere and sample them anew."
+    try:
+        found = parse_json(read_text(file))
+        if isinstance(found, dict) and isinstance(found.get("splits"), dict):
+            return found
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}. {advice}") from None
+    except ValueError as error:
+        raise DataError(f"{file} is no JSON: {error}. {advice}") from None
+    raise DataError(f"{file} does not hold what this command writes: it was altered. {advice}")
+
+
+def _check_finished(request: CorpusRequest, recorded: Mapping[str, Any]) -> None:
+    """Raise DataError for a split that is not what was recorded of it when it was finished."""
+    for split in SPLITS:
+        file = request.file(split)
+        if file.exists() and _count(file, request.texts[split]) != recorded.get(split):
+            raise _altered(file)
+
+
+def _sample(request: CorpusRequest, source: ModelSource, facts: dict[str, Any], reporter: Reporter) -> None:
     from emobench.models.load import load_model
 
     loaded = load_model(
@@ -191,14 +217,20 @@ def _sample(request: CorpusRequest, source: ModelSource, length: int, reporter: 
         trust_remote_code=request.trust_remote_code,
     )
     for split in SPLITS:
-        if not request.file(split).is_file():
+        final = request.file(split)
+        if not final.exists():
+            part = final.with_suffix(".part")
             with reporter.work(f"sample {request.name}.{split}", "texts") as progress:
-                _sample_split(request, loaded, split, length, progress)
+                _sample_split(request, loaded, split, facts["length"], part, progress)
+            facts["splits"][split] = _count(part, request.texts[split])
+            _write(request.facts_file, facts)
+            part.replace(final)
 
 
-def _sample_split(request: CorpusRequest, loaded: Any, split: str, length: int, progress: Progress) -> None:
-    final, count = request.file(split), request.texts[split]
-    part = final.with_suffix(".part")
+def _sample_split(
+    request: CorpusRequest, loaded: Any, split: str, length: int, part: Path, progress: Progress
+) -> None:
+    count = request.texts[split]
     with part.open("a+b") as file:
         there = _whole_lines(file)
         progress(there, count)
@@ -207,7 +239,6 @@ def _sample_split(request: CorpusRequest, loaded: Any, split: str, length: int, 
             if (index + 1) % _batch(request) == 0 or index + 1 == count:
                 file.flush()
                 progress(index + 1, count)
-    part.replace(final)
 
 
 def _rows(
@@ -266,22 +297,32 @@ def _whole_lines(file: BufferedRandom) -> int:
     return whole
 
 
-def _count(file: Path) -> dict[str, Any]:
-    """Return what is known of a whole file."""
+def _count(file: Path, texts: int) -> dict[str, Any]:
+    """Return what is recorded of a whole file. Raises DataError for one whose rows are not 0 to `texts` - 1."""
     digest = hashlib.sha256()
     found = {"texts": 0, "tokens": 0, "ended": 0, "blank": 0}
-    with file.open("rb") as lines:
-        for line in lines:
-            digest.update(line)
-            try:
+    try:
+        with open_file(file) as lines:
+            for line in lines:
+                digest.update(line)
                 row = json.loads(line)
+                if row["id"] != found["texts"]:
+                    raise _altered(file)
+                found["texts"] += 1
                 found["tokens"] += row["length"]
                 found["ended"] += row["ended"]
                 found["blank"] += not row["text"].strip()
-            except (ValueError, KeyError, TypeError):
-                raise DataError(f"{file} was altered since it was sampled; delete it and run this again.") from None
-            found["texts"] += 1
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}. Move it elsewhere and run this again.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _altered(file) from None
+    if found["texts"] != texts:
+        raise _altered(file)
     return {**found, "sha256": digest.hexdigest()}
+
+
+def _altered(file: Path) -> DataError:
+    return DataError(f"{file} was altered since it was sampled; restore it, or delete it and run this again.")
 
 
 def _write(file: Path, facts: dict[str, Any]) -> None:
@@ -293,19 +334,3 @@ def _write(file: Path, facts: dict[str, Any]) -> None:
 def _shown(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-@contextmanager
-def _alone(request: CorpusRequest) -> Iterator[None]:
-    """Hold the folder's lock; ConfigError where another process samples into it."""
-    with request.facts_file.with_suffix(".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"Another process is sampling {request.name} into {request.out}; wait for it, or give another --out."
-            ) from None
-        try:
-            yield
-        finally:
-            Path(lock.name).unlink(missing_ok=True)

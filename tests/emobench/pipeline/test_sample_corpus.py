@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from emobench.data.texts import load_texts
 from emobench.evaluation.generation.tree import descend, levels_of, row_uniforms
+from emobench.locks import locked
 from emobench.models.catalog import ModelSource
 from emobench.models.load import load_tokenizer
 
@@ -91,7 +93,7 @@ def test_after_a_kill_it_ends_in_the_same_bytes(sample: Any, undisturbed: Path, 
     for name in ("gpt2-oracle.json", "gpt2-oracle.train.jsonl"):
         shutil.copy(undisturbed / name, tmp_path / name)
     facts = json.loads((tmp_path / "gpt2-oracle.json").read_text())
-    del facts["splits"]
+    facts["splits"] = {"train": facts["splits"]["train"]}
     (tmp_path / "gpt2-oracle.json").write_text(json.dumps(facts))
     lines = (undisturbed / "gpt2-oracle.validation.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "gpt2-oracle.validation.part").write_bytes(lines[0] + lines[1][:10])
@@ -102,6 +104,80 @@ def test_after_a_kill_it_ends_in_the_same_bytes(sample: Any, undisturbed: Path, 
     assert (tmp_path / "gpt2-oracle.train.jsonl").stat().st_mtime_ns == before
     assert sample(tmp_path, "--batch", batch).code == 0
     assert contents(tmp_path) == contents(undisturbed)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "5", '{"splits": []}', "[" * 5000, "\xff", "folder", "loop"])
+def test_facts_that_cannot_be_read_are_named(sample: Any, undisturbed: Path, tmp_path: Path, content: str) -> None:
+    folder = shutil.copytree(undisturbed, tmp_path / "corpus")
+    facts = folder / "gpt2-oracle.json"
+    facts.unlink()
+    if content == "folder":
+        facts.mkdir()
+    elif content == "loop":
+        facts.symlink_to(facts)
+    else:
+        facts.write_text(content, encoding="latin-1")
+    done = sample(folder)
+    assert done.code == 2, done.err
+    assert done.err.startswith(f"error: {facts} ")
+    assert f"Restore it, or move all files {folder}/gpt2-oracle.* elsewhere and sample them anew." in done.err
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_an_altered_split_is_refused_and_stays_so(sample: Any, undisturbed: Path, tmp_path: Path, split: str) -> None:
+    """Its digest was taken anew at each call, so that the second one found nothing wrong."""
+    folder = shutil.copytree(undisturbed, tmp_path / "corpus")
+    file = folder / f"gpt2-oracle.{split}.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([json.dumps({**json.loads(lines[0]), "text": "mine"}) + "\n", *lines[1:]]))
+    before = contents(folder)
+    for _ in range(2):
+        done = sample(folder)
+        assert (done.code, done.err.startswith(f"error: {file} was altered since it was sampled")) == (2, True)
+        assert contents(folder) == before
+    file.unlink()
+    assert sample(folder).code == 0
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_a_split_that_another_one_put_there_is_refused_before_the_others_are_sampled(
+    sample: Any, undisturbed: Path, tmp_path: Path
+) -> None:
+    facts = json.loads((undisturbed / "gpt2-oracle.json").read_text())
+    (tmp_path / "gpt2-oracle.json").write_text(json.dumps({**facts, "splits": {}}))
+    shutil.copy(undisturbed / "gpt2-oracle.test.jsonl", tmp_path)
+    done = sample(tmp_path)
+    assert (done.code, f"{tmp_path}/gpt2-oracle.test.jsonl was altered" in done.err) == (2, True), done.err
+    assert sorted(contents(tmp_path)) == ["gpt2-oracle.json", "gpt2-oracle.test.jsonl"]
+    (tmp_path / "gpt2-oracle.test.jsonl").unlink()
+    (tmp_path / "gpt2-oracle.test.jsonl").mkdir()
+    done = sample(tmp_path)
+    assert (done.code, f"{tmp_path}/gpt2-oracle.test.jsonl cannot be read" in done.err) == (2, True), done.err
+
+
+def test_rows_of_an_interrupted_split_that_were_altered_are_refused(
+    sample: Any, undisturbed: Path, tmp_path: Path
+) -> None:
+    facts = json.loads((undisturbed / "gpt2-oracle.json").read_text())
+    (tmp_path / "gpt2-oracle.json").write_text(json.dumps({**facts, "splits": {}}))
+    lines = (undisturbed / "gpt2-oracle.train.jsonl").read_bytes().splitlines(keepends=True)
+    part = tmp_path / "gpt2-oracle.train.part"
+    for rows in ([lines[1], lines[0]], [*lines, lines[0]], [b"5\n"]):
+        part.write_bytes(b"".join(rows))
+        done = sample(tmp_path)
+        assert (done.code, f"{part} was altered" in done.err) == (2, True), done.err
+        assert not (tmp_path / "gpt2-oracle.train.jsonl").exists()
+
+
+def test_a_second_process_waits_for_the_first(sample: Any, undisturbed: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(undisturbed, tmp_path / "corpus")
+    with ThreadPoolExecutor(1) as pool:
+        with locked(folder / "gpt2-oracle.lock"):
+            second = pool.submit(sample, folder)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=2)
+        assert second.result(timeout=60).code == 0
+    assert contents(folder) == contents(undisturbed)
 
 
 def test_a_folder_of_other_settings_is_refused(sample: Any, undisturbed: Path, tmp_path: Path) -> None:
