@@ -2,7 +2,7 @@
 
     DIR/<name>.<split>.jsonl      {"id": 0, "text": "...", "length": 57, "ended": true} a line, like OpenAI's
                                   gpt-2-output-dataset; `--data-dir DIR` takes it in place of that corpus
-    DIR/<name>.json               what the texts were sampled from, and of each split that is whole its numbers and sha256
+    DIR/<name>.json               what the texts were sampled from, and the numbers and sha256 of each whole split
     DIR/<name>.<split>.part       a file that is being made; a later call goes on from it
 
 A text is what it is by the model, the seed, its split and its place: in float32 on a CPU neither the batch nor an
@@ -170,7 +170,8 @@ def _claim(request: CorpusRequest, settings: dict[str, Any]) -> dict[str, Any]:
     if found is not None:
         differing = [key for key, value in settings.items() if found.get(key) != value]
         if differing:
-            given = ", ".join(f"{key} {_shown(found.get(key))} there, {_shown(settings[key])} here" for key in differing)
+            pairs = ((key, _shown(found.get(key)), _shown(settings[key])) for key in differing)
+            given = ", ".join(f"{key} {there} there, {here} here" for key, there, here in pairs)
             raise ConfigError(f"{request.facts_file} was made with other settings: {given}. {other}.")
         return found
     for split in SPLITS:
@@ -227,9 +228,7 @@ def _sample(request: CorpusRequest, source: ModelSource, facts: dict[str, Any], 
             part.replace(final)
 
 
-def _sample_split(
-    request: CorpusRequest, loaded: Any, split: str, length: int, part: Path, progress: Progress
-) -> None:
+def _sample_split(request: CorpusRequest, loaded: Any, split: str, length: int, part: Path, progress: Progress) -> None:
     count = request.texts[split]
     with part.open("a+b") as file:
         there = _whole_lines(file)
