@@ -20,7 +20,19 @@ from typing import Any
 from measuring import RESULTS, origin, write
 
 RUN = ("run", "--offline", "--quiet")
-COMPARE = ("compare", "emo", "mle", "--metric", "ppl*", "--metric", "mauve", "--metric", "rouge1")
+COMPARE = (
+    "compare",
+    "emo",
+    "mle",
+    "--metric",
+    "total_variation",
+    "--metric",
+    "ppl*",
+    "--metric",
+    "mauve",
+    "--metric",
+    "rouge1",
+)
 COLUMNS = 120
 
 
