@@ -20,7 +20,8 @@ from typing import Any
 from measuring import RESULTS, origin, write
 
 RUN = ("run", "--offline", "--quiet")
-COMPARE = (
+SHOWN = ("total_variation", "ppl*", "mauve", "rouge1")
+COMPARE = ("compare", "emo", "mle", *(word for name in SHOWN for word in ("--metric", name)))
     "compare",
     "emo",
     "mle",
