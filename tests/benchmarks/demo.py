@@ -22,18 +22,6 @@ from measuring import RESULTS, origin, write
 RUN = ("run", "--offline", "--quiet")
 SHOWN = ("total_variation", "ppl*", "mauve", "rouge1")
 COMPARE = ("compare", "emo", "mle", *(word for name in SHOWN for word in ("--metric", name)))
-    "compare",
-    "emo",
-    "mle",
-    "--metric",
-    "total_variation",
-    "--metric",
-    "ppl*",
-    "--metric",
-    "mauve",
-    "--metric",
-    "rouge1",
-)
 COLUMNS = 120
 
 
