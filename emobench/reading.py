@@ -76,17 +76,27 @@ def require_shallow(text: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path that a user gave is a folder; no for one that the system cannot even look for."""
+    """Return whether a path that a user gave is a folder; no for one that the system cannot even look for.
+
+    Raises PermissionError where this user may not look.
+    """
     try:
         return path.is_dir()
+    except PermissionError:
+        raise
     except OSError:
         return False
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path that a user gave is a regular file; no for one that the system cannot even look for."""
+    """Return whether a path that a user gave is a regular file; no for one that the system cannot even look for.
+
+    Raises PermissionError where this user may not look.
+    """
     try:
         return path.is_file()
+    except PermissionError:
+        raise
     except OSError:
         return False
 

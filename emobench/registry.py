@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -273,12 +274,23 @@ def _files(folder: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
     for root in roots:
-        for path in sorted((root / folder).rglob("*.yaml")):
+        for path in _yaml_files(root / folder):
             name = path.relative_to(root / folder).with_suffix("").as_posix()
             if name in found:
                 raise PluginError(f"Two plugins have {folder}/{name}.yaml: {found[name]} and {path}. Remove one.")
             found[name] = path
     return found
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """Return the YAML files of a folder, which may be absent, and of those in it; ConfigError for unreadable ones."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+    walk = os.walk(folder, onerror=refuse)
+    return sorted(Path(place, file) for place, _, files in walk for file in files if file.endswith(".yaml"))
 
 
 def tasks_plugins() -> dict[str, PluginError | None]:

@@ -30,7 +30,7 @@ from emobench.cli.run import evaluate, run, train
 from emobench.cli.sample_corpus import sample_corpus
 from emobench.cli.samples import samples
 from emobench.cli.streams import standard_streams
-from emobench.errors import EmobenchError
+from emobench.errors import ConfigError, EmobenchError
 
 app = typer.Typer(
     name="emobench",
@@ -64,7 +64,10 @@ def _version(
 
 
 def main() -> None:
-    """Run the command line. An error of ours is a sentence on stderr and an exit code; any other is a bug."""
+    """Run the command line. An error of ours is a sentence on stderr and an exit code; any other is a bug.
+
+    A path without the rights to it, which may be any that was given or one inside of it, is a user error, too.
+    """
     # Threads that spin while they wait make a small model ten times slower where another process uses a core
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -74,9 +77,21 @@ def main() -> None:
             app()
     except EmobenchError as error:
         sys.exit(fail(error))
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        sys.exit(fail(_without_rights(error)))
     except KeyboardInterrupt:
         sys.exit(interrupted())
     except SystemExit as stopped:
         if stopped.code == INTERRUPTED:  # Typer's own answer to Ctrl-C, which says nothing
             sys.exit(interrupted())
         raise
+
+
+def _without_rights(error: PermissionError) -> ConfigError:
+    place = os.fsdecode(error.filename)
+    return ConfigError(
+        f"{place} cannot be used: {error.strerror}. Change its rights, or those of a folder above it "
+        "(ls -ld shows them), or give another path."
+    )

@@ -141,7 +141,9 @@ def indexed_files(index: Path, kind: str) -> list[str]:
                 f"{index} names {outside!r}, which is no file beside it: only a model's own folder is read. Save the "
                 "model again."
             )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except OSError as error:
+        raise ModelError(f"{index} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ModelError(f"{index} is no index of {kind} files; save or copy the whole model again.") from None
     return sorted(set(names))
 

@@ -11,6 +11,7 @@ from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import INDEX, SINGLE, how_to_convert, weight_files
 from emobench.models.hub import Published, published_weights
+from emobench.reading import open_file
 
 Shapes = Mapping[str, tuple[int, ...]]
 """The shape of each stored tensor, by its name in the files."""
@@ -89,9 +90,12 @@ def _read_headers(files: Iterable[Path], name: str) -> Shapes:
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         try:
+            open_file(file).close()  # of one without rights, safetensors says that it is not there
             with safe_open(file, framework="pt") as tensors:
                 shapes |= {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+        except OSError as error:
+            raise ModelError(f"{file} of {name} cannot be read: {error.strerror or error}.") from None
+        except SafetensorError as error:
             said = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ModelError(f"{file} of {name} is no whole safetensors file: {said}") from None
     return shapes
