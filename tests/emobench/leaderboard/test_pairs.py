@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from emobench.leaderboard.compare import compare
 from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.pairs import Pairs
 from emobench.leaderboard.statistics import Series
+from emobench.leaderboard.store import Leaderboard
 from emobench.leaderboard.table import to_json
+from emobench.leaderboard.view import View
 
 MakeEntry = Callable[..., Entry]
 
@@ -63,6 +67,32 @@ def test_a_star_is_a_better_verdict_against_every_rival(make_row: MakeEntry) -> 
             assert [group["best"][metric]] == (ahead or [None])
             seen.add((metric, bool(ahead)))
     assert len(seen) == 6  # with and without a star, for each
+
+
+def test_an_exact_twin_on_a_merged_board_takes_no_star_away(make_row: MakeEntry, tmp_path: Path) -> None:
+    """Side by side, the two would be rivals of which neither is better."""
+
+    def of(name: str, values: Sequence[float], *, second: int = 0, key: str | None = None) -> Entry:
+        runs = [{"seed": seed, "key": f"{key or name}-{seed}", "examples": None} for seed in range(3)]
+        scores = {f"{task}/accuracy": values for task in "ab"}
+        return make_row(name, scores, runs=runs, created=f"2026-01-31T12:00:0{second}")
+
+    mine, theirs = Leaderboard(tmp_path / "mine"), Leaderboard(tmp_path / "theirs")
+    better = (0.6, 0.603, 0.604)
+    mle, emo, twin = of("mle", (0.5, 0.502, 0.499)), of("emo", better), of("emo", better, second=1)
+    for board, entry in ((mine, mle), (mine, emo), (theirs, mle), (theirs, twin)):
+        board.append(entry)
+    view = View(baseline="mle")
+    before = to_json(mine.entries(), view=view)
+    assert before["groups"][0]["best"] == dict.fromkeys(("a/accuracy", "b/accuracy", "mean/accuracy"), emo.id)
+    assert before["groups"][0]["ranks"]["places"] == {emo.id: 1, mle.id: 2}
+    shutil.copytree(theirs.root, mine.root, dirs_exist_ok=True)
+    assert len(mine.entries(superseded=True)) == 3
+    assert to_json(mine.entries(), view=view) == before
+    (group,) = to_json([mle, emo, twin], view=view)["groups"]
+    assert set(group["best"].values()) == {None}
+    mine.append(of("emo", better, second=2, key="again"))  # other runs are other evidence, whatever their values
+    assert len(mine.entries()) == 3
 
 
 def test_a_test_that_is_one_of_a_family_marks_nothing_alone(make_row: MakeEntry) -> None:
