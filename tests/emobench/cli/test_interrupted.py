@@ -34,10 +34,11 @@ def arguments(model: Path, data: Path, runs: Path) -> list[str]:
     return [*map(str, given), *(word for setting in settings for word in ("--set", setting))]
 
 
-def wait_for(folder: Path, pattern: str) -> None:
+def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None:
     for _ in range(12_000):
         if list(folder.glob(pattern)):
             return
+        assert process.poll() is None, process.communicate()[1]
         time.sleep(0.01)
     raise AssertionError(f"{pattern} did not appear in {folder}")
 
@@ -64,7 +65,7 @@ def test_it_goes_on_to_the_same_weights(
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(tmp_path, "train/*.part/checkpoints/checkpoint-*/seal.json")
+    wait_for(process, tmp_path, "train/*.part/checkpoints/checkpoint-*/seal.json")
     process.send_signal(getattr(signal, name))
     out, err = process.communicate()
     assert out == ""
@@ -126,7 +127,7 @@ def test_a_generation_ends_as_by_a_key_and_goes_on(
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_for(tmp_path, "runs/generate/*.part")
+    wait_for(process, tmp_path, "runs/generate/*.part")
     process.send_signal(getattr(signal, name))
     err = process.communicate()[1]
     assert process.returncode == 130

@@ -106,7 +106,7 @@ def test_a_training_key_changes_with_every_fact(model: Path, data: Path) -> None
     found["weights"] = keys(plan(model, data))
     for split in ("train", "validation"):
         with (data / f"wikitext2.{split}.jsonl").open("a") as file:
-            file.write('{"text": "bar"}\n')
+            file.write('{"text": "bar", "document": "added"}\n')
         found[split] = keys(plan(model, data))
     for stage in range(3):  # whatever changes the training changes all that follows from it
         assert len({of[stage] for of in found.values()}) == len(found)
@@ -151,7 +151,7 @@ def test_test_texts_and_limits_change_the_evaluation_alone(model: Path, data: Pa
     assert fewer[0] == base[0]
     assert fewer[1:] != base[1:]
     with (data / "wikitext2.test.jsonl").open("a") as file:
-        file.write('{"text": "bar"}\n')
+        file.write('{"text": "bar", "document": "added"}\n')
     longer = keys(plan(model, data))
     assert longer[0] == base[0]
     assert longer[1] != base[1]
