@@ -109,13 +109,13 @@ def test_a_generation_ends_as_by_a_key_and_goes_on(
         "--set",
         "generation.prefix=4",
         "--set",
-        "generation.continuation=40",
+        "generation.continuation=20",
         "--set",
         "generation.max_length=32",
     ]
     given += [
         "--set",
-        "generation.sampling.samples=40",
+        "generation.sampling.samples=400",
         "--runs",
         tmp_path / "runs",
         "--leaderboard",
