@@ -16,6 +16,7 @@ from emobench.leaderboard.paths import FOLDER
 from emobench.pipeline.record import COMMAND
 from emobench.pipeline.recorded import Named, newest, read_json, score_stages
 from emobench.reading import read_text
+from emobench.seals import find_damage
 
 VALUES = {"--data-dir": "", "--limit": "", "--set": "icl."}
 """Options of a run that decide its prompts, with how their values begin."""
@@ -105,7 +106,9 @@ def _command(entry: Entry, run: Run, runs: Path) -> str:
     """Return the command that made a run: as it was given where its results are, else as its entry publishes it."""
     with suppress(OSError, ValueError):
         if run.examples is not None:
-            return read_text((runs / run.examples.path).with_name(COMMAND)).strip()
+            file = (runs / run.examples.path).with_name(COMMAND)
+            if find_damage(file.parent, full=True, only=COMMAND) is None:
+                return read_text(file).strip()
     return entry.source.command or ""
 
 

@@ -106,7 +106,9 @@ def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
     staged = [place for place in places if _KEY.fullmatch(name) and place.is_dir()]
     if staged:
         return _of_folder(staged[0], runs)
-    trainings = [FoundTraining(log.parent, _facts(log.parent)) for log in sorted(runs.glob(f"train/*/{LOG}"))]
+    # A finished one whose log is gone is found, too, so that the error names what lacks.
+    begun = sorted({path.parent for file in (LOG, SEAL) for path in runs.glob(f"train/*/{file}")})
+    trainings = [FoundTraining(folder, _facts(folder)) for folder in begun]
     named = [training.folder for training in trainings if training.is_of(name)]
     if named:
         return named

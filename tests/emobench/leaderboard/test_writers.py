@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,9 @@ def test_processes_appending_at_once_lose_nothing(tmp_path: Path, fields: dict[s
     assert len(list((tmp_path / "lm-quick-v1").iterdir())) == len(entries) == 8 * 150 + 50
     assert {row.id for row in board.rows()} == {entry.id for entry in entries}
     assert verify(board, None) == (1250, [])
-    files = [json.loads(line)[1] for line in (tmp_path / INDEX).read_text().splitlines() if line]  # all lines are whole
+    lines = [line.split(" ", 1) for line in (tmp_path / INDEX).read_text().splitlines() if line]
+    assert all(int(checksum, 16) == zlib.crc32(text.encode()) for checksum, text in lines)  # all lines are whole
+    files = [json.loads(text)[1] for _, text in lines]
     assert set(files) == {f"lm-quick-v1/{entry.id}.json" for entry in entries}
 
 

@@ -14,6 +14,7 @@ from emobench.data.texts import Texts, load_texts
 from emobench.leaderboard.entry import Entry
 from emobench.pipeline.stages import FACTS
 from emobench.pipeline.written import texts_of
+from emobench.seals import write_seal
 
 PREFIX, CONTINUATION = 4, 6
 
@@ -36,6 +37,7 @@ def recorded(
     task = {"name": "oracle-language", "version": 1, "kind": "oracle"}
     rules = {"prefix": PREFIX, "continuation": CONTINUATION}
     (folder / FACTS).write_text(json.dumps({"task": task, "texts": texts.fingerprint, "rules": rules}))
+    write_seal(folder)
     file = {
         "path": folder.relative_to(runs).as_posix() + "/samples.json",
         "sha256": file_sha256(folder / "samples.json"),

@@ -126,6 +126,7 @@ def train_sgd(job: Training, *, rate: float = 0.5, steps_only: bool = True) -> l
         data_collator=job.collate,
         attached=attached,
         on_step=log.append,
+        log=job.folder / "log.jsonl",
         optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)),
     )
     trainer.remove_callback(PrinterCallback)
