@@ -24,14 +24,17 @@ ROWS = "row"
 
 
 class ObjectiveTrainer(Trainer):
-    """Trains a model with an attached objective. The divisor is the objective's, over all devices and micro-batches."""
+    """Trains a model with an attached objective. The divisor is the objective's, over all devices and micro-batches.
+
+    A checkpoint holds a copy of the `log` until then, where there is one.
+    """
 
     def __init__(
         self,
         *args: Any,
         attached: AttachedObjective,
         on_step: Callable[[dict[str, float]], None],
-        log: Path,
+        log: Path | None = None,
         **kwargs: Any,
     ) -> None:
         self.attached = attached

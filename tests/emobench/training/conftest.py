@@ -118,8 +118,6 @@ def train_sgd(job: Training, *, rate: float = 0.5, steps_only: bool = True) -> l
     attached = attach(job.model, job.objective, head, engine=job.recipe.engine)
     optimizer = torch.optim.SGD(job.model.parameters(), lr=rate)
     log: list[dict[str, float]] = []
-    job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / "log.jsonl").touch()
     trainer = ObjectiveTrainer(
         model=job.model,
         args=training_arguments(job, job.folder / "checkpoints"),
@@ -128,7 +126,6 @@ def train_sgd(job: Training, *, rate: float = 0.5, steps_only: bool = True) -> l
         data_collator=job.collate,
         attached=attached,
         on_step=log.append,
-        log=job.folder / "log.jsonl",
         optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)),
     )
     trainer.remove_callback(PrinterCallback)

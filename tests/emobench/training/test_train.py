@@ -48,7 +48,7 @@ def test_the_result_is_a_plain_folder(kit: SimpleNamespace, tmp_path: Path, kind
     files = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert files == {
         "log.jsonl", "training.json", "model/config.json", "model/generation_config.json", "model/model.safetensors",
-        "model/tokenizer.json", "model/tokenizer_config.json",
+        "model/tokenizer.json", "model/tokenizer_config.json", "seal.json",
     }  # fmt: skip
     assert json.loads((tmp_path / "training.json").read_text()) == vars(summary)
 
