@@ -8,12 +8,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +26,7 @@ from emobench.plugin_checks import check_arguments, check_concrete
 from emobench.reading import is_file, read_bytes
 from emobench.tasks.spec import Suite, Task, override, task_from
 from emobench.tasks.table import Table
-from emobench.tasks.yaml import read_yaml
+from emobench.tasks.yaml import read_yaml, yaml_files
 from emobench.versions import brought_versions, minor_versions
 
 if TYPE_CHECKING:
@@ -274,58 +272,12 @@ def _files(folder: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
     for root in roots:
-        for path in _yaml_files(root / folder):
+        for path in yaml_files(root / folder):
             name = path.relative_to(root / folder).with_suffix("").as_posix()
             if name in found:
                 raise PluginError(f"Two plugins have {folder}/{name}.yaml: {found[name]} and {path}. Remove one.")
             found[name] = path
     return found
-
-
-def _yaml_files(folder: Path) -> list[Path]:
-    """Return the YAML files of a folder, which may be absent, and of those in it; ConfigError for unreadable ones."""
-
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from None
-
-    walk = os.walk(folder, onerror=refuse)
-    return sorted(Path(place, file) for place, _, files in walk for file in files if file.endswith(".yaml"))
-
-
-def tasks_plugins() -> dict[str, PluginError | None]:
-    """Return the tasks plugins by name, with the error of each that cannot be used."""
-    return {name: found if isinstance(found, PluginError) else None for name, found in _tasks_plugins().items()}
-
-
-@cache
-def _tasks_plugins() -> dict[str, list[Path] | PluginError]:
-    found: dict[str, list[Path] | PluginError] = {}
-    for name in sorted({point.name for point in entry_points(group=TASKS)}):
-        try:
-            found[name] = _folders(_load_plugin(TASKS, name, "tasks plugin"), name)
-        except PluginError as error:
-            found[name] = error
-    return found
-
-
-def _folders(module: ModuleType, name: str) -> list[Path]:
-    folders = _call(module, "emobench_tasks", name)
-    for folder in folders:
-        if not (isinstance(folder, Path) and folder.is_dir()):
-            raise PluginError(f"The plugin '{name}' returns {folder!r}; expected the pathlib.Path of a folder.")
-    return folders
-
-
-def _load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
-    points = list(entry_points(group=group, name=name))
-    if not points:
-        raise UnknownNameError(kind, name, {p.name for p in entry_points(group=group)}, hint=hint)
-    # A distribution that is installed and on the path is listed twice; it is the same plugin.
-    if len({point.value for point in points}) > 1:
-        owners = " and ".join(sorted(f"{_owner(point)} ({point.value})" for point in points))
-        raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
-    return _import(lambda: points[0].load(), f"The plugin '{name}' from {_owner(points[0])}")
 
 
 def _brought(group: str, name: str) -> Mapping[str, str]:
