@@ -72,38 +72,3 @@ def yaml_files(folder: Path) -> list[Path]:
 
     walk = os.walk(folder, onerror=refuse)
     return sorted(Path(place, file) for place, _, files in walk for file in files if file.endswith(".yaml"))
-
-
-def tasks_plugins() -> dict[str, PluginError | None]:
-    """Return the tasks plugins by name, with the error of each that cannot be used."""
-    return {name: found if isinstance(found, PluginError) else None for name, found in _tasks_plugins().items()}
-
-
-@cache
-def _tasks_plugins() -> dict[str, list[Path] | PluginError]:
-    found: dict[str, list[Path] | PluginError] = {}
-    for name in sorted({point.name for point in entry_points(group=TASKS)}):
-        try:
-            found[name] = _folders(_load_plugin(TASKS, name, "tasks plugin"), name)
-        except PluginError as error:
-            found[name] = error
-    return found
-
-
-def _folders(module: ModuleType, name: str) -> list[Path]:
-    folders = _call(module, "emobench_tasks", name)
-    for folder in folders:
-        if not (isinstance(folder, Path) and folder.is_dir()):
-            raise PluginError(f"The plugin '{name}' returns {folder!r}; expected the pathlib.Path of a folder.")
-    return folders
-
-
-def _load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
-    points = list(entry_points(group=group, name=name))
-    if not points:
-        raise UnknownNameError(kind, name, {p.name for p in entry_points(group=group)}, hint=hint)
-    # A distribution that is installed and on the path is listed twice; it is the same plugin.
-    if len({point.value for point in points}) > 1:
-        owners = " and ".join(sorted(f"{_owner(point)} ({point.value})" for point in points))
-        raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
-    return _import(lambda: points[0].load(), f"The plugin '{name}' from {_owner(points[0])}")
