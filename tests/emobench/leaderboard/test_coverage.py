@@ -3,7 +3,7 @@
 Legend: S seeds, I items. Two rows that are equal in truth are compared 1,000 times and more under noise of items (what
 an item makes of an objective), of seeds, and of both, besides a residual for every seed and item. Where
 objectives are equal, at most 7 % may be called different; at least 3 % for the tests that are not
-exact, or they would miss what is there. The harder conditions of `tests/benchmarks/coverage_of_tests.py` (examples in
+exact, or they would miss what is there. The harder conditions of `tests/benchmarks/null_comparisons.py` (examples in
 units, dependent blocks, unequal weights, skewness) are run in short.
 """
 
@@ -24,13 +24,11 @@ from emobench.leaderboard.within import within_seed
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks/....py` does
 
-import coverage_of_tests  # noqa: E402
+import null_comparisons  # noqa: E402
 
 LIMIT = 0.07
 SMALL = "one-sided lognormal(1.5), 20 items"
 """The stated limit: of so few items that differ to one side so much, up to 8 % are rejected."""
-IDEAL = ("normal items", "normal seeds", "normal both", "normal both, 5 seeds")
-
 NOISES = {"items": (0.0, 0.5), "seeds": (0.3, 0.0), "both": (0.1, 0.5)}
 """Spread of seeds and of items, where a residual's is 1."""
 
@@ -174,15 +172,15 @@ def _error(rate: float, draws: int) -> float:
 
 
 def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
-    found = json.loads((BENCHMARKS / "results" / "coverage.json").read_text())
+    found = json.loads((BENCHMARKS / "results" / "null_comparisons.json").read_text())
     conditions = found["conditions"]
     assert found["draws"] >= 2000
-    assert conditions.keys() == coverage_of_tests.conditions().keys()
+    assert conditions.keys() == null_comparisons.conditions().keys()
     for name, rates in conditions.items():
         limit = 0.08 if name == SMALL else LIMIT
         assert rates["rejected"] <= limit + _error(limit, found["draws"]), name
-    for name in IDEAL:
-        assert conditions[name]["rejected"] >= 0.02, name
+        if name.startswith("normal"):
+            assert rates["rejected"] >= 0.02, name
     # Without sampling units, leverage and skewness the same draws are called different far more often.
     assert conditions["units of 10, correlation 0.8"]["before"] > 0.4
     assert conditions["WikiText-2 by article, seeds 0.001"]["before"] > 0.5
@@ -199,5 +197,5 @@ def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
 )
 def test_conditions_in_short(name: str) -> None:
     """300 draws, the first of those that are recorded."""
-    (rates,) = coverage_of_tests.rates(300, [name]).values()
+    (rates,) = null_comparisons.rates(300, [name]).values()
     assert rates["rejected"] <= LIMIT + _error(LIMIT, 300)

@@ -1,11 +1,12 @@
-"""How often equal objectives are called different: the rule of `emobench compare`, and the one before it.
+"""How often equal objectives are called different: by `emobench compare`, and by simpler tests.
 
-    python tests/benchmarks/coverage_of_tests.py                     # writes results/coverage.json
-    python tests/benchmarks/coverage_of_tests.py --draws 200 --out /dev/stdout
+    python tests/benchmarks/null_comparisons.py                     # writes results/null_comparisons.json
+    python tests/benchmarks/null_comparisons.py --draws 200 --out /dev/stdout
 
 Legend: S seeds, I examples, U sampling units, B draws. Two rows that are equal in truth are drawn many times and
-compared by `compare_rows` at a nominal 5 %: with sampling units (`rejected`), and with each example taken for a unit of
-its own, by t with the values' plain linearisation (`before`). 3 seeds of each side unless a name says otherwise.
+compared at a nominal 5 %: by `compare_rows` with sampling units (`rejected`), by the same model with each example taken
+for a unit of its own (`before`), and by a t test over the seeds' scores, which takes them for independent although they
+share their examples (`t_test`). 3 seeds of each side unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import json
 import math
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from emobench.data.documents import RUNS
 from emobench.leaderboard.statistics import Series, compare_rows
@@ -167,14 +170,18 @@ def real_blocks(seed_sd: float, *, documents: bool) -> Draw:
     return draw
 
 
+def normals() -> Iterator[tuple[str, Draw]]:
+    """Yield noise of items, of seeds and of both, by name: their standard deviations beside a residual of 1."""
+    for noise, (item_sd, seed_sd) in {"items": (0.5, 0.0), "seeds": (0.0, 0.3), "both": (0.5, 0.1)}.items():
+        for seeds in (3, 5):
+            for items in (20, 100, 400):
+                yield f"normal {noise}, {seeds} seeds, {items} items", normal(items, item_sd, seed_sd, seeds)
+
+
 def conditions() -> dict[str, Draw]:
     """Return what is drawn, by name."""
     found = {
-        "normal items": normal(100, 0.5, 0.0),
-        "normal seeds": normal(100, 0.0, 0.3),
-        "normal both": normal(100, 0.5, 0.1),
-        "normal both, 5 seeds": normal(100, 0.5, 0.1, seeds=5),
-        "normal items, 20 items": normal(20, 1.0, 0.0),
+        **dict(normals()),
         "heavy tails, 100 items": heavy(100),
         "right or wrong, 60 items": binary(60),
         "seed noise .05 and .3": unequal_seeds(0.05, 0.3),
@@ -232,35 +239,42 @@ def rejected_before(made: Null) -> bool:
     return plain is not None and abs(a_SI.mean() - b_SI.mean()) > plain.critical() * plain.standard_error
 
 
+def rejected_by_t(made: Null) -> bool:
+    """Return what a t test over the seeds' scores says."""
+    a_S, b_S = (values_SI @ made.weights / made.weights.sum() for values_SI in (made.a_SI, made.b_SI))
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # of scores that are all but equal
+        found = stats.ttest_1samp(a_S - b_S, 0) if made.paired else stats.ttest_ind(a_S, b_S, equal_var=False)
+    return bool(found.pvalue < 0.05)
+
+
 def _linearised(values_SI: Array, weight_I: Array) -> Array:
     mean_S1 = (values_SI @ weight_I / weight_I.sum())[:, None]
     return mean_S1 + weight_I / weight_I.mean() * (values_SI - mean_S1)
 
 
 def rates(draws: int, names: Sequence[str] = ()) -> dict[str, dict[str, float]]:
-    """Return the shares of null comparisons that are called different, before and now."""
+    """Return the shares of null comparisons that are called different, by each test."""
     found = {}
     for place, (name, draw) in enumerate(conditions().items()):
         if names and name not in names:
             continue
         rng = np.random.default_rng([90, place])
-        counts = np.zeros(2)
+        counts = np.zeros(3)
         for _ in range(draws):
             made = draw(rng)
-            counts += rejected_before(made), rejects(made)
-        before, now = (counts / draws).tolist()
-        found[name] = {"before": before, "rejected": now}
+            counts += rejected_before(made), rejects(made), rejected_by_t(made)
+        found[name] = dict(zip(("before", "rejected", "t_test"), (counts / draws).tolist(), strict=True))
     return found
 
 
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description="How often equal objectives are called different.")
     parser.add_argument("--draws", type=int, default=2000)
-    parser.add_argument("--out", type=Path, default=RESULTS / "coverage.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "null_comparisons.json")
     given = parser.parse_args(argv)
     found = {
         "date": date.today().isoformat(),
-        "command": " ".join(["python tests/benchmarks/coverage_of_tests.py", *argv]),
+        "command": " ".join(["python tests/benchmarks/null_comparisons.py", *argv]),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "draws": given.draws,
         "nominal": 0.05,
