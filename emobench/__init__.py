@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from emobench.evaluation.icl.retriever import RetrievalContext, Retriever
+    from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
     from emobench.objectives import (
         CostEmbedding,
         DenseTargetObjective,
@@ -51,7 +51,7 @@ __all__ = [
     "param",
 ]
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
-_HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.evaluation.icl.retriever")
+_HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
 
 
 def __getattr__(name: str) -> Any:

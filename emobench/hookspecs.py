@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from emobench.evaluation.icl.retriever import Retriever
+    from emobench.kinds.icl.retrieval.retriever import Retriever
     from emobench.objectives import Objective
 
 PROJECT = "emobench"

@@ -31,7 +31,7 @@ from emobench.tasks.yaml import read_yaml, yaml_files
 from emobench.versions import brought_versions, minor_versions
 
 if TYPE_CHECKING:
-    from emobench.evaluation.icl.retriever import LoadedRetriever, Retriever
+    from emobench.kinds.icl.retrieval.retriever import LoadedRetriever, Retriever
     from emobench.objectives import Objective
     from emobench.training.recipe import Recipe
 
@@ -71,11 +71,11 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
     """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)`, `./my_loss.py:MyLoss`, or a combination.
 
     `settings` are `--set objective.*` values; a parameter given both ways is an error. A combination, such as
-    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.expression`.
+    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.combination.expression`.
     """
-    from emobench.objectives.combine import combine
-    from emobench.objectives.expression import parse_terms
-    from emobench.objectives.schedules import Constant
+    from emobench.objectives.combination.combine import combine
+    from emobench.objectives.combination.expression import parse_terms
+    from emobench.objectives.combination.schedules import Constant
 
     terms = parse_terms(text)
     weights = [term.weight or Constant(1) for term in terms]
@@ -156,7 +156,7 @@ def load_retriever(text: str) -> LoadedRetriever:
 
     A retriever refuses a parameter's value with a ValueError in its `__post_init__`.
     """
-    from emobench.evaluation.icl.retriever import LoadedRetriever
+    from emobench.kinds.icl.retrieval.retriever import LoadedRetriever
 
     name, given = parse_call(text)
     cls = retriever_class(name)
@@ -175,7 +175,7 @@ def load_retriever(text: str) -> LoadedRetriever:
 
 def retriever_class(name: str) -> type[Retriever]:
     """Return the class of an installed retriever; raises PluginError where it does not keep the contract."""
-    from emobench.evaluation.icl.retriever import Retriever
+    from emobench.kinds.icl.retrieval.retriever import Retriever
 
     module = _load_plugin(COMPONENTS, name, "retriever")
     found = [cls for result in _call(module, "emobench_retrievers", name) for cls in _listed(result)]

@@ -14,7 +14,7 @@ import pytest
 
 from emobench import hookspecs, registry
 from emobench.data.sources import CORPORA
-from emobench.leaderboard.migrations import DECLARED
+from emobench.leaderboard.schema.migrations import DECLARED
 from emobench.tasks.spec import KINDS
 from emobench.tasks.yaml import read_yaml
 
@@ -108,10 +108,11 @@ def test_the_core_names_no_objective_and_no_task() -> None:
     names -= {*KINDS, *CORPORA}  # a suite may be named after the kind of its tasks, or after its corpus
     allowed = {
         # how they are made
-        "pipeline/tiny_models.py": {"mle", "oracle-pretrain", "oracle-pretrain-episodes", "tiny-lm-pretrain"},
+        "pipeline/planning/tiny_models.py": {"mle", "oracle-pretrain", "oracle-pretrain-episodes", "tiny-lm-pretrain"},
         "cli/options.py": {"oracle-language"},  # the embedded default
         "cli/run.py": {"lm-finetune"},  # the default of --recipe
-        "leaderboard/migrations.py": DECLARED.keys() - {*KINDS, *CORPORA},  # what suites declared, for older entries
+        "leaderboard/schema/migrations.py": DECLARED.keys()
+        - {*KINDS, *CORPORA},  # what suites declared, for older entries
     }
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "emobench").rglob("*.py")):
@@ -124,7 +125,7 @@ def test_the_core_names_no_objective_and_no_task() -> None:
             found[str(path.relative_to(ROOT / "emobench"))] = strings
     # "mle" is also a quantity: the negative log-likelihood that every training reports and may select by.
     quantity = ("training/train.py", "training/trainer.py", "training/attach.py", "training/recipe.py")
-    for path in (*quantity, "objectives/job.py", "testing/token_checks.py"):
+    for path in (*quantity, "objectives/engine/job.py", "testing/token_checks.py"):
         found.get(path, set()).discard("mle")
     assert {path: strings for path, strings in found.items() if strings} == allowed
 

@@ -36,7 +36,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def shipped() -> set[str]:
     """Return what belongs into the wheel: the three packages' files that are no cache, and the papers' numbers."""
     papers = ROOT / "leaderboards" / "published"
-    found = {f"emobench/leaderboard/data/published/{p.relative_to(papers)}" for p in papers.rglob("*") if p.is_file()}
+    found = {
+        f"emobench/leaderboard/store/data/published/{p.relative_to(papers)}" for p in papers.rglob("*") if p.is_file()
+    }
     for name, place in PLACES.items():
         for path in (place / name).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:

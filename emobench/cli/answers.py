@@ -13,7 +13,7 @@ from emobench.cli.prompts import posterior_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from emobench.pipeline.answers import FoundAnswers
+    from emobench.pipeline.inspect.answers import FoundAnswers
 
 ABSENT = "–"
 
@@ -37,8 +37,8 @@ def answers(
     Of several entries, the newest one is shown, with its seeds pooled; --json has each seed's answers. A row is a
     right class; the columns after F1 count what was answered.
     """
-    from emobench.leaderboard.select import select
-    from emobench.pipeline.answers import find_answers
+    from emobench.leaderboard.query.references import select
+    from emobench.pipeline.inspect.answers import find_answers
 
     found, named = find_answers(select(entry, leaderboard), runs, task or ())
     if json:
@@ -52,8 +52,8 @@ def answers(
 
 def _print(found: Sequence[FoundAnswers], count: int) -> None:
     """Print the answers of an entry's runs to one task."""
-    from emobench.leaderboard.labels import clean
-    from emobench.pipeline.answers import pooled
+    from emobench.leaderboard.schema.labels import clean
+    from emobench.pipeline.inspect.answers import pooled
 
     table, one = pooled(found), found[0]
     rows = table["examples"]
@@ -75,8 +75,8 @@ def _print(found: Sequence[FoundAnswers], count: int) -> None:
 
 
 def _print_worst(found: Sequence[FoundAnswers], unit: str, count: int) -> None:
-    from emobench.leaderboard.labels import clean
-    from emobench.pipeline.answers import worst
+    from emobench.leaderboard.schema.labels import clean
+    from emobench.pipeline.inspect.answers import worst
 
     mistakes = worst(found, count)
     if not mistakes:
@@ -125,7 +125,7 @@ def _remarks(found: Sequence[FoundAnswers], tied: int) -> list[str]:
 
 
 def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
-    from emobench.leaderboard.labels import clean
+    from emobench.leaderboard.schema.labels import clean
 
     # Without an example of the class, an F1 says nothing of it.
     shares = [row["precision"], row["recall"], row["f1"] if row["support"] else None]
@@ -134,6 +134,6 @@ def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
 
 
 def _group_row(row: dict[str, Any]) -> tuple[str, ...]:
-    from emobench.leaderboard.labels import clean
+    from emobench.leaderboard.schema.labels import clean
 
     return (clean(row["name"]), str(row["n"]), f"{100 * row['accuracy']:.1f} %")

@@ -13,8 +13,8 @@ from emobench.cli.console import print_json, print_out, print_text, remark
 from emobench.errors import ConfigError, StorageError, UnknownNameError
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.compare import Comparison
-    from emobench.leaderboard.entry import Entry
+    from emobench.leaderboard.schema.entry import Entry
+    from emobench.leaderboard.stats.compare import Comparison
 
 
 def compare(
@@ -60,10 +60,10 @@ def compare(
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")
     if sum((markdown, latex, csv, json)) > 1:
         raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")
-    from emobench.leaderboard.bases import compare_across_bases
-    from emobench.leaderboard.compare import comparisons
-    from emobench.leaderboard.examples import ExamplesReader
-    from emobench.leaderboard.select import select
+    from emobench.leaderboard.query.references import select
+    from emobench.leaderboard.schema.examples import ExamplesReader
+    from emobench.leaderboard.stats.across_bases import compare_across_bases
+    from emobench.leaderboard.stats.compare import comparisons
 
     if png is not None and png.suffix.lower() != ".png":
         raise ConfigError(f"--png {png}: expected the name of a PNG file, such as differences.png.")
@@ -76,7 +76,7 @@ def compare(
     else:
         found = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
     if json:
-        from emobench.leaderboard.compare_table import to_json
+        from emobench.leaderboard.render.compare_table import to_json
 
         print_json({"comparisons": [to_json(comparison) for comparison in found]})
     else:
@@ -89,7 +89,7 @@ def compare(
 
 def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) -> list[str] | None:
     """Return the metrics that `--metric` means."""
-    from emobench.leaderboard.view import wanted
+    from emobench.leaderboard.query.view import wanted
 
     if not patterns:
         return None
@@ -101,7 +101,7 @@ def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) 
 
 
 def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: bool) -> None:
-    from emobench.leaderboard import compare_table as table
+    from emobench.leaderboard.render import compare_table as table
 
     if csv:
         print_text(table.to_csv(found))
@@ -112,7 +112,7 @@ def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: boo
 
 
 def _draw(found: Sequence[Comparison], path: Path) -> None:
-    from emobench.leaderboard.compare_chart import png
+    from emobench.leaderboard.charts.compare_chart import png
 
     if not any(comparison.contrasts for comparison in found):
         raise ConfigError(f"{path} was not drawn: there is no metric in common.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from emobench.cli.streams import UnreadError, json_stream, visible, visible_json, visible_lines
 from emobench.errors import EmobenchError
-from emobench.pipeline.reporter import Progress, Silent
+from emobench.pipeline.execution.reporter import Progress, Silent
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -18,7 +18,7 @@ from emobench.cli.console import print_json, print_table, print_text, remark, wi
 from emobench.errors import DataError
 
 if TYPE_CHECKING:
-    from emobench.pipeline.trainings import FoundTraining
+    from emobench.pipeline.inspect.trainings import FoundTraining
     from emobench.training.curves import Curve, TrainingCurves
 
 WIDTH = 40
@@ -67,13 +67,13 @@ def curves(
     json: options.Json = False,
 ) -> None:
     """Show training curves: loss, its parts and validation over the steps, as means over seeds."""
-    from emobench.leaderboard.labels import clean
-    from emobench.leaderboard.store import Leaderboard
-    from emobench.pipeline.trainings import find_trainings
+    from emobench.leaderboard.schema.labels import clean
+    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.pipeline.inspect.trainings import find_trainings
 
     groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
     if csv is not None:
-        from emobench.leaderboard.files import write_whole
+        from emobench.files import write_whole
 
         write_whole(csv, _csv(groups), "The curves", "Choose another file with --csv FILE.")
     if json:

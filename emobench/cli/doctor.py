@@ -60,7 +60,7 @@ def doctor(
 def _try_sources(*, offline: bool, json: bool, quiet: bool) -> None:
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    from emobench.pipeline.source_checks import all_sources, try_source
+    from emobench.pipeline.inspect.source_checks import all_sources, try_source
 
     wanted, found = all_sources(), []
     with reporter(quiet or json).work("trying sources", "source") as progress:
@@ -119,7 +119,7 @@ def _packages() -> list[list[str]]:
 
 def _openicl() -> list[str]:
     from emobench.errors import ConfigError
-    from emobench.evaluation.icl.openicl_shims import require_openicl
+    from emobench.kinds.icl.scoring.openicl_shims import require_openicl
 
     purpose = "the original in-context scorer (icl.engine=openicl)"
     try:

@@ -35,8 +35,8 @@ def export(
     """Write a task for lm-evaluation-harness: its test examples, each with its own shots as text, and the YAML."""
     from emobench.config import parse_overrides
     from emobench.models.device import resolve_device
-    from emobench.pipeline.export_task import export_task
-    from emobench.pipeline.request import Request
+    from emobench.pipeline.inspect.export_task import export_task
+    from emobench.pipeline.planning.request import Request
 
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"

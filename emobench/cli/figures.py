@@ -40,8 +40,8 @@ def figures(
     continuations), entropies and cross-entropies (Figure 2 of the EMO paper), each as PNG and as SVG. Where an
     objective has several entries, the newest one is meant.
     """
-    from emobench.pipeline.figures import beside, can_draw, draw
-    from emobench.pipeline.recorded import newest_of
+    from emobench.pipeline.inspect.figures import beside, can_draw, draw
+    from emobench.pipeline.inspect.recorded_runs import newest_of
 
     named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs))
     entries = [one.entry for one in named]

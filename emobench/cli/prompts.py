@@ -16,7 +16,7 @@ from emobench.cli.console import print_json, print_lines, print_table, reporter,
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from emobench.pipeline.prompts import ShownPrompt, ShownTask
+    from emobench.pipeline.inspect.prompts import ShownPrompt, ShownTask
 
 STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
 SHOTS = ("cyan", "blue")
@@ -56,8 +56,8 @@ def prompts(
     """
     from emobench.config import parse_overrides
     from emobench.models.device import resolve_device
-    from emobench.pipeline.prompts import show_prompts
-    from emobench.pipeline.request import Request
+    from emobench.pipeline.inspect.prompts import show_prompts
+    from emobench.pipeline.planning.request import Request
 
     settings = parse_overrides([*(set_ or ()), *([f"protocol={protocol}"] if protocol else ())])
     if offline:

@@ -13,9 +13,9 @@ from emobench.cli.run import request_of, show_outline
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emobench.pipeline.outline import Outline
-    from emobench.pipeline.reproduce import Reproduction
-    from emobench.pipeline.request import Request
+    from emobench.pipeline.dry_run.outline import Outline
+    from emobench.pipeline.planning.request import Request
+    from emobench.pipeline.reproduce.run import Reproduction
 
 Format = Literal["text", "markdown", "latex"]
 
@@ -75,8 +75,8 @@ def reproduce(
     --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. What is
     interrupted goes on where it was when the command is given again.
     """
-    from emobench.pipeline import reproduce as job
-    from emobench.pipeline.long_runs import advised, require_short
+    from emobench.pipeline.dry_run.long_runs import advised, require_short
+    from emobench.pipeline.reproduce import run as job
     from emobench.registry import find_table
 
     given = locals()
@@ -99,7 +99,7 @@ def reproduce(
     else:
         _print(found, format)
     if plot is not None:
-        from emobench.leaderboard.side_chart import write
+        from emobench.leaderboard.charts.paper_chart import write
 
         write([result.found for result in found], plot, scatter=chosen.scatter)
         remark(f"drawn into {plot}")
@@ -122,7 +122,7 @@ def _models(given: list[str]) -> tuple[str | None, dict[str, str]]:
 
 
 def _plain(result: Reproduction) -> dict[str, object]:
-    from emobench.leaderboard.side_by_side import cells
+    from emobench.leaderboard.render.paper_table import cells
 
     return {
         "model": result.model,
@@ -136,8 +136,8 @@ def _plain(result: Reproduction) -> dict[str, object]:
 
 
 def _print(found: list[Reproduction], format: Format) -> None:
-    from emobench.leaderboard.side_by_side import grid, latex
-    from emobench.leaderboard.table import GridView, grid_markdown
+    from emobench.leaderboard.render.board_table import GridView, grid_markdown
+    from emobench.leaderboard.render.paper_table import grid, latex
 
     for result in found:
         if format == "text":

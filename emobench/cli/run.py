@@ -17,10 +17,10 @@ from emobench.config import PRETRAINED
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.entry import Entry
-    from emobench.pipeline.outline import Outline
-    from emobench.pipeline.plan import Plan
-    from emobench.pipeline.request import Request
+    from emobench.leaderboard.schema.entry import Entry
+    from emobench.pipeline.dry_run.outline import Outline
+    from emobench.pipeline.planning.plan import Plan
+    from emobench.pipeline.planning.request import Request
 
 
 def run(
@@ -130,7 +130,7 @@ def _run(given: dict[str, Any], *, evaluates: bool = False) -> None:
         _refuse_rescore(given)
         _show(request, given["json"], evaluates=evaluates)
         return
-    from emobench.pipeline.plan import make_plan
+    from emobench.pipeline.planning.plan import make_plan
     from emobench.pipeline.run import evaluate_plan, run_plan
 
     plan = make_plan(request) if given.get("rescore") else _short_plan(request, evaluates=evaluates)
@@ -154,7 +154,7 @@ def request_of(given: dict[str, Any]) -> Request:
     """Return what a command's options ask for."""
     from emobench.config import parse_overrides
     from emobench.models.device import resolve_device
-    from emobench.pipeline.request import Request
+    from emobench.pipeline.planning.request import Request
 
     if given.get("offline"):
         # Read by huggingface_hub when it is imported, which is later.
@@ -197,9 +197,10 @@ def _short_plan(request: Request, *, evaluates: bool = False) -> Plan:
     How large a model is that the catalog has not, is known when its configuration is here, which the plan downloads.
     """
     from emobench.models.catalog import CATALOG
-    from emobench.pipeline.long_runs import require_short
-    from emobench.pipeline.outliner import make_evaluation_outline, make_outline
-    from emobench.pipeline.plan import make_plan
+    from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
+    from emobench.pipeline.dry_run.long_runs import require_short
+    from emobench.pipeline.dry_run.make_outline import make_outline
+    from emobench.pipeline.planning.plan import make_plan
 
     outline_of = make_evaluation_outline if evaluates else make_outline
     require_short(request, outline_of)
@@ -210,8 +211,9 @@ def _short_plan(request: Request, *, evaluates: bool = False) -> Plan:
 
 
 def _show(request: Request, json: bool, *, evaluates: bool = False) -> None:
-    from emobench.pipeline.long_runs import advised
-    from emobench.pipeline.outliner import make_evaluation_outline, make_outline
+    from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
+    from emobench.pipeline.dry_run.long_runs import advised
+    from emobench.pipeline.dry_run.make_outline import make_outline
 
     show_outline(advised(request, make_evaluation_outline if evaluates else make_outline), json)
 
@@ -223,7 +225,7 @@ def show_outline(outline: Outline, json: bool) -> None:
         print_json({"plan": outline.lines, "totals": totals, "machine": machine, "notes": outline.notes()})
         return
     from emobench.cli.console import print_table
-    from emobench.pipeline.fold import folded
+    from emobench.pipeline.dry_run.grouping import folded
 
     header = ("stage", "what", "amount", "rough estimate", "state")
     print_table(outline.title, header, [line.cells() for line in folded(outline)])

@@ -41,7 +41,7 @@ def sample_corpus(
     For the suite gpt2-oracle with an oracle of your own. The same call goes on where it was stopped.
     """
     from emobench.models.device import resolve_device
-    from emobench.pipeline.sample_corpus import CorpusRequest, sample_corpus
+    from emobench.pipeline.reproduce.sample_corpus import CorpusRequest, sample_corpus
 
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -12,7 +12,7 @@ from emobench.cli.console import print_json, print_lines, print_out, visible
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from emobench.pipeline.samples import SideBySide, Writer
+    from emobench.pipeline.inspect.samples import SideBySide, Writer
 
 END = "∎"
 """Stands where a model ended its text before the full length."""
@@ -46,8 +46,8 @@ def samples(
     Entries are shown after the same prompts. Where an objective has several entries, the newest one is meant. A ↵ is a
     line break of the text, a ∎ the end that a model gave it.
     """
-    from emobench.pipeline.recorded import newest_of
-    from emobench.pipeline.samples import has_texts, side_by_side
+    from emobench.pipeline.inspect.recorded_runs import newest_of
+    from emobench.pipeline.inspect.samples import has_texts, side_by_side
 
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
     found = side_by_side(

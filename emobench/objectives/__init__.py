@@ -13,11 +13,11 @@ from emobench.objectives.base import (
 )
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.dense import DenseTargetObjective
-from emobench.objectives.engine import objective_loss, prepare_for, token_statistics
-from emobench.objectives.job import LossResult
+from emobench.objectives.engine.job import LossResult
+from emobench.objectives.engine.linear import objective_loss, prepare_for, token_statistics
+from emobench.objectives.engine.targets import IGNORED, Targets
 from emobench.objectives.parameters import param
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
-from emobench.objectives.targets import IGNORED, Targets
 
 __all__ = [
     "IGNORED",

@@ -28,9 +28,9 @@ from torch import Tensor
 from emobench.config import PRETRAINED
 from emobench.errors import PluginError
 from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.engine.targets import IGNORED
 from emobench.objectives.parameters import check_parameters
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_needs
-from emobench.objectives.targets import IGNORED
 
 
 class Teacher(Protocol):

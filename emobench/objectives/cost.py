@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from emobench.errors import UserError
-from emobench.objectives.logits import row_buffer
-from emobench.objectives.products import has_triton, multiply_wide
+from emobench.objectives.engine.logits import row_buffer
+from emobench.objectives.engine.products import has_triton, multiply_wide
 
 _SLICE_BYTES = 64 << 20  # of float32 cosines that are held while half-precision costs are made of them
 
@@ -141,7 +141,7 @@ class CostEmbedding:
             # lengths it would be 1 - x y that is rounded, which may be 1 to all its digits, or infinite.
             ones_V = out.new_ones(len(self))
             torch.addmm(ones_V, self.rows_VE[tokens_U], self.rows_VE.T, alpha=-1, out=out)
-            from emobench.objectives.triton_rows import finish_costs
+            from emobench.objectives.engine.triton_rows import finish_costs
 
             finish_costs(out, tokens_U, self.inverse_norm_V)
             return out

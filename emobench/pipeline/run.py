@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from emobench.leaderboard.entry import Entry
-from emobench.pipeline.evaluate import Evaluation, Evaluator
-from emobench.pipeline.finished import require_generated, require_trained
-from emobench.pipeline.plan import Plan, PlannedRun, PlannedTraining
-from emobench.pipeline.record import record_row
-from emobench.pipeline.reporter import Reporter, Silent
-from emobench.pipeline.stages import Stages
-from emobench.pipeline.storage import require_writable
-from emobench.pipeline.tracking import finished_trainings, say_where, track_metrics
-from emobench.pipeline.train import Trainer
+from emobench.leaderboard.schema.entry import Entry
+from emobench.pipeline.execution.evaluate import Evaluation, Evaluator
+from emobench.pipeline.execution.prerequisites import require_generated, require_trained
+from emobench.pipeline.execution.record import record_row
+from emobench.pipeline.execution.reporter import Reporter, Silent
+from emobench.pipeline.execution.tracking import finished_trainings, say_where, track_metrics
+from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning.plan import Plan, PlannedRun, PlannedTraining
+from emobench.pipeline.stages.stage import Stages
+from emobench.pipeline.stages.storage import require_writable
 
 SCORED = ("score", "examples", "features", "perplexity")
 """Kinds of stage that hold scores, and the human texts' vectors that they are made of."""

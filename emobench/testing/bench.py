@@ -27,7 +27,7 @@ from emobench.objectives import (
     objective_loss,
     prepare_for,
 )
-from emobench.pipeline.record import hardware
+from emobench.pipeline.execution.record import hardware
 from emobench.testing.meters import alternating_seconds, peak_bytes
 from emobench.testing.subject import Broken, Subject, level
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from emobench.objectives.logits import compute_dtype
+from emobench.objectives.engine.logits import compute_dtype
 
 _ATTACHED: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Attached objectives by number: an operator takes tensors and numbers only."""

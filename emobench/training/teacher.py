@@ -12,8 +12,8 @@ from torch import Tensor
 
 from emobench.errors import ConfigError
 from emobench.models.head import final_hidden, probe_head
-from emobench.objectives.logits import accumulator_dtype
-from emobench.objectives.products import multiply_wide
+from emobench.objectives.engine.logits import accumulator_dtype
+from emobench.objectives.engine.products import multiply_wide
 
 
 class FrozenTeacher:

@@ -22,16 +22,16 @@ from typing import Any
 from boards import made_entries
 from measuring import RESULTS, origin, write
 
-from emobench.leaderboard.entry import read_entry
-from emobench.leaderboard.index import INDEX
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.schema.entry import read_entry
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.index import INDEX
 
 LIMITS = {"show": 1.5, "site": 20.0}
 """Seconds of the wall clock that a command may take with 10,000 entries, warm."""
 STORE = """
 import sys, time
 from pathlib import Path
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.store.board import Leaderboard
 board, began = Leaderboard(Path(sys.argv[1])), time.perf_counter()
 found = getattr(board, sys.argv[2])()
 assert found and not board.problems, board.problems[:1]

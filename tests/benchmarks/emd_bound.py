@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
 from emobench.objectives import CostEmbedding
-from emobench.pipeline.plan import make_plan
-from emobench.pipeline.reporter import Silent
-from emobench.pipeline.request import Request
+from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.request import Request
 from emobench.pipeline.run import train_plan
-from emobench.pipeline.stages import Stages
-from emobench.pipeline.train import Trainer
+from emobench.pipeline.stages.stage import Stages
 
 Floats = NDArray[np.float64]
 

@@ -29,7 +29,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import special
 
-from emobench.leaderboard.uncertainty import ALPHA, EXPONENT, POWER, Uncertainty, exponent
+from emobench.leaderboard.stats.uncertainty import ALPHA, EXPONENT, POWER, Uncertainty, exponent
 from emobench.tasks.families import PRIMARY, families
 
 Array: TypeAlias = np.ndarray

@@ -30,10 +30,10 @@ from measuring import RESULTS, alternating_seconds, median_and_spread, origin, r
 from targets import GENERATION, show, verdicts
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
-from emobench.evaluation.generation.batching import by_length, pad
-from emobench.evaluation.generation.decoding import Continuation, Decoding
-from emobench.evaluation.generation.prompts import select_prompts
-from emobench.evaluation.generation.sampling import sample_continuations
+from emobench.kinds.generation.decoding.continuations import sample_continuations
+from emobench.kinds.generation.decoding.request import Continuation, Decoding
+from emobench.kinds.generation.prompts import select_prompts
+from emobench.metrics.batching import by_length, pad
 from emobench.tasks.generation import PromptRule, Sampling
 
 PREFIX, LENGTH, SAMPLES = 20, 80, 5

@@ -214,7 +214,7 @@ def files(world: World, bases: dict[str, list[str]], count: int, chance: random.
             plain = json.loads(chance.choice(entries).read_text())
             _set(plain, chance)
             with contextlib.suppress(ValueError, TypeError):
-                from emobench.leaderboard.entry import entry_id
+                from emobench.leaderboard.schema.entry import entry_id
 
                 plain["id"] = entry_id(plain)
             (folder / f"{plain.get('id')}.json"[-200:].replace("/", "_")).write_text(json.dumps(plain))
@@ -300,7 +300,7 @@ def main() -> None:
         run = [word for word in bases["run"] if word != "--dry-run"] + ["--objective", "pretrained", "--quiet"]
         import transformers  # noqa: F401, what every case would import anew
 
-        import emobench.pipeline.outliner
+        import emobench.pipeline.dry_run.make_outline
         import emobench.pipeline.run  # noqa: F401
 
         out = world.root / "out"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.evaluation.icl.prompts import Draft, Prompt, make_prompts
+from emobench.kinds.icl.prompts.prompts import Draft, Prompt, make_prompts
 from emobench.tasks.icl import IclProtocol
 
 CONTEXT = 2048

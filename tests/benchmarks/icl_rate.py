@@ -22,10 +22,10 @@ from icl_prompts import LENGTHS, random_prompts
 from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spread, origin, require, write
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from emobench.evaluation.icl.engines import ENGINES
-from emobench.evaluation.icl.engines.pairs import pairs_of
-from emobench.evaluation.icl.prompts import Prompt
-from emobench.evaluation.icl.scoring import Counts, PromptScorer
+from emobench.kinds.icl.prompts.prompts import Prompt
+from emobench.kinds.icl.scoring.engines import ENGINES
+from emobench.kinds.icl.scoring.pairs import pairs_of
+from emobench.kinds.icl.scoring.scoring import Counts, PromptScorer
 
 LLAMA_7B = {
     "vocab_size": 32000,

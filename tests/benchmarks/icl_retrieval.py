@@ -25,14 +25,14 @@ import torch
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, write
 
 from emobench.data.labelled import LabelledData, load_labelled
-from emobench.evaluation.icl.openicl import openicl_reader, topk_retriever
-from emobench.evaluation.icl.openicl_shims import adapted_openicl
-from emobench.evaluation.icl.queries import query_texts
-from emobench.evaluation.icl.retrieval import find_shots
-from emobench.evaluation.kinds import Subject
+from emobench.kinds.icl.retrieval.queries import query_texts
+from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.scoring.openicl import openicl_reader, topk_retriever
+from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl
+from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
-from emobench.pipeline.reporter import Silent
-from emobench.pipeline.stages import Stage, Stages
+from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.registry import find_task, load_retriever
 from emobench.tasks.icl import IclProtocol
 

@@ -33,9 +33,9 @@ from measuring import RESULTS, alternating_seconds, median_and_spread, origin, s
 from targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from emobench.evaluation.icl.scoring import Counts, Losses, PromptScorer
+from emobench.kinds.icl.scoring.scoring import Counts, Losses, PromptScorer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "emobench/evaluation/icl"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "emobench/kinds/icl"))
 
 from openicl_peer import Peer
 

@@ -23,11 +23,11 @@ from measuring import RESULTS, hardware, origin, require, seconds_of, write
 from problem import Problem
 
 from emobench.models.head import LogitMap
-from emobench.objectives.backend import Rows, rows_for
-from emobench.objectives.chunked import make_costs
-from emobench.objectives.coefficients import Coefficients
-from emobench.objectives.logits import row_buffer
-from emobench.objectives.products import add_product_wide
+from emobench.objectives.engine.backend import Rows, rows_for
+from emobench.objectives.engine.chunked import make_costs
+from emobench.objectives.engine.coefficients import Coefficients
+from emobench.objectives.engine.logits import row_buffer
+from emobench.objectives.engine.products import add_product_wide
 
 NEEDS = frozenset({"log_prob", "expected_cost", "alternatives"})  # what `emo` makes a training step find
 

@@ -22,14 +22,14 @@ from measuring import RESULTS, origin, write
 from safetensors.torch import load_file
 
 from emobench.data.oracle import oracle_language, oracle_texts
-from emobench.evaluation.oracle import oracle_distances
+from emobench.kinds.oracle.distances import oracle_distances
 from emobench.models.catalog import find_model
 from emobench.models.load import load_model
-from emobench.pipeline.base_model import find_base_model
-from emobench.pipeline.reporter import Silent
-from emobench.pipeline.request import Request
-from emobench.pipeline.stages import Stages
-from emobench.pipeline.train import Trainer
+from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.stages.stage import Stages
 
 VARIANTS: dict[str, tuple[dict[str, str], int]] = {
     "1 thread": ({"OMP_NUM_THREADS": "1"}, 0),

@@ -26,8 +26,8 @@ import numpy as np
 from scipy import stats
 
 from emobench.data.documents import RUNS
-from emobench.leaderboard.statistics import Series, compare_rows
-from emobench.leaderboard.uncertainty import Uncertainty, crossed, unpaired
+from emobench.leaderboard.stats.statistics import Series, compare_rows
+from emobench.leaderboard.stats.uncertainty import Uncertainty, crossed, unpaired
 from emobench.tasks.scores import Examples, by_unit
 
 RESULTS = Path(__file__).parent / "results"

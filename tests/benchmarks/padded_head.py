@@ -23,8 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import load_texts
-from emobench.evaluation.metrics.perplexity import perplexity
-from emobench.evaluation.metrics.token_pass import evaluate_tokens
+from emobench.metrics.perplexity import perplexity
+from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import probe_head
 from emobench.models.quiet import quiet_libraries
 

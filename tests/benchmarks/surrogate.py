@@ -21,7 +21,7 @@ from measuring import RESULTS, origin, peak_bytes, require, seconds_of, text_lik
 from targets import SURROGATE, show, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoConfig, GPTNeoForCausalLM
 
-from emobench.evaluation.metrics.surrogate import CHUNK_BYTES, TOKEN_BUDGET, surrogate_distances
+from emobench.metrics.distribution_distances import CHUNK_BYTES, TOKEN_BUDGET, surrogate_distances
 
 VOCABULARY = 50257
 LENGTHS = (500, 500, 420, 300, 200, 120, 60, 30)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.entry import Entry
+    from emobench.leaderboard.schema.entry import Entry
 
 # As the command line does for itself, before torch is imported: threads that spin while they wait make small models
 # many times slower where another process uses a core.
@@ -166,7 +166,7 @@ def entry_of() -> Callable[..., Entry]:
 
     Unless given, its protocols are of the tasks, and its seeds of the values, that its plain metrics have.
     """
-    from emobench.leaderboard.entry import new_entry
+    from emobench.leaderboard.schema.entry import new_entry
 
     return lambda name="emo", **changes: new_entry(_fields(name, **changes))
 

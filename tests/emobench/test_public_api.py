@@ -11,7 +11,7 @@ import pytest
 
 import emobench
 from emobench import objectives
-from emobench.evaluation.icl import retriever
+from emobench.kinds.icl.retrieval import retriever
 
 OFFERED = {
     "CostEmbedding",
@@ -79,7 +79,7 @@ def modules_after(code: str) -> list[str]:
         "emobench.hookspecs",
         "emobench.registry",
         "emobench.tasks.spec",
-        "emobench.leaderboard.store",
+        "emobench.leaderboard.store.board",
         "emobench.models.catalog",
         "emobench.data.sources",
         "emobench.cli",

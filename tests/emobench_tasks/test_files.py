@@ -9,7 +9,7 @@ import pytest
 from emobench.config import to_plain
 from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA
-from emobench.evaluation.kinds import MODULES, evaluator
+from emobench.kinds.interface import MODULES, evaluator
 from emobench.models.catalog import CATALOG
 from emobench.registry import (
     find_recipe,

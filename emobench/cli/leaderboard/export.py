@@ -12,7 +12,7 @@ from emobench.cli.console import print_json_text, print_text, remark
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.entry import Entry
+    from emobench.leaderboard.schema.entry import Entry
 
 Format = Literal["jsonl", "csv", "lm-eval", "model-card"]
 
@@ -54,7 +54,7 @@ def export(
             )
         (print_json_text if to in ("jsonl", "lm-eval") else print_text)(next(iter(texts.values())))
         return
-    from emobench.leaderboard.files import write_whole
+    from emobench.files import write_whole
 
     for name, text in texts.items():
         path = out if to in ("jsonl", "csv") else out / name
@@ -63,8 +63,8 @@ def export(
 
 
 def _entries(wanted: list[str], root: Path) -> list[Entry]:
-    from emobench.leaderboard.select import select
-    from emobench.leaderboard.store import Leaderboard
+    from emobench.leaderboard.query.references import select
+    from emobench.leaderboard.store.board import Leaderboard
 
     if wanted:
         return list({entry.id: entry for text in wanted for entry in select(text, root)}.values())

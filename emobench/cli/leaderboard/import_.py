@@ -13,8 +13,8 @@ from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.entry import Entry
     from emobench.leaderboard.exchange.lm_eval_import import Imported
+    from emobench.leaderboard.schema.entry import Entry
 
 SHOWN = 5
 """Metrics that could not be taken, named in a line; the entry has them all."""
@@ -50,8 +50,8 @@ def import_(
     """
     from emobench.leaderboard.exchange.lm_eval_entry import Subject
     from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
-    from emobench.leaderboard.labels import clean
-    from emobench.leaderboard.store import Leaderboard
+    from emobench.leaderboard.schema.labels import clean
+    from emobench.leaderboard.store.board import Leaderboard
 
     subject, board = Subject(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
     paths: list[Path] = []

@@ -13,8 +13,8 @@ from emobench.cli.console import print_json, print_out, print_text, remark
 from emobench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from emobench.leaderboard.filters import Filters
-    from emobench.leaderboard.view import View
+    from emobench.leaderboard.query.filters import Filters
+    from emobench.leaderboard.query.view import View
 
 ROWS = 40
 
@@ -54,8 +54,8 @@ def show(
 
     A table is ranked by the mean over its tasks, or by --sort; objectives that noise cannot tell apart share a place.
     """
-    from emobench.leaderboard.filters import Filters
-    from emobench.leaderboard.view import View
+    from emobench.leaderboard.query.filters import Filters
+    from emobench.leaderboard.query.view import View
 
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
@@ -83,13 +83,13 @@ def print_board(
     json: bool = False,
 ) -> None:
     """Print a board, or of it the tables around some entries' ids, which stand out; name on stderr what is skipped."""
-    from emobench.leaderboard import table
-    from emobench.leaderboard.examples import ExamplesReader
-    from emobench.leaderboard.filters import Filters
-    from emobench.leaderboard.labels import clean
-    from emobench.leaderboard.page import read_page
-    from emobench.leaderboard.store import Leaderboard
-    from emobench.leaderboard.view import View
+    from emobench.leaderboard.query.filters import Filters
+    from emobench.leaderboard.query.pagination import read_page
+    from emobench.leaderboard.query.view import View
+    from emobench.leaderboard.render import board_table as table
+    from emobench.leaderboard.schema.examples import ExamplesReader
+    from emobench.leaderboard.schema.labels import clean
+    from emobench.leaderboard.store.board import Leaderboard
 
     view = view or View(own=frozenset(around))
     board, examples = Leaderboard(root), ExamplesReader(runs)
@@ -113,13 +113,13 @@ def print_board(
 def _root(leaderboard: Path, published: bool) -> Path:
     """Return the board's folder; one that was asked for by name has to be there."""
     if published:
-        from emobench.leaderboard.published import published_root
+        from emobench.leaderboard.store.published import published_root
 
         if leaderboard != options.DEFAULT_BOARD:
             raise ConfigError("--published and --leaderboard name two boards; give one of them.")
         return published_root()
     if leaderboard != options.DEFAULT_BOARD:
-        from emobench.leaderboard.store import Leaderboard
+        from emobench.leaderboard.store.board import Leaderboard
 
         Leaderboard(leaderboard).require_folder()
     return leaderboard

@@ -48,11 +48,11 @@ def site(
 
 def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str | None) -> Path:
     """Write the pages and return the index; what was skipped or not found is said on stderr."""
-    from emobench.leaderboard.examples import ExamplesReader
-    from emobench.leaderboard.published import published_root
+    from emobench.leaderboard.schema.examples import ExamplesReader
     from emobench.leaderboard.site.build import Board, write_site
     from emobench.leaderboard.site.runs import RunFiles
-    from emobench.leaderboard.store import Leaderboard
+    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store.published import published_root
     from emobench.training.curves import mean_curve
 
     boards = []

@@ -36,8 +36,8 @@ def verify(
     Entries are hashed and checked against the schema; so are the per-example results, step logs and samples that they
     name. Entries that supersede what is not there, and what killed writes left, are named too.
     """
-    from emobench.leaderboard.store import Leaderboard
-    from emobench.leaderboard.verify import verify as check
+    from emobench.leaderboard.store.board import Leaderboard
+    from emobench.leaderboard.store.verify import verify as check
 
     folders = [*(board or []), *(leaderboard or [])] or [options.DEFAULT_BOARD]
     boards = [Leaderboard(folder) for folder in folders]

@@ -10,11 +10,11 @@ from typing import Any
 
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
-from emobench.leaderboard.entry import YEARS
-from emobench.leaderboard.examples import Recorded
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
-from emobench.leaderboard.paths import published, published_value, without_paths
-from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.schema.entry import YEARS
+from emobench.leaderboard.schema.examples import Recorded
+from emobench.leaderboard.schema.private_paths import published, published_value, without_paths
+from emobench.leaderboard.stats.statistics import summarise
 from emobench.tasks.lm_eval_numbers import Measured, clip, number, task_name
 from emobench.tasks.scores import Score
 

@@ -8,9 +8,9 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import clean
-from emobench.leaderboard.paths import published
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.schema.private_paths import published
 
 NORMAL = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""

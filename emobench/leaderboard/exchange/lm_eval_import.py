@@ -9,12 +9,12 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.entry import Entry, new_entry
-from emobench.leaderboard.examples import Recorded, digest, write_examples
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
 from emobench.leaderboard.exchange.lm_eval_samples import read_samples
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.schema.entry import Entry, new_entry
+from emobench.leaderboard.schema.examples import Recorded, digest, write_examples
+from emobench.leaderboard.store.board import Leaderboard
 from emobench.reading import is_folder, path_exists
 from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
-from emobench.leaderboard.examples import Recorded
 from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
+from emobench.leaderboard.schema.examples import Recorded
 from emobench.reading import open_file, parse_json
 from emobench.tasks.lm_eval_numbers import Measured, clip, example_id, example_values, sampling_units, task_name
 

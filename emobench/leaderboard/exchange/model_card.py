@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import clean
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.labels import clean
 
 TASK_TYPE = "text-generation"
 """What the Hub calls the task of a causal language model; every result of one stands under it."""

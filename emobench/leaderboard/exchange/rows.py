@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.labels import csv_cell
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.labels import csv_cell
 
 
 def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:

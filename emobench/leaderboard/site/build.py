@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.files import write_whole
+from emobench.files import write_whole
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.site.comparisons import ALL_PAIRS
 from emobench.leaderboard.site.data import board_data, details
 from emobench.leaderboard.site.page import MARK, render_index, render_page

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.compare import compare
-from emobench.leaderboard.contrasts import SeriesReader
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.examples import ExamplesOf
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.contrasts import SeriesReader
 
 ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""

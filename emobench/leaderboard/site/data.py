@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard import captions, changes, figures
-from emobench.leaderboard.comparison import conditions
-from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.labels import MEAN, labels
-from emobench.leaderboard.paths import published
+from emobench.leaderboard.render import captions
+from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.schema import protocol_changes as changes
+from emobench.leaderboard.schema.comparable import conditions
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.schema.labels import MEAN, labels
+from emobench.leaderboard.schema.private_paths import published
 from emobench.leaderboard.site.comparisons import Comparisons
 from emobench.leaderboard.site.groups import Group, Groups
 

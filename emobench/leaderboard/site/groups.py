@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from emobench.leaderboard.comparison import groups
-from emobench.leaderboard.entry import Entry, MetricSummary
-from emobench.leaderboard.examples import ExamplesOf
-from emobench.leaderboard.labels import MEAN
-from emobench.leaderboard.ranks import Ranking, mean_summary
-from emobench.leaderboard.standings import group_metrics, standings
-from emobench.leaderboard.twins import older_code
-from emobench.leaderboard.view import View
+from emobench.leaderboard.query.ranks import Ranking, mean_summary
+from emobench.leaderboard.query.standings import group_metrics, standings
+from emobench.leaderboard.query.view import View
+from emobench.leaderboard.schema.comparable import groups
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.schema.labels import MEAN
+from emobench.leaderboard.stats.code_versions import older_code
 
 MOST_RANKED = 30
 """Rows of a group that is ranked: every pair is tested for it."""

@@ -17,7 +17,7 @@ from typing import Any
 from emobench.config import file_sha256
 from emobench.data.oracle import oracle_words
 from emobench.errors import DataError, UserError
-from emobench.leaderboard.entry import Entry, File
+from emobench.leaderboard.schema.entry import Entry, File
 
 Curve = Mapping[int, float]
 """Optimizer step -> value."""

@@ -82,8 +82,8 @@ def test_the_command_below_shows_the_trained_models_prompt(
 
 
 def test_what_is_not_known_of_the_command_is_said(place: Path, entries: Any) -> None:
-    from emobench.leaderboard.select import select
-    from emobench.pipeline.answers import find_answers
+    from emobench.leaderboard.query.references import select
+    from emobench.pipeline.inspect.answers import find_answers
 
     (whole,) = select(entries[1]["id"], place / "board")
     for run in whole.runs:
@@ -108,8 +108,8 @@ def test_what_is_not_known_of_the_command_is_said(place: Path, entries: Any) -> 
 
 def test_a_class_without_examples_has_no_f1_and_one_answer_alone_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     from emobench.cli.answers import _print
-    from emobench.evaluation.icl.metrics import Answer, answers_table
-    from emobench.pipeline.answers import FoundAnswers
+    from emobench.kinds.icl.answers import Answer, answers_table
+    from emobench.pipeline.inspect.answers import FoundAnswers
 
     rows = [
         Answer(id=str(i), right="yes", answer="no", margin=0.5, confidence=0.75, dropped=0 if i else 1)

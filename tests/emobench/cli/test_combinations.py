@@ -46,7 +46,7 @@ def test_each_combination_is_one_row_and_one_entry(ran: Any) -> None:
     assert entries[0]["objective"]["version"] == "1+1"
     import jsonschema
 
-    from emobench.leaderboard.entry import JSON_SCHEMA
+    from emobench.leaderboard.schema.entry import JSON_SCHEMA
 
     schema = json.loads(JSON_SCHEMA.read_text())
     for entry in entries:

@@ -158,8 +158,8 @@ def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
 ) -> None:
     from emobench.config import canonical_json
     from emobench.models.catalog import find_model
-    from emobench.pipeline.request import Request
-    from emobench.pipeline.tiny_models import pretraining
+    from emobench.pipeline.planning.request import Request
+    from emobench.pipeline.planning.tiny_models import pretraining
 
     stage = pretraining(find_model(name, offline=True), Request(suite="oracle-language", offline=True)).stage
     folder = tmp_path / "train" / stage.key

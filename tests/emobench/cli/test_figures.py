@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.select import select
-from emobench.leaderboard.store import Leaderboard
-from emobench.leaderboard.verify import verify
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.verify import verify
 
 DISTANCES = {
     f"{corpus}/{name}_cross_entropy": {
@@ -48,7 +48,7 @@ def test_pictures_lie_beside_the_entry_and_disturb_no_board(written: Any, tmp_pa
 
 
 def test_the_drawn_numbers_are_those_of_the_runs(written: Any) -> None:
-    from emobench.pipeline.figures import _curves, _entropies, _lengths
+    from emobench.pipeline.inspect.figures import _curves, _entropies, _lengths
 
     (entry,) = select(written.mle["id"], written.root)
     curves = list(_curves("mle", entry, written.runs))

@@ -16,7 +16,7 @@ import pytest
 from torch import Tensor
 
 import emobench.testing
-from emobench.cli.new_objective import KINDS
+from emobench.cli.objectives.new import KINDS
 from emobench.registry import objective_names
 
 OWNERS = (

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emobench.evaluation.generation import features
+from emobench.kinds.generation import features
 from emobench.seals import write_seal
 
 SMALL = (

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from emobench.leaderboard.entry import JSON_SCHEMA
+from emobench.leaderboard.schema.entry import JSON_SCHEMA
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
@@ -335,11 +335,11 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
 
 
 def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
-    from emobench.pipeline.base_model import find_base_model
-    from emobench.pipeline.reporter import Progress, Silent
-    from emobench.pipeline.request import Request
-    from emobench.pipeline.stages import Stages
-    from emobench.pipeline.train import Trainer
+    from emobench.pipeline.execution.reporter import Progress, Silent
+    from emobench.pipeline.execution.train import Trainer
+    from emobench.pipeline.planning.base_model import find_base_model
+    from emobench.pipeline.planning.request import Request
+    from emobench.pipeline.stages.stage import Stages
 
     class Stop(Exception):
         pass

@@ -75,7 +75,7 @@ def test_what_is_not_there_is_named(written: Any, given: tuple[Any, ...], said: 
 
 
 def test_an_entry_without_texts_and_altered_texts_are_refused(written: Any, tmp_path: Path, entry_of: Any) -> None:
-    from emobench.leaderboard.store import Leaderboard
+    from emobench.leaderboard.store.board import Leaderboard
 
     Leaderboard(tmp_path / "b").append(entry_of("emo", runs=[{"seed": 0, "key": "0" * 16}]))
     done = written.command("samples", "emo", "--leaderboard", tmp_path / "b")
@@ -93,8 +93,8 @@ def test_texts_move_no_cursor_and_line_breaks_are_marked(
     written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from emobench.cli.samples import _print
-    from emobench.leaderboard.select import select
-    from emobench.pipeline.samples import side_by_side
+    from emobench.leaderboard.query.references import select
+    from emobench.pipeline.inspect.samples import side_by_side
 
     (entry,) = select(written.mle["id"], written.root)
     shutil.copytree(written.runs / "generate", tmp_path / "generate")

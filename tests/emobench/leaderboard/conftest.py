@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from emobench.config import to_plain
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.examples import write_examples
-from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import write_examples
+from emobench.leaderboard.stats.statistics import summarise
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]

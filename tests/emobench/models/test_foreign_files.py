@@ -22,8 +22,8 @@ from emobench.models.catalog import find_model
 from emobench.models.encoder import find_encoder
 from emobench.models.folder import identity
 from emobench.models.load import check_featurizer, check_model, load_model, load_tokenizer
-from emobench.pipeline.plan import make_plan
-from emobench.pipeline.request import Request
+from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.request import Request
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from emobench.objectives import triton_kernels as kernels
-from emobench.objectives.logits import padded
-from emobench.objectives.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK, TritonRows
+from emobench.objectives.engine import triton_kernels as kernels
+from emobench.objectives.engine.logits import padded
+from emobench.objectives.engine.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK, TritonRows
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 WIDTH = {"WIDTH": padded(50257, TritonRows.row_multiple)}

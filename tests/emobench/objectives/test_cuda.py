@@ -15,8 +15,8 @@ from torch import Tensor
 import emobench
 from emobench.models.head import LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, prepare_for
-from emobench.objectives.logits import row_buffer
-from emobench.objectives.products import add_product_wide, multiply_wide
+from emobench.objectives.engine.logits import row_buffer
+from emobench.objectives.engine.products import add_product_wide, multiply_wide
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 
@@ -206,7 +206,7 @@ def test_memory_stays_within_its_bound(make: Any) -> None:
 
 def test_other_batches_compile_nothing_new() -> None:
     """Chunks of other sizes, that begin at other tokens."""
-    from emobench.objectives.triton_kernels import differentiate_kernel, reduce_kernel
+    from emobench.objectives.engine.triton_kernels import differentiate_kernel, reduce_kernel
 
     def compiled() -> list[int]:
         kernels: tuple[Any, ...] = (reduce_kernel, differentiate_kernel)

@@ -443,7 +443,7 @@ def prepare(name: str, inputs: Inputs, kept: Tensor) -> Targets:
 @pytest.mark.parametrize("kept", [[], list(range(0, V, 2))], ids=["made", "kept"])
 @pytest.mark.parametrize("name", ["emo", "everything"])
 def test_long_rows_are_taken_one_by_one(name: str, kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emobench.objectives.torch_rows._LONG_ROW", 1)
+    monkeypatch.setattr("emobench.objectives.engine.torch_rows._LONG_ROW", 1)
     inputs = make_inputs(bias=True, logit_map=LogitMap(scale=1.5, cap=5.0))
     actual = by_engine(name, inputs, "torch", 16, keep=torch.tensor(kept))[1]
     assert_same(actual, by_equation(name, inputs), 1e-6, 1e-5)

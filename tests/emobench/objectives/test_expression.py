@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emobench.errors import ConfigError, UserError
-from emobench.objectives.expression import parse_terms
-from emobench.objectives.schedules import Constant, Cosine, Linear, Schedule, Step, make_schedule
+from emobench.objectives.combination.expression import parse_terms
+from emobench.objectives.combination.schedules import Constant, Cosine, Linear, Schedule, Step, make_schedule
 
 
 @pytest.mark.parametrize(

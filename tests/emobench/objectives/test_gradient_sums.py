@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from emobench.objectives import objective_loss, prepare_for
-from emobench.objectives.products import add_product_wide
+from emobench.objectives.engine.products import add_product_wide
 from emobench_objectives.mle import Mle
 
 N, V, D, PADDING = 50, 61, 7, 3

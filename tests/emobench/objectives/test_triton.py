@@ -18,11 +18,11 @@ import emobench
 from emobench.errors import UserError
 from emobench.models.head import LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token_statistics
-from emobench.objectives.coefficients import coefficients
 from emobench.objectives.cost import CostRows
-from emobench.objectives.logits import row_buffer
-from emobench.objectives.torch_rows import TorchRows
-from emobench.objectives.triton_rows import TritonRows, finish_costs
+from emobench.objectives.engine.coefficients import coefficients
+from emobench.objectives.engine.logits import row_buffer
+from emobench.objectives.engine.torch_rows import TorchRows
+from emobench.objectives.engine.triton_rows import TritonRows, finish_costs
 from emobench_objectives.emo import Emo
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -250,7 +250,7 @@ def test_kernels_agree_with_the_torch_passes_on_the_statistics_of_tokens(dtype: 
     """Also of a half-precision head: its logits are reported as they are, not rounded."""
     rng = torch.Generator().manual_seed(5)
     linear = torch.nn.Linear(8, V).to(DEVICE, dtype)
-    head = emobench.objectives.engine.Head(linear, LogitMap(cap=10.0))
+    head = emobench.objectives.engine.linear.Head(linear, LogitMap(cap=10.0))
     hidden_ND, labels_N = torch.randn(12, 8, generator=rng).to(DEVICE, dtype), torch.arange(12, device=DEVICE)
     cost = CostEmbedding(torch.randn(V, 4, generator=rng).to(DEVICE))
     found = [

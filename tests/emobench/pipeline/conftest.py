@@ -11,9 +11,9 @@ import pytest
 def made_runs(tmp_path: Path) -> Path:
     """Its weights are those before its pre-training, which plans need not wait for."""
     from emobench.models.catalog import find_model
-    from emobench.pipeline.request import Request
-    from emobench.pipeline.stages import Stages
-    from emobench.pipeline.tiny_models import find_tiny_model, pretraining, write_untrained
+    from emobench.pipeline.planning.request import Request
+    from emobench.pipeline.planning.tiny_models import find_tiny_model, pretraining, write_untrained
+    from emobench.pipeline.stages.stage import Stages
 
     source, runs = find_model("tiny-oracle", offline=True), tmp_path / "runs"
     stage = pretraining(source, Request(suite="oracle-language", offline=True)).stage

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.entry import Entry
 from emobench.leaderboard.exchange.lm_eval_entry import Subject
 from emobench.leaderboard.exchange.lm_eval_export import lm_eval_file_name, lm_eval_name, lm_eval_results, to_json
 from emobench.leaderboard.exchange.lm_eval_import import import_results
 from emobench.leaderboard.exchange.model_card import model_card
 from emobench.leaderboard.exchange.rows import to_csv, to_json_lines
-from emobench.leaderboard.published import published_root
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.published import published_root
 
 MakeEntry = Callable[..., Entry]
 

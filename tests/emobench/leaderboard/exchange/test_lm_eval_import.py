@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from emobench.errors import ConfigError, DataError, UserError
-from emobench.leaderboard.comparison import differences
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.examples import entry_examples
 from emobench.leaderboard.exchange.lm_eval_entry import Subject
 from emobench.leaderboard.exchange.lm_eval_export import to_json
 from emobench.leaderboard.exchange.lm_eval_file import LARGEST
 from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.schema.comparable import differences
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import entry_examples
+from emobench.leaderboard.store.board import Leaderboard
 
 EMO = Subject(model="base", objective="emo(temperature=2)", seeds=(7,))
 

@@ -13,11 +13,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from emobench.config import file_sha256, to_plain
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.examples import ExamplesReader
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
-from emobench.leaderboard.statistics import summarise
+from emobench.leaderboard.stats.statistics import summarise
 from emobench.tasks.scores import Score
 from emobench.training.curves import mean_curve, read_curves
 

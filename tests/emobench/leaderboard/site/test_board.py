@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from emobench.leaderboard.compare import compare
-from emobench.leaderboard.compare_lines import sheets
-from emobench.leaderboard.entry import Entry
+from emobench.leaderboard.render.compare_lines import sheets
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.compare import compare
 
 Opened = Callable[..., Page]
 

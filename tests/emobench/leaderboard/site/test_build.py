@@ -16,10 +16,10 @@ from playwright.sync_api import Page, expect
 from emobench.config import file_sha256
 from emobench.data.oracle import oracle_words
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.entry import Entry, File, Run, read_entry
+from emobench.leaderboard.schema.entry import Entry, File, Run, read_entry
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import POINTS, RunFiles
-from emobench.leaderboard.store import Leaderboard
+from emobench.leaderboard.store.board import Leaderboard
 from emobench.training.curves import mean_curve, read_curves
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))

@@ -15,9 +15,9 @@ from playwright.sync_api import Page, expect
 from scipy.stats import binom
 
 from emobench.config import file_sha256
-from emobench.leaderboard.compare import compare
-from emobench.leaderboard.entry import Entry
-from emobench.leaderboard.summary import Component
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.metric import Component
+from emobench.leaderboard.stats.compare import compare
 
 Opened = Callable[..., Page]
 HOSTILE = {

@@ -1,0 +1,154 @@
+"""`emobench objectives`: what is installed, what each one computes, its contract, its speed, and a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, reporter
+from emobench.cli.objectives.new import KINDS, module_name, write_package
+from emobench.errors import ConfigError, EmobenchError
+
+app = typer.Typer(help="Training objectives: list, show, check, bench, new.", no_args_is_help=True)
+CALL = 'A name, "name(key=value)", or ./file.py:Class.'
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+@app.command("list")
+def list_(json: options.Json = False) -> None:
+    """List the installed objectives; one that does not import is named with its error, and the others still work."""
+    from emobench.cli.objectives.facts import facts, unusable
+    from emobench.cli.objectives.views import listing
+    from emobench.registry import objective_class, objective_names
+
+    rows: list[dict[str, Any]] = []
+    for name in objective_names():
+        try:
+            rows.append(facts(objective_class(name), name))
+        except EmobenchError as error:
+            rows.append(unusable(name, error))
+    if json:
+        print_json(rows)
+        return
+    print_out(*listing(rows))
+    print_out("`emobench objectives show NAME` says more; `emobench objectives new NAME` begins one of your own.")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help=f"{CALL} A combination is shown by its terms, as a list with --json.")],
+    json: options.Json = False,
+) -> None:
+    """Show an objective: its equation and source, its parameters, what it reads, and how to use it."""
+    from emobench.cli.objectives.facts import called_facts
+    from emobench.cli.objectives.views import shown
+    from emobench.objectives.combination.expression import parse_terms
+
+    terms = parse_terms(name)
+    found = [called_facts(term.call) for term in terms]
+    combined = len(terms) > 1 or terms[0].weight is not None
+    if combined:
+        found = [{**one, "weight": str(term.weight or 1)} for one, term in zip(found, terms, strict=True)]
+    if json:
+        print_json(found if combined else found[0])
+        return
+    for one in found:
+        print_out(*([""] if one is not found[0] else []), *shown(one))
+
+
+@app.command()
+def check(
+    names: Annotated[list[str], typer.Argument(help=f"{CALL} Combinations, too. --json makes a list of several.")],
+    json: options.Json = False,
+) -> None:
+    """Run the conformance kit on objectives: what holds, what does not, and what that usually means."""
+    from emobench.cli.objectives.views import checked
+    from emobench.registry import load_objective
+    from emobench.testing import run_checks
+    from emobench.testing.subject import level
+
+    # All are read first, so that a name that nothing has is said before the checks, not after.
+    objectives = [load_objective(name).objective for name in names]
+    found: list[dict[str, Any]] = []
+    for objective in objectives:
+        outcomes = run_checks(objective)
+        ok = all(o.status != "failed" for o in outcomes)
+        head = {"objective": objective.name, "parameters": objective.params, "level": level(objective)}
+        found.append({**head, "ok": ok, "checks": outcomes})
+        if not json:
+            print_out(*([""] if len(found) > 1 else []), *checked(str(objective), outcomes))
+    if json:
+        print_json(found if len(found) > 1 else found[0])
+    if not all(one["ok"] for one in found):
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    names: Annotated[list[str], typer.Argument(help='Names, "name(key=value)", ./file.py:Class, or combinations.')],
+    shape: Annotated[
+        str | None,
+        typer.Option(help="TOKENS,VOCABULARY,WIDTH. Default: 512,32000,512, and 8192,50257,768 on a GPU."),
+    ] = None,
+    device: options.Device = options.DEFAULT_DEVICE,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16. Default: float32, and bfloat16 on a GPU.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Default: 5, and 11 on a GPU.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Measure how fast objectives are beside cross-entropy on this machine, and how much memory they take."""
+    from emobench.cli.objectives.views import measured
+    from emobench.models.device import check_device, resolve_device
+    from emobench.registry import load_objective
+    from emobench.testing.bench import measure
+
+    device = resolve_device(device)
+    cuda = device.startswith("cuda")
+    sizes = _sizes(shape or ("8192,50257,768" if cuda else "512,32000,512"))
+    dtype = dtype or ("bfloat16" if cuda else "float32")
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype is {dtype}; expected {', '.join(DTYPES[:-1])} or {DTYPES[-1]}.")
+    check_device(device)
+    objectives = {name: load_objective(name).objective for name in names}
+    with reporter(quiet=json).work("measuring", "step") as progress:
+        found = measure(
+            objectives, sizes, device=device, dtype=dtype, rounds=rounds or (11 if cuda else 5), progress=progress
+        )
+    if json:
+        print_json(found)
+        return
+    print_out(*measured(found))
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The objective's name, such as my-loss.")],
+    kind: Annotated[str, typer.Option("--kind", help=f"What the loss reads: {', '.join(KINDS)}.")] = next(iter(KINDS)),
+    directory: Annotated[
+        Path, typer.Option("--directory", help="Where the package's folder is made.", callback=options.holdable)
+    ] = Path(),
+) -> None:
+    """Write an installable package with an objective of your own, its test and its README."""
+    if kind not in KINDS:
+        raise ConfigError(f"--kind is '{kind}'; expected one of {', '.join(KINDS)}.")
+    folder = write_package(name, kind, directory)
+    print_out(
+        f"Wrote {folder}: an objective that works. Make it yours in {folder / module_name(name)}.py.",
+        "",
+        f"pip install -e {folder.resolve()}",
+        f"emobench objectives check {name}",
+        f"emobench run --objective mle --objective {name}",
+    )
+
+
+def _sizes(shape: str) -> tuple[int, int, int]:
+    found = [int(part) if part.strip().isdecimal() else 0 for part in shape.split(",")]
+    if len(found) != 3 or min(found) < 1 or found[1] < 2:
+        raise ConfigError(
+            f"--shape is '{shape}'; expected TOKENS,VOCABULARY,WIDTH as whole numbers, such as 512,32000,512."
+        )
+    return found[0], found[1], found[2]

@@ -1,0 +1,66 @@
+"""Prompts to samples on disk, for tasks of kind `generation`; an interrupted attempt is continued."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from emobench.data.texts import Texts
+from emobench.kinds.generation.decoding.continuations import iter_continuations
+from emobench.kinds.generation.decoding.request import Decoding
+from emobench.kinds.generation.prompts import Prompt, first_ids, select_prompts
+from emobench.kinds.generation.samples import Sample, make_samples, parse_sample, sample_line, write_samples
+from emobench.kinds.interface import Subject
+from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.models.head import token_count
+from emobench.tasks.generation import GenerationProtocol, Sampling
+
+SAMPLES = "samples.jsonl"
+PROMPTS = "prompts.json"
+"""How many texts gave prompts, and why the others did not (see Selection.to_json)."""
+
+
+def generate_samples(subject: Subject, task: str, rules: GenerationProtocol, texts: Texts, folder: Path) -> None:
+    """Write the samples of all prompts into `folder`, which may hold those of an interrupted attempt.
+
+    Batches are kept in a journal as they end, and written in the order of the prompts when all are there: the file is
+    the same, byte by byte, as that of an undisturbed run.
+    """
+    chosen = select_prompts(texts.texts, subject.tokenizer, rules, limit=rules.limit)
+    (folder / PROMPTS).write_text(chosen.to_json())
+    (folder / "first_prompt_ids.json").write_text(f"{first_ids(chosen.prompts)}\n")
+    journal = Journal(folder / UNFINISHED)
+    found = {(one.prompt_id, one.sample): one for one in (parse_sample(line, UNFINISHED) for line in journal.read())}
+    done = _done(found, chosen.prompts, rules.sampling)
+    for one in _sampled(subject, f"sample {task}: {chosen}", rules, chosen.prompts, done, journal):
+        found[one.prompt_id, one.sample] = one
+    samples = range(rules.sampling.samples)
+    write_samples(folder / SAMPLES, (found[prompt.id, index] for prompt in chosen.prompts for index in samples))
+
+
+def _sampled(
+    subject: Subject, title: str, rules: GenerationProtocol, prompts: list[Prompt], done: set[int], journal: Journal
+) -> Iterator[Sample]:
+    """Yield the samples of the prompts that are not done, after adding them to the journal, a batch at a time."""
+    with subject.work(title, "prompts") as progress:
+        for batch in iter_continuations(
+            subject.model,
+            [prompt.prefix_ids for prompt in prompts],
+            prompt_keys=[prompt.id for prompt in prompts],
+            decoding=Decoding(rule=rules.sampling, length=rules.continuation),
+            vocabulary=token_count(subject.tokenizer),
+            done=frozenset(done),
+        ):
+            new = [(index, found) for index, found in batch if index not in done]
+            made = [sample for i, found in new for sample in make_samples(prompts[i], found, subject.tokenizer)]
+            journal.append(map(sample_line, made))
+            yield from made
+            done.update(index for index, _ in new)
+            progress(len(done), len(prompts))
+
+
+def _done(found: Mapping[tuple[str, int], Sample], prompts: Sequence[Prompt], rule: Sampling) -> set[int]:
+    """Return the indices of the prompts all of whose samples were found."""
+    counts = Counter(prompt for prompt, _ in found)
+    return {index for index, prompt in enumerate(prompts) if counts[prompt.id] == rule.samples}

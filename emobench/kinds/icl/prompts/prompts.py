@@ -1,0 +1,200 @@
+"""From examples and shots to token lists: the prompt of each label, tokenized in one piece.
+
+A prompt is never split at text: "sub" and "subjective" differ within a token. What the labels of one example share is
+found among the tokens (`Prompt.shared`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from emobench.data.labelled import Example
+from emobench.errors import ConfigError, ModelError
+from emobench.kinds.icl.prompts.tokens import first_after, tokenize
+from emobench.tasks.icl import LABEL, IclProtocol, fill
+
+EXAMPLES_A_TIME = 64
+INPUT, TAIL = "input", "tail"
+"""Parts of a prompt: the test example up to the label, and what follows the label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """The tokenized prompts of one test example, one for each label, in the order of the protocol's `ties`."""
+
+    id: str
+    tokens: tuple[tuple[int, ...], ...]
+    """Of each label: the whole prompt, with the BOS that the protocol asks for."""
+    label_starts: tuple[int, ...] | None
+    """Of each label: the first token of the label's text; None where the tokenizer gives no offsets, and of a prompt
+    that was cut."""
+    shots: tuple[str, ...]
+    """Ids of the shots that fit, nearest first."""
+    dropped: int = 0
+    """Shots left out because the prompt was too long."""
+    cut: int = 0
+    """Tokens of the longest label's prompt that were cut off at its end."""
+
+    @cached_property
+    def shared(self) -> int:
+        """The number of tokens that all labels' prompts begin with."""
+        columns = zip(*self.tokens, strict=False)
+        ends = (place for place, column in enumerate(columns) if len(set(column)) > 1)
+        return next(ends, min(map(len, self.tokens)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """One test example with its shots (nearest first), before it is known whether they fit."""
+
+    example: Example
+    shots: tuple[Example, ...]
+    dropped: int = 0
+
+    def texts(self, rules: IclProtocol, values: dict[str, str] | None = None) -> list[tuple[str, int]]:
+        """Return, for each label, the whole text and where in it the label's own begins.
+
+        `values` take the place of the example's fields.
+        """
+        *begin, end = (text for _, text in self.parts(rules, values))
+        before = "".join(begin)
+        return [(before + label + end, len(before)) for label in rules.texts]
+
+    def parts(self, rules: IclProtocol, values: dict[str, str] | None = None) -> list[tuple[str, str]]:
+        """Return the prompt's parts in order, each with its name: header, shots, input, and what follows the label.
+
+        A shot is named by its similarity: "shot 1" is the nearest, wherever it stands.
+        """
+        fields = {**self.example.fields, **(values or {})}
+        before, after = rules.template.split(f"{{{LABEL}}}")
+        shots = [(f"shot {i}", _shot(rules, shot) + rules.separator) for i, shot in enumerate(self.shots, 1)]
+        shown = shots if rules.order == "nearest-first" else shots[::-1]
+        return [
+            ("header", fill(rules.header, fields)),
+            *shown,
+            (INPUT, fill(before, fields)),
+            (TAIL, fill(after, fields)),
+        ]
+
+
+def make_prompts(
+    drafts: Sequence[Draft],
+    tokenizer: Any,
+    rules: IclProtocol,
+    limit: int | None,
+    *,
+    task: str,
+    values: dict[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Prompt]:
+    """Tokenize each example's prompts; those over `limit` tokens are shortened by the rule `too_long`.
+
+    They lose their least similar shots, for all labels alike, or the end of each label's prompt.
+    Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
+    equal tokens, and for a BOS that is not as the protocol has it.
+    """
+    found: dict[int, Prompt] = {}
+    waiting = dict(enumerate(drafts))
+    while waiting:
+        longer = {}
+        for places in _parts(list(waiting)):
+            encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
+            for place, (tokens, starts) in zip(places, encoded, strict=True):
+                draft, longest = waiting[place], max(map(len, tokens))
+                over = 0 if limit is None else max(longest - limit, 0)
+                if over and rules.too_long == "drop_shots":
+                    longer[place] = _shorter(draft, longest, longest - over, task)
+                    continue
+                _check_told_apart(tokens, rules, task)
+                found[place] = Prompt(
+                    id=draft.example.id,
+                    tokens=tuple(ids[:limit] for ids in tokens),
+                    label_starts=None if over else starts,
+                    shots=tuple(shot.id for shot in draft.shots),
+                    dropped=draft.dropped,
+                    cut=over,
+                )
+            if progress is not None:
+                progress(len(found), len(drafts))
+        waiting = longer
+    return [found[place] for place in range(len(drafts))]
+
+
+def room(rules: IclProtocol, context: int | None) -> int | None:
+    """Return the most tokens that a prompt may have."""
+    return min((n for n in (rules.max_length, context) if n is not None), default=None)
+
+
+def check_boundaries(prompts: Sequence[Prompt], task: str, labels: Sequence[str]) -> None:
+    """Raise ModelError where what stands before the label is not the same tokens for every label, or a label has none.
+
+    A label's own loss is then not comparable between labels; that of the whole prompt still is.
+    """
+    for prompt in prompts:
+        if prompt.label_starts is None:
+            raise ModelError(
+                f"Task {task}: this tokenizer has no fast form (tokenizer.json), so that a label's own tokens are not "
+                "known; use --set icl.scorer=prompt, or convert the tokenizer."
+            )
+        for label, ids, start in zip(labels, prompt.tokens, prompt.label_starts, strict=True):
+            if start >= len(ids):
+                raise ModelError(
+                    f"Task {task}, example {prompt.id}: the tokenizer gives the label '{label}' no token of its own. "
+                    "Take a model whose tokenizer knows the word, or set icl.labels."
+                )
+        before = [ids[:start] for ids, start in zip(prompt.tokens, prompt.label_starts, strict=True)]
+        for label, tokens in zip(labels, before, strict=True):
+            if tokens != before[0]:
+                raise ModelError(
+                    f"Task {task}, example {prompt.id}: the tokenizer splits what stands before the label otherwise "
+                    f"for '{label}' than for '{labels[0]}', so that the labels' own losses cannot be compared; use "
+                    "--set icl.scorer=prompt, or a template with a space before {label}."
+                )
+
+
+def _shot(rules: IclProtocol, shot: Example) -> str:
+    return fill(rules.template, {**shot.fields, LABEL: rules.labels[shot.label]})
+
+
+def _shorter(draft: Draft, length: int, limit: int, task: str) -> Draft:
+    if not draft.shots:
+        raise ConfigError(
+            f"Task {task}, {draft.example.where or draft.example.id}: the prompt has {length} tokens without any shot, "
+            f"but at most {limit} are read. Take the example out of the data, or a model with a longer context."
+        )
+    return replace(draft, shots=draft.shots[:-1], dropped=draft.dropped + 1)
+
+
+def _check_told_apart(tokens: Sequence[tuple[int, ...]], rules: IclProtocol, task: str) -> None:
+    first: dict[tuple[int, ...], str] = {}
+    for ids, label in zip(tokens, rules.texts, strict=True):
+        if ids in first:
+            raise ModelError(
+                f"Task {task}: the tokenizer gives the labels '{first[ids]}' and '{label}' the same tokens, so that a "
+                "model cannot tell them apart. Take a model whose tokenizer knows these words, or set icl.labels."
+            )
+        first[ids] = label
+
+
+def _encode(
+    examples: Sequence[list[tuple[str, int]]], tokenizer: Any, rules: IclProtocol
+) -> Iterator[tuple[tuple[tuple[int, ...], ...], tuple[int, ...] | None]]:
+    """Yield, for each example, the tokens of each label's prompt and where the label's own begin."""
+    flat = [text for texts in examples for text in texts]
+    rows, offsets = tokenize([text for text, _ in flat], tokenizer, rules)
+    starts = None
+    if offsets is not None:
+        starts = [first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
+    place = 0
+    for texts in examples:
+        part = slice(place, place + len(texts))
+        yield tuple(rows[part]), None if starts is None else tuple(starts[part])
+        place += len(texts)
+
+
+def _parts(places: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(places), EXAMPLES_A_TIME):
+        yield places[start : start + EXAMPLES_A_TIME]

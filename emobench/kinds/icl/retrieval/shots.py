@@ -1,0 +1,146 @@
+"""The shots of each test example: found once for a data set, a retriever and its encoder, and kept.
+
+Legend: Q test examples, P pool, K shots, N texts, D width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emobench.data.labelled import Example, LabelledData
+from emobench.errors import PluginError
+from emobench.kinds.icl.examples import pool_of, questions_of
+from emobench.kinds.icl.retrieval.embeddings import embeddings, encoder_facts, texts_digest
+from emobench.kinds.icl.retrieval.queries import query_texts, search_keys
+from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
+from emobench.kinds.interface import Subject
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.spec import Task
+from emobench.versions import minor_versions
+
+SHOTS = "shots.json"
+
+
+def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
+    """Return each test example's shots, nearest first."""
+    rules = task.protocol_as(IclProtocol)
+    if rules.shots == 0:
+        return [()] * len(questions_of(rules, data))
+    loaded = subject.retriever(rules.retriever)
+    encoder = subject.sentence_encoder(rules.encoder) if loaded.retriever.encodes else None
+    facts = {
+        "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
+        "encoder": None if encoder is None else encoder_facts(encoder),
+        "packages": {**minor_versions("emobench"), **loaded.versions},
+    }
+    return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.retriever).shots())
+
+
+def kept_shots(
+    subject: Subject,
+    rules: IclProtocol,
+    data: LabelledData,
+    facts: Mapping[str, Any],
+    find: Callable[[], list[list[int]]],
+) -> list[tuple[Example, ...]]:
+    """Return each test example's shots, found by `find()`, places in the pool, unless runs before have kept them.
+
+    `facts` identify what finds them; the texts and the rules of the search are added here.
+    """
+    pool, test = pool_of(rules, data), questions_of(rules, data)
+    texts = {name: texts_digest(chain(*search_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
+    search = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
+
+    def work(folder: Path) -> None:
+        (folder / SHOTS).write_text(json.dumps(find()) + "\n")
+
+    folder = subject.keep("shots", {**facts, "texts": texts, "rules": search}, work)
+    return [tuple(pool[place] for place in row) for row in json.loads((folder / SHOTS).read_text())]
+
+
+class _Search:
+    """One search of all test examples' shots."""
+
+    def __init__(self, subject: Subject, task: Task, data: LabelledData, retriever: Retriever) -> None:
+        self._subject, self._task, self._retriever = subject, task, retriever
+        self._rules = task.protocol_as(IclProtocol)
+        self._pool, self._test = pool_of(self._rules, data), questions_of(self._rules, data)
+        self._pool_texts = query_texts(self._rules, self._pool)
+        self._test_texts = query_texts(self._rules, self._test)
+
+    def shots(self) -> list[list[int]]:
+        """Return, for each test example, the places of its shots in the pool."""
+        context = RetrievalContext(self._rules.seed, self._embed)
+        found: list[list[int]] = [[] for _ in self._test]
+        with self._subject.work(f"find shots of {self._task.name}", "examples") as progress:
+            done = 0
+            for own, places in self._groups():
+                for place, row in zip(places, self._rows(own, places, context), strict=True):
+                    found[place] = row
+                done += len(places)
+                progress(done, len(self._test))
+        return found
+
+    def _groups(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield the pool's and the test examples' places of each group."""
+        groups: dict[str, tuple[list[int], list[int]]] = {}
+        for side, examples in enumerate((self._pool, self._test)):
+            for place, example in enumerate(examples):
+                groups.setdefault(example.group, ([], []))[side].append(place)
+        yield from ((own, places) for own, places in groups.values() if places)
+
+    def _rows(self, own: list[int], places: list[int], context: RetrievalContext) -> list[list[int]]:
+        pool, queries = [self._pool_texts[p] for p in own], [self._test_texts[p] for p in places]
+        twins = Counter(pool)
+        left_out = max(twins[query] for query in queries) if self._rules.exclude_duplicates else 0
+        count = min(len(pool), self._rules.shots + left_out)
+        indices_QK = self._retriever.retrieve(pool, queries, count, context)
+        _check(indices_QK, self._rules.retriever, (len(queries), count), len(pool))
+        kept = []
+        for query, row in zip(queries, indices_QK.tolist(), strict=True):
+            others = [i for i in row if not self._rules.exclude_duplicates or pool[i] != query]
+            kept.append([own[i] for i in others[: self._rules.shots]])
+        return kept
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the vectors of texts: (N, D). Those of the pool and of the test examples are kept as a whole."""
+        if not self._retriever.encodes:
+            raise PluginError(
+                f"The retriever '{self._rules.retriever}' asks for vectors; write `encodes = True` in its class, so "
+                "that the encoder is among what identifies its shots."
+            )
+        missing = list(dict.fromkeys(text for text in texts if text not in self._vectors))
+        if missing:
+            self._vectors.update(self._kept(missing, "other texts"))
+        return np.stack([self._vectors[text] for text in texts])
+
+    @cached_property
+    def _vectors(self) -> dict[str, np.ndarray]:
+        test = self._kept(self._test_texts, "test")
+        return {**test, **self._kept(self._pool_texts, "pool")}  # a text that stands in both has one vector
+
+    def _kept(self, texts: Sequence[str], what: str) -> dict[str, np.ndarray]:
+        encoder = self._subject.sentence_encoder(self._rules.encoder)
+        return embeddings(self._subject, encoder, texts, f"{what} of {self._task.name}")
+
+
+def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:
+    """Raise PluginError unless a retriever kept its contract."""
+    wanted = f"expected indices of {pool} pool examples, {shape[0]} rows of {shape[1]} different ones, int64"
+    if not isinstance(indices_QK, np.ndarray) or not np.issubdtype(indices_QK.dtype, np.integer):
+        got = f"a {type(indices_QK).__name__} of {indices_QK.dtype}" if isinstance(indices_QK, np.ndarray) else None
+        raise PluginError(f"The retriever '{name}' returns {got or type(indices_QK).__name__}; {wanted}.")
+    if indices_QK.shape != shape:
+        raise PluginError(f"The retriever '{name}' returns the shape {indices_QK.shape}; {wanted}.")
+    if indices_QK.size and (indices_QK.min() < 0 or indices_QK.max() >= pool):
+        raise PluginError(f"The retriever '{name}' returns {indices_QK.min()} to {indices_QK.max()}; {wanted}.")
+    if any(len(set(row)) < len(row) for row in indices_QK.tolist()):
+        raise PluginError(f"The retriever '{name}' returns an index twice for one query; {wanted}.")

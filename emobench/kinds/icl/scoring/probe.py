@@ -1,0 +1,102 @@
+"""Which engine a model computes rightly: found by comparing hidden states with those of `plain`, not by names.
+
+A mask or positions of one's own are refused by some models (ALiBi), silently ignored by others, and overrule a sliding
+window; keys and values behave otherwise in a state-space model.
+
+Legend: N pairs, D hidden width.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emobench.kinds.icl.prompts.prompts import Prompt
+from emobench.kinds.icl.scoring import plain, tree
+from emobench.kinds.icl.scoring.engines import Engine
+from emobench.kinds.icl.scoring.pairs import SHARED, Pairs, pairs_of
+
+# Largest |h - h_plain| / |h_plain| of a pair, by precision: labels that see one another move it by 0.4 in a model that
+# was trained (7M parameters), in any precision. Where a model's own rounding is larger, it is measured.
+TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
+TIMES_ROUNDING, MOST = 4, 0.1
+"""Otherwise this many times the difference that another kernel makes to `plain` itself, and never more than MOST."""
+PREFIXES, BEHIND = (9, 6), ((4, 1, 3), (1, 2, 4))
+"""Tokens of the made prompts' prefixes, and of each label behind them; one token behind is no input of its own."""
+MADE_LENGTH = max(prefix + max(behind) for prefix, behind in zip(PREFIXES, BEHIND, strict=True))
+
+
+def made_prompts(vocabulary: int) -> list[Prompt]:
+    """Return two small prompts of random tokens, of unequal length, for which every part of an engine is needed."""
+    draw = random.Random(0)
+    prompts = []
+    for shared, behind in zip(PREFIXES, BEHIND, strict=True):
+        prefix = draw.choices(range(vocabulary), k=shared)
+        first = draw.sample(range(vocabulary), len(behind))  # the labels part at once
+        tokens = tuple(
+            (*prefix, token, *draw.choices(range(vocabulary), k=count - 1))
+            for token, count in zip(first, behind, strict=True)
+        )
+        prompts.append(Prompt(id="made", tokens=tokens, label_starts=None, shots=()))
+    return prompts
+
+
+def extreme_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the longest prompt and the one with the longest row of engine `tree`, their longest labels at the end.
+
+    A window counts tokens in one model, and slots, those of other labels among them, in another.
+    """
+    longest = max(prompts, key=lambda prompt: max(map(len, prompt.tokens)))
+    widest = max(prompts, key=tree.slots)
+    chosen = [longest] if tree.slots(longest) == tree.slots(widest) else [longest, widest]
+    return [replace(prompt, tokens=tuple(sorted(prompt.tokens, key=len))) for prompt in chosen]
+
+
+def refusal(engine: Engine, model: Any, prompts: Sequence[Prompt], device: torch.device) -> str | None:
+    """Return why an engine is no good for a model, or None: what it finds for each prompt's last label is compared."""
+    pairs = pairs_of(prompts, [prompt.shared for prompt in prompts], None)
+    last_B = np.array([len(prompt.tokens) - 1 for prompt in prompts])
+    pairs = pairs[(pairs.label_N == SHARED) | (pairs.label_N == last_B[pairs.example_N])]
+    try:
+        found_ND = engine.run(model, prompts, pairs, device).hidden_ND
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a model may refuse in any way
+        line = str(error).strip().partition("\n")[0]
+        return f"{type(error).__name__}: {line[:200]}"
+    alone = [replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts]
+    pairs = replace(pairs, label_N=np.zeros_like(pairs.label_N))
+    expected_ND = plain.run(model, alone, pairs, device).hidden_ND
+    difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
+    # Not the other way round: NaN is a difference.
+    if difference <= allowed:
+        return None
+    rounding = _difference(_otherwise(model, alone, pairs, device), expected_ND)
+    allowed = max(allowed, min(MOST, TIMES_ROUNDING * rounding))
+    if difference <= allowed:
+        return None
+    return f"its hidden states differ by {difference:.1e} of their size, allowed {allowed:.0e}"
+
+
+def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
+    """Return the largest difference of a pair's hidden states, as a share of their size."""
+    if not len(found_ND):
+        return 0.0
+    size_N = expected_ND.double().norm(dim=1).clamp_min(1e-30)
+    return float(((found_ND.double() - expected_ND.double()).norm(dim=1) / size_N).max())
+
+
+def _otherwise(model: Any, alone: Sequence[Prompt], pairs: Pairs, device: torch.device) -> Tensor:
+    """Return what `plain` gives beside a shorter row: its padding asks for a mask, and so for another kernel.
+
+    On a GPU in half precision (or TF32) that difference grows with each layer, and is no fault of an engine.
+    """
+    shorter = max(alone, key=lambda prompt: len(prompt.tokens[0]))
+    shorter = replace(shorter, tokens=(shorter.tokens[0][: -(-len(shorter.tokens[0]) // 2)],))
+    return plain.run(model, [*alone, shorter], pairs, device).hidden_ND

@@ -1,0 +1,238 @@
+"""A task of lm-evaluation-harness with its data, and what identifies both: the examples that are read, and the rules.
+
+The rules are lm-eval's own resolved configurations and the Python beside them; the examples are those that lm-eval
+builds its prompts from, so that a copy on disk and the hub's own data are known to be the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from datasets import config as datasets_config
+from lm_eval.tasks import TaskManager
+
+from emobench.config import content_hash, file_sha256
+from emobench.errors import ConfigError, DataError, EmobenchError
+from emobench.kinds.lm_eval.model import quiet_lm_eval
+from emobench.kinds.lm_eval.task_files import find_manager, reached, sources
+from emobench.models.hub import fetch, resolve_revision
+from emobench.reading import expand_home, is_folder
+from emobench.tasks.lm_eval import LmEvalProtocol
+
+FILES = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv"}
+_PLACES = ("dataset_path", "dataset_name", "dataset_kwargs")
+_SPLIT = re.compile(r"^(.+?)(?:-\d+-of-\d+|-\d+)?$")
+
+
+@dataclass(frozen=True)
+class LmEvalData:
+    """A task, group or tag that was built on its data; `built` is what lm-eval's evaluator takes."""
+
+    built: list[Any]
+    examples: int
+    fingerprint: str
+    provenance: Mapping[str, str]
+
+    def __len__(self) -> int:
+        return self.examples
+
+
+def load_tasks(task: str, rules: LmEvalProtocol, *, offline: bool) -> LmEvalData:
+    """Find a task and read its data. Raises ConfigError for a task that cannot be run here, DataError for its data."""
+    with quiet_lm_eval(), _network(offline), tempfile.TemporaryDirectory() as folder:
+        manager = find_manager(rules.task, rules.include)
+        names = reached(rules.task, manager)
+        _refuse(task, names, manager)
+        code = _code(names, manager)
+        origins = _place_data(rules, names, manager, Path(folder), offline=offline)
+        try:
+            loaded = manager.load([rules.task])
+        except EmobenchError:
+            raise
+        except Exception as error:  # of lm-eval, of datasets, or of Python code of the task
+            raise _unbuilt(rules, error) from error
+        return _identified(task, rules, loaded, origins, code)
+
+
+@contextmanager
+def _network(offline: bool) -> Iterator[None]:
+    """Keep datasets, which asks the hub by itself, from the network. Both libraries read these again at each call."""
+    before = datasets_config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE
+    try:
+        if offline:
+            datasets_config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        datasets_config.HF_HUB_OFFLINE, huggingface_hub.constants.HF_HUB_OFFLINE = before
+
+
+def _refuse(task: str, names: Iterable[str], manager: TaskManager) -> None:
+    for member in names:
+        entry = manager.task_index.get(member)
+        config = (entry.cfg if entry else None) or {}
+        if config.get("unsafe_code"):
+            raise ConfigError(
+                f"Task {task}: {member} executes code that the model writes, which emobench does not; run it "
+                "with `lm_eval run --confirm_run_unsafe_code` on a machine that is made for it."
+            )
+        if config.get("doc_to_image") or config.get("doc_to_audio"):
+            raise ConfigError(f"Task {task}: {member} shows images or audio, and a language model reads text.")
+
+
+def _place_data(
+    rules: LmEvalProtocol, names: Iterable[str], manager: TaskManager, folder: Path, *, offline: bool
+) -> set[str]:
+    """Point each task's definition at the data that is to be read; return where these are from."""
+    origins: set[str] = set()
+    for number, name in enumerate(names):
+        entry = manager.task_index.get(name)
+        if entry is None or entry.kind.name != "TASK" or entry.yaml_path is None:
+            continue
+        config = entry.cfg or {}
+        changes, origin = _place(rules, config, offline=offline)
+        origins.add(origin)
+        if changes:
+            file = folder / f"{number}.yaml"
+            # JSON is YAML. lm-eval builds the task from this file, and the rest of it from the one that it includes.
+            file.write_text(json.dumps({"include": str(entry.yaml_path), "task": name, **changes}))
+            entry.yaml_path, entry.cfg = file, {**config, **changes}
+    return {origin for origin in origins if origin}
+
+
+def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -> tuple[dict[str, Any], str]:
+    """Return what of a task's configuration changes for its data, and where they are from."""
+    if config.get("custom_dataset") or config.get("dataset_path") is None:
+        return {}, "local: code of the task"
+    path, name = str(config.get("dataset_path")), config.get("dataset_name")
+    options = dict(config.get("dataset_kwargs") or {})
+    options.pop("trust_remote_code", None)
+    if rules.data:
+        return _local(rules.data, name), f"local: {Path(rules.data).name}"
+    if path in FILES.values() or path in ("text", "arrow") or Path(path).exists():
+        return {}, "local"
+    asked = str(options.get("revision", "main"))
+    try:
+        commit = resolve_revision(path, asked, offline=offline, kind="dataset")
+        if not offline:
+            return {"dataset_kwargs": {**options, "revision": commit}}, f"hub: {path}@{commit}"
+        # Without a network datasets reads a folder, and no hub id that was only downloaded.
+        copy = fetch(path, commit, ["*"], offline=True, kind="dataset")
+        options.pop("revision", None)
+        return {"dataset_path": str(copy), "dataset_kwargs": options}, f"hub: {path}@{commit}"
+    except DataError:
+        if not offline:
+            raise
+        return {}, f"hub: {path}"  # the cache of datasets may hold it, of whichever commit
+
+
+def _local(data: str, name: str | None) -> dict[str, Any]:
+    """Return the configuration that reads a folder: by its README where it has one, else <name>/<split>.<suffix>."""
+    folder = expand_home(data).resolve()
+    if not is_folder(folder):
+        raise DataError(f"--set lm_eval.data={data}: there is no such folder; expected one laid out like the hub's.")
+    if (folder / "README.md").is_file():
+        return {"dataset_path": str(folder), "dataset_kwargs": {}}
+    place = folder / name if name else folder
+    files: dict[str, list[str]] = {}
+    found = sorted(path for path in (place.iterdir() if place.is_dir() else ()) if path.suffix in FILES)
+    for path in found:
+        split = _SPLIT.match(path.stem)
+        files.setdefault(split[1] if split else path.stem, []).append(str(path))
+    if not found:
+        raise DataError(
+            f"--set lm_eval.data={data}: {place} holds no data; expected files such as {place / 'test.jsonl'} or "
+            f"{place / 'test-00000-of-00001.parquet'}, or a README.md in {folder} that names them."
+        )
+    return {"dataset_path": FILES[found[0].suffix], "dataset_name": None, "dataset_kwargs": {"data_files": files}}
+
+
+def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str], code: list[str]) -> LmEvalData:
+    tasks = loaded["tasks"]
+    if not tasks:
+        raise ConfigError(f"Task {task}: '{rules.task}' of lm-eval holds no task; see its YAML.")
+    if rules.data:
+        _require_placed(rules, tasks)
+    groups = loaded.get("groups", {})
+    try:
+        docs = {name: _docs(one, rules.num_fewshot) for name, one in tasks.items()}
+        count = sum(len(one.eval_docs) for one in tasks.values())
+    except Exception as error:  # a split that is not there, or Python code of the task
+        raise _unbuilt(rules, error) from error
+    definition = {
+        "lm-eval": version("lm-eval"),
+        "tasks": {name: _config(one) for name, one in tasks.items()},
+        "groups": {name: _without_source(group.to_dict() or {}) for name, group in groups.items()},
+        "code": code,
+    }
+    text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(definition, sort_keys=True, default=_named))
+    digests = {
+        task: f"sha256:{content_hash(docs)} ({', '.join(sorted(origins)) or 'code of the task'})",
+        f"definition of {task}": f"sha256:{content_hash(text)} (lm-eval {version('lm-eval')})",
+    }
+    plain = {key: value.partition(" ")[0] for key, value in digests.items()}
+    top = [groups[rules.task]] if rules.task in groups else list(tasks.values())
+    return LmEvalData(top, count, f"sha256:{content_hash(plain)}", digests)
+
+
+def _docs(task: Any, num_fewshot: int | None) -> str:
+    """Return the digest of the documents that a task's prompts are made of: those that are answered, and the shots'."""
+    own = task.get_config("num_fewshot")
+    shots = own if num_fewshot is None or own == 0 else num_fewshot  # a task of 0 shots stays one
+    found = hashlib.sha256()
+    for docs in (task.eval_docs, task.fewshot_docs() if shots else ()):
+        for doc in docs or ():
+            found.update(json.dumps(doc, sort_keys=True, default=str).encode() + b"\n")
+        found.update(b"\0")
+    return found.hexdigest()
+
+
+def _config(task: Any) -> dict[str, Any]:
+    """Return a task's configuration without where its data are: the documents identify them."""
+    return _without_source({key: value for key, value in task.dump_config().items() if key not in _PLACES})
+
+
+def _without_source(config: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = config.get("metadata")
+    if isinstance(metadata, Mapping):
+        config = {**config, "metadata": {k: v for k, v in metadata.items() if k != "config_source"}}
+    return dict(config)
+
+
+def _code(names: Iterable[str], manager: TaskManager) -> list[str]:
+    """Return the digests of the Python files beside the YAML: a task's functions may use any of them."""
+    entries = [manager.task_index[name] for name in names if name in manager.task_index]
+    paths = {source for entry in entries if entry.yaml_path is not None for source in sources(entry.yaml_path)}
+    return sorted({file_sha256(file) for folder in {path.parent for path in paths} for file in folder.glob("*.py")})
+
+
+def _named(value: Any) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _require_placed(rules: LmEvalProtocol, tasks: Mapping[str, Any]) -> None:
+    for name, task in tasks.items():
+        path = str(task.get_config("dataset_path"))
+        if path not in FILES.values() and not Path(path).exists():
+            raise ConfigError(
+                f"--set lm_eval.data={rules.data}: the definition of {name} gives its data by itself ({path}); use a "
+                "YAML of your own, --set lm_eval.include=DIR."
+            )
+
+
+def _unbuilt(rules: LmEvalProtocol, error: Exception) -> DataError:
+    said = " ".join(str(error).split())
+    return DataError(
+        f"lm-evaluation-harness could not read the task '{rules.task}' and its data ({type(error).__name__}: "
+        f"{said if len(said) <= 300 else said[:297] + '...'}). Give the data by --set lm_eval.data=DIR, a folder laid "
+        "out like its repository on the hub, or mend what is named."
+    )

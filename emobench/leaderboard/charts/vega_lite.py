@@ -1,0 +1,128 @@
+"""What pictures of several panels share: axes, colours, one legend, and how they become PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import StorageError
+from emobench.leaderboard.schema.labels import clean
+
+HUMAN = "human"
+"""A series that is drawn in grey."""
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
+"""Apart for colour-blind readers too (Okabe and Ito), in the order of the series; more series begin again."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+GREY = "#9ca3af"
+SIDE, COLUMNS, SCALE = 260, 3, 3
+"""Points of a panel's side, panels in a row, and pixels for each point."""
+
+LEGEND = {"title": None, "orient": "bottom", "labelLimit": 320, "symbolOpacity": 1}
+
+Row = Mapping[str, Any]
+
+
+def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+    """Write a picture as NAME.png and NAME.svg, with fonts that come with vl-convert; raises StorageError."""
+    import vl_convert
+
+    spec = dict(picture)
+    svg, png = folder / f"{name}.svg", folder / f"{name}.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        png.write_bytes(vl_convert.vegalite_to_png(spec, scale=SCALE))
+        svg.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"{folder} could not be written: {error.strerror}. Name another folder with --out DIR."
+        ) from error
+    return [png, svg]
+
+
+def axis(field: str, title: str, domain: tuple[float, float] | None = None) -> dict[str, Any]:
+    scale = {"zero": False} if domain is None else {"domain": list(domain), "nice": False}
+    return {"field": field, "type": "quantitative", "axis": {"title": title, "tickCount": 5}, "scale": scale}
+
+
+def series_of(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(row["series"] for row in rows))
+
+
+def _colour(series: Sequence[str], symbol: str | None) -> dict[str, Any]:
+    own = [GREY if name == HUMAN else COLOURS[i % len(COLOURS)] for i, name in enumerate(series)]
+    scale = {"domain": list(series), "range": own}
+    return {
+        "field": "series",
+        "type": "nominal",
+        "scale": scale,
+        "legend": {**LEGEND, **({"symbolType": symbol} if symbol else {})},
+    }
+
+
+def shape(series: Sequence[str]) -> dict[str, Any]:
+    scale = {"domain": list(series), "range": [SHAPES[i % len(SHAPES)] for i in range(len(series))]}
+    return {"field": "series", "type": "nominal", "scale": scale, "legend": LEGEND}
+
+
+def panel(
+    title: str,
+    rows: Sequence[Row],
+    layers: Sequence[Mapping[str, Any]],
+    series: Sequence[str],
+    *,
+    subtitle: str = "",
+    symbol: str | None = None,
+) -> dict[str, Any]:
+    heading: dict[str, Any] = {"text": clean(title), "fontSize": 12, "fontWeight": "bold", "anchor": "middle"}
+    if subtitle:
+        heading |= {"subtitle": _lines(subtitle), "subtitleFontSize": 10, "subtitleColor": "#4b5563"}
+    colour = _colour(series, symbol)
+    return {
+        "title": heading,
+        "width": SIDE,
+        "height": SIDE,
+        "data": {"values": list(rows)},
+        "layer": [{**layer, "encoding": {**layer["encoding"], "color": colour}} for layer in layers],
+    }
+
+
+def picture(title: str, panels: Sequence[Mapping[str, Any]], note: str = "") -> dict[str, Any]:
+    """Return a specification of panels under a title; `note`, below it, says what the marks are."""
+    below = {"subtitle": _lines(note), "subtitleFontSize": 11, "subtitleColor": "#4b5563"} if note else {}
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "background": "white",
+        "padding": 12,
+        "title": {"text": title, "fontSize": 13, "anchor": "middle", "offset": 12, **below},
+        "concat": list(panels),
+        "columns": COLUMNS,
+        "spacing": 28,
+        "resolve": {"scale": {"color": "shared", "shape": "shared"}},
+        "config": {
+            "font": "Liberation Sans, Arial, Helvetica, sans-serif",
+            "view": {"stroke": "#d1d5db"},
+            "axis": {"labelFontSize": 10, "titleFontSize": 11, "titleFontWeight": "normal", "gridColor": "#eef0f2"},
+            "legend": {"labelFontSize": 11, "columns": 2 * min(len(panels), COLUMNS)},
+        },
+    }
+
+
+def grouped(rows: Iterable[Row], key: str) -> list[tuple[str, list[Row]]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[key], []).append(row)
+    return list(found.items())
+
+
+def _lines(text: str, longest: int = 48) -> list[str]:
+    """Break a text at its commas, so that it is no wider than a panel."""
+    lines = [""]
+    for part in text.split(", "):
+        joined = f"{lines[-1]}, {part}" if lines[-1] else part
+        if len(joined) > longest and lines[-1]:
+            lines[-1] += ","
+            lines.append(part)
+        else:
+            lines[-1] = joined
+    return lines

@@ -1,0 +1,111 @@
+"""Numbers as a board shows them: fractions as percent, a spread that never rounds to zero, differences with a sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from emobench.leaderboard.schema.entry import ROUNDING, MetricSummary
+from emobench.leaderboard.schema.labels import clean
+
+if TYPE_CHECKING:
+    from emobench.leaderboard.stats.contrasts import Contrast
+
+MOST = 6
+"""Decimals at most."""
+_UNITS = {"fraction": "%", "nats": "nats", "perplexity": "", "tokens": "tokens"}
+
+
+def scale(unit: str) -> int:
+    return 100 if unit == "fraction" else 1
+
+
+def unit_label(summaries: Sequence[MetricSummary]) -> str:
+    """Return the unit of a metric with the arrow that points to its better side, such as "(%) ↑"."""
+    if not summaries:
+        return ""
+    unit = _UNITS.get(summaries[0].unit, clean(summaries[0].unit))
+    arrow = {True: "↑", False: "↓", None: ""}[summaries[0].higher_is_better]
+    return " ".join(filter(None, [f"({unit})" if unit else "", arrow]))
+
+
+def decimals(summaries: Sequence[MetricSummary]) -> int:
+    """Return 1 decimal (3 for nats), and up to 3 where the smallest spread would otherwise show as zero.
+
+    Units other than fractions get up to MOST, so that the smallest mean has 3 significant digits.
+    """
+    unit = summaries[0].unit if summaries else ""
+    enough = _enough([std * scale(unit) for m in summaries if (std := _std(m))], 3 if unit == "nats" else 1)
+    digits = [2 - math.floor(math.log10(abs(m.mean))) for m in summaries if m.mean and unit != "fraction"]
+    return max(enough, min(MOST, max(digits, default=0)))
+
+
+def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
+    """Return the decimals of differences in percent of perplexities, by the same rule."""
+    return _enough([100 * std / m.mean for m in summaries if (std := _std(m)) and m.mean > 0], 1)
+
+
+def number(summary: MetricSummary, places: int, *, interval: bool = False) -> str:
+    """Return "95.3 ± 0.2", or with its interval "95.3 [95.0, 95.6]"; the mean alone where there is neither."""
+    times = scale(summary.unit)
+    bounds = [bound * times for bound in summary.ci95 or ()] if interval else []
+    places = _apart(bounds, places)
+    shown = f"{summary.mean * times:.{places}f}"
+    if interval:
+        return shown + (_interval(bounds, places) if bounds else "")
+    return shown + ("" if summary.std is None else f" ± {_spread(_std(summary) * times, places)}")
+
+
+def effect(contrast: Contrast, value: float) -> float:
+    """Return an effect of a contrast as it is shown: in points of fractions, percent of a ratio, else in the unit.
+
+    What is not above float rounding of the two means is 0.
+    """
+    size = 1.0 if contrast.log_scale else max(abs(contrast.baseline_mean), abs(contrast.candidate_mean))
+    if abs(value) <= ROUNDING * size:
+        return 0.0
+    return 100 * math.expm1(min(value, 700.0)) if contrast.log_scale else value * scale(contrast.unit)
+
+
+def difference(contrast: Contrast, places: int, *, interval: bool = False) -> str:
+    """Return a difference in points, percent (on the log scale) or the unit, with its sign."""
+    value = effect(contrast, contrast.effect)
+    ends = [effect(contrast, bound) for bound in contrast.ci95 or ()] if interval else []
+    # What is beyond noise is not zero, and does not show as zero.
+    places = _apart(ends or ([0.0, 2 * abs(value)] if contrast.beyond_noise else []), places)
+    bounds = _interval(ends, places, "+") if ends else ""
+    return f"{_signed(value, places)}{bounds}{' %' if contrast.log_scale else ''}"
+
+
+def _signed(value: float, places: int) -> str:
+    """Return a number with its sign, and zero without one."""
+    text = f"{value:+.{places}f}"
+    return text[1:] if float(text) == 0 else text
+
+
+def _interval(bounds: Sequence[float], places: int, sign: str = "") -> str:
+    return f" [{', '.join(f'{bound:{sign}.{places}f}' for bound in bounds)}]"
+
+
+def _apart(bounds: Sequence[float], places: int) -> int:
+    """Return the decimals that show half the distance of two bounds, at least `places` and at most MOST."""
+    half = (max(bounds) - min(bounds)) / 2 if bounds else 0.0
+    return max(places, min(MOST, math.ceil(-math.log10(half)))) if half > 0 else places
+
+
+def _std(summary: MetricSummary) -> float:
+    """Return the spread of a metric's seeds, of which float rounding is none."""
+    std = summary.std or 0.0
+    return std if std > ROUNDING * abs(summary.mean) else 0.0
+
+
+def _spread(value: float, places: int) -> str:
+    """Return a spread with the mean's decimals; one that they would hide is below their last digit."""
+    text = f"{value:.{places}f}"
+    return f"<{10**-places:.{places}f}" if value and not float(text) else text
+
+
+def _enough(spreads: Sequence[float], base: int) -> int:
+    needed = math.ceil(-math.log10(min(spreads))) if spreads else base
+    return min(max(base, needed), 3)

@@ -1,0 +1,320 @@
+"""The leaderboard entry, schema 4: one row, a run group over its seeds, with all that is needed to trace and repeat it.
+
+`entry.schema.json` beside this file says the same for other tools. Fractions are stored in [0, 1]; percent is shown.
+A score that could not be computed is in `missing` with a reason; it is never 0.0 and never NaN.
+Files of older schemas are migrated when they are read (`migrations.py`), and keep the id of what is written in them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from emobench.config import PRETRAINED, build, to_plain
+from emobench.errors import ConfigError
+from emobench.leaderboard.schema.metric import MetricSummary, refuse
+from emobench.leaderboard.schema.migrations import families_of, migrate
+
+SCHEMA_VERSION = 4
+JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
+ROUNDING = 1e-6
+"""A spread of a score over seeds that is no more than this part of it is float rounding, and no spread.
+
+A float32 is exact to 6e-8, and sums in another order lose some of that. A seed whose training differs moves a score by
+more: one other answer by 1 / n, a perplexity by far more than a millionth.
+"""
+YEARS = range(2000, 2100)
+"""Of when an entry was made; others are of another calendar, or of a clock that was never set."""
+DEEPEST = 16
+"""Levels of mappings and lists in a recipe or in parameters: more is no setting, and every reader walks them."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_METRIC = re.compile(r"[^/\s]+/\S+")
+_ID = re.compile(r"[0-9a-f]{12}")
+_INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    name: str
+    version: int
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(f"`name` is {self.name!r}; expected at most 100 letters, digits, dots, - and _.")
+        if self.version < 1:
+            raise ConfigError(f"`version` is {self.version}; expected 1 or more.")
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.version}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretraining:
+    """How the harness made a model: the seed, and a hash of all else. Of one setting, seeds are replicates."""
+
+    seed: int
+    setting: str
+
+    def __post_init__(self) -> None:
+        if not _SHA256.fullmatch(self.setting):
+            raise ConfigError(f"`setting` is {self.setting!r}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """`revision`: a resolved commit or the digest of a folder's files; where it is None, `source` identifies."""
+
+    name: str
+    source: str
+    revision: str | None = None
+    parameters: int | None = None
+    pretraining: Pretraining | None = None
+    """Of a model that the harness makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    name: str
+    version: str
+    params: Mapping[str, Any]
+    source_sha256: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The objective as `--objective` takes it: `emo`, `tailr(gamma=0.2)`."""
+        shown = ", ".join(f"{key}={value}" for key, value in self.params.items())
+        return f"{self.name}({shown})" if shown else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file of a run: its path within the runs folder, with slashes, and its sha256 in hex."""
+
+    path: str
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not _INSIDE.fullmatch(self.path):
+            raise ConfigError(f"`path` is {self.path!r}; expected one within the runs folder, with slashes.")
+        if not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(f"`sha256` is {self.sha256!r}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One seed: its key, and the files that stay beside the entry.
+
+    `examples` are the per-example results (`examples.py`); `curves` the step logs of its trainings, one for each
+    recipe of the suite; `samples` what its tasks generated, as the generation wrote it.
+    """
+
+    seed: int | None
+    key: str
+    examples: File | None = None
+    curves: tuple[File, ...] = ()
+    samples: tuple[File, ...] = ()
+
+    def files(self) -> tuple[File, ...]:
+        """Return all files of the run."""
+        return (*((self.examples,) if self.examples else ()), *self.curves, *self.samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Sums over the runs; the memory is the highest of any."""
+
+    train_seconds: float | None = None
+    evaluate_seconds: float | None = None
+    tokens: int | None = None
+    peak_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in to_plain(self).items():
+            if value is not None and value < 0:
+                raise ConfigError(f"`{name}` is {value}; expected 0 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The command that made the entry, or the paper, table and cell (or file) that it was taken from."""
+
+    command: str | None = None
+    cite: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    commit: str | None
+    packages: Mapping[str, str]
+    hardware: str | None
+    data: Mapping[str, str]
+    created: str
+
+    def __post_init__(self) -> None:
+        try:
+            year = datetime.fromisoformat(self.created).year
+        except ValueError:
+            text = f"`created` is {self.created!r}; expected a date and time such as 2026-01-31T12:00:00+00:00."
+            raise ConfigError(text) from None
+        if year not in YEARS:
+            raise ConfigError(f"`created` is {self.created!r}; expected a year from {YEARS[0]} to {YEARS[-1]}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
+
+    schema: Literal[4]
+    kind: Literal["measured", "published", "imported"]
+    id: str
+    supersedes: str | None
+    suite: Suite
+    protocols: Mapping[str, str]
+    """Task -> the id of its protocol, such as "paper@3fa9c1"."""
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Task -> the rules that differ from the protocol of that name: "sampling.top_p" -> 0.9."""
+    model: Model
+    objective: Objective
+    recipe: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    metrics: Mapping[str, MetricSummary]
+    primary: str | None = None
+    """The primary endpoint of its suite: "mean/<metric>", over its tasks, or "<task>/<metric>"; None: none declared."""
+    families: Mapping[str, str] = field(default_factory=dict)
+    """Metric -> the family of tests within which its p is adjusted (`tasks.families`); one in none gets no verdict."""
+    missing: Mapping[str, str]
+    runs: tuple[Run, ...]
+    cost: Cost
+    source: Source
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        refuse(self._wrong())
+        refuse(self._wrong_as_measured() if self.kind == "measured" else self._wrong_as_foreign())
+
+    def _wrong(self) -> Iterator[str]:
+        if not _ID.fullmatch(self.id):
+            yield f"`id` is {self.id!r}; expected 12 hex digits."
+        if self.supersedes is not None and not _ID.fullmatch(self.supersedes):
+            yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
+        settings = {"recipe": self.recipe, "params": self.objective.params, "changes": self.changes}
+        for place, number in _numbers({**settings, "cost": to_plain(self.cost)}):
+            if not math.isfinite(number):
+                yield f"`{place}` is {number}; expected a finite number."
+        for key in (*self.metrics, *self.missing):
+            if not _METRIC.fullmatch(key):
+                yield f"`metrics` or `missing` has {key!r}; expected <task>/<metric>."
+            if key in self.metrics and key in self.missing:
+                yield f"{key!r} is both measured and missing; keep one."
+        for key, reason in self.missing.items():
+            if not reason.strip():
+                yield f"`missing` has {key!r} without a reason; say why it is absent."
+        if self.primary is not None and not _METRIC.fullmatch(self.primary):
+            yield f"`primary` is {self.primary!r}; expected <task>/<metric>, or mean/<metric>."
+        for key, family in self.families.items():
+            if key not in self.metrics:
+                yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
+            if not family.strip():
+                yield f"`families` has {key!r} without a name; leave out what is in no family."
+        for seed in (*self.seeds, *(run.seed for run in self.runs if run.seed is not None)):
+            if seed < 0:
+                yield f"`seed` is {seed}; expected 0 or more."
+        if self.model.parameters is not None and self.model.parameters < 1:
+            yield f"`parameters` is {self.model.parameters}; expected 1 or more."
+        if len(set(self.seeds)) != len(self.seeds):
+            yield f"`seeds` is {list(self.seeds)}; expected each seed once."
+
+    def _wrong_as_foreign(self) -> Iterator[str]:
+        if not self.source.cite:
+            yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
+
+    def _wrong_as_measured(self) -> Iterator[str]:
+        if not self.seeds and not self.untrained:
+            yield "`seeds` is empty; a trained model has at least one."
+        trained = [run.seed for run in self.runs if run.seed is not None]
+        if trained not in ([], list(self.seeds)):
+            yield f"`runs` has the seeds {trained}; expected {list(self.seeds)}."
+        for key, metric in self.metrics.items():
+            task, want = key.split("/", 1)[0], max(len(self.seeds), 1)
+            if task not in self.protocols:
+                yield f"`metrics` has {key!r}, but `protocols` has no {task!r}."
+            if len(metric.values) != want:
+                yield f"{key!r} has {len(metric.values)} values; expected one for each seed ({want})."
+
+    @property
+    def untrained(self) -> bool:
+        return self.objective.name == PRETRAINED
+
+
+def entry_id(plain: Mapping[str, Any]) -> str:
+    """Return the first 12 hex digits of the sha256 of the canonical JSON of a plain entry without its `id`.
+
+    Plain: made of dicts, lists and scalars, as JSON or `to_plain` gives it. Raises ValueError for NaN and infinity.
+    """
+    content = {key: value for key, value in plain.items() if key != "id"}
+    # `config.canonical_json` without its walk through the value, which takes as long as all of this.
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def new_entry(fields: Mapping[str, Any], where: str = "new entry") -> Entry:
+    """Build an entry from all of its fields but `schema` and `id`; raises ConfigError.
+
+    Values may be dataclasses of this module or plain mappings. Unless given, `families` are those of its metrics.
+    """
+    plain = to_plain(fields)
+    plain = {"families": families_of(plain), **plain}
+    entry = build(Entry, {**plain, "schema": SCHEMA_VERSION, "id": "0" * 12}, where)
+    return build(Entry, {**to_plain(entry), "id": entry_id(to_plain(entry))}, where)
+
+
+def read_entry(plain: Any, where: str) -> Entry:
+    """Build an entry from what a file of this schema or an older one holds, and verify its id.
+
+    The id is the hash of the content as it is written, before any migration. Raises ConfigError (UnknownNameError for
+    a key that is none) for what is no entry, is of a newer schema, or does not match its id.
+    """
+    if not isinstance(plain, Mapping):
+        raise ConfigError(f"{where}: holds no mapping, and so no entry. Restore or remove it.")
+    entry = build(Entry, migrate(plain, SCHEMA_VERSION, where), where)
+    _refuse_text(plain, where)
+    actual = entry_id(plain)
+    if actual != entry.id:
+        raise ConfigError(
+            f"{where}: `id` is {entry.id}, but the content's is {actual}: the file was altered. Restore it."
+        )
+    return entry
+
+
+def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
+    """Refuse numbers in quotes, which settings may have and an entry has not."""
+    given = [plain["cost"].get("train_seconds"), plain["cost"].get("evaluate_seconds")]
+    for metric in plain["metrics"].values():
+        given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
+        for component in metric.get("components", {}).values():
+            given += (component["sd"], component["sd_of_mean"])
+    if str in map(type, given):
+        raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
+
+
+def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float):
+        yield place, value
+    elif isinstance(value, (Mapping, list, tuple)):
+        if depth > DEEPEST:
+            raise ConfigError(f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
+        if isinstance(value, Mapping):
+            items = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
+        else:
+            items = ((f"{place}[{index}]", item) for index, item in enumerate(value))
+        for inner, item in items:
+            yield from _numbers(item, inner, depth + 1)

@@ -1,0 +1,151 @@
+"""Per-example results beside a run, so that two entries can be compared pair by pair.
+
+JSON Lines: {"metric": "wikitext2/ppl_test", "example": "17", "value": 3.21, "weight": 57}. `value` is on the scale on
+which examples are averaged (nats per token for a perplexity), `weight` its weight in that mean (tokens). A line whose
+example was sampled with others has the "unit" of them, such as "subject anatomy" (`emobench.tasks.scores.Score`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emobench.config import file_sha256
+from emobench.errors import DataError
+from emobench.files import write_whole
+from emobench.leaderboard.schema.entry import Entry, File
+from emobench.tasks.scores import Examples, Score, by_unit
+
+RunExamples = Mapping[str, Examples]
+"""Metric -> sampling unit -> (mean value, weight), of one run."""
+
+ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
+"""An entry -> the results of its runs by sampling unit, or None where they are not at hand."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a file holds of one metric: `Score`'s fields of these names."""
+
+    examples: dict[str, tuple[float, float]] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sampled(self) -> Examples:
+        return by_unit(self.examples, self.units)
+
+
+def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
+    """Write the examples of all scores (by <task>/<metric>) and return the file's sha256 in hex.
+
+    Scores that are no mean of examples have none. Raises StorageError (disk), DataError (a value that is not finite).
+    """
+    lines = []
+    for metric, score in scores.items():
+        for example, (value, weight) in (score.examples or {}).items():
+            _check(value, weight, f"{metric}, example {example!r}")
+            row = {"metric": metric, "example": example, "value": float(value), "weight": float(weight)}
+            row |= _unit(example, score)
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    hint = "Free space or choose another folder with --runs DIR; finished stages are reused."
+    write_whole(path, "".join(lines), "The per-example results", hint)
+    return digest(path)
+
+
+def read_examples(path: Path) -> dict[str, Recorded]:
+    """Return what is recorded of each metric. Raises DataError with the line that cannot be used."""
+    found: dict[str, Recorded] = {}
+    for number, line in _lines(path):
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+            metric, example = str(row["metric"]), str(row["example"])
+            value, weight = float(row["value"]), float(row["weight"])
+            unit = str(row.get("unit", example))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            text = f"{where}: expected JSON with metric, example, value and weight. Run again: it is made anew."
+            raise DataError(text) from None
+        _check(value, weight, where)
+        recorded = found.setdefault(metric, Recorded())
+        if example in recorded.examples:
+            raise DataError(f"{where}: the example {example!r} of {metric} stands there twice; keep one.")
+        recorded.examples[example] = (value, weight)
+        if unit != example:
+            recorded.units[example] = unit
+    return found
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file in hex; raises DataError where it cannot be read."""
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+
+
+def entry_examples(entry: Entry, runs: Path) -> list[RunExamples]:
+    """Return the results of each run of an entry by sampling unit, in the order of its runs; `runs` is their folder.
+
+    Raises DataError where a run has none, or its file is absent or not the one that was recorded.
+    """
+    found = []
+    for run in entry.runs:
+        if run.examples is None:
+            raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
+        recorded = read_examples(recorded_file(run.examples, runs, entry))
+        found.append({metric: one.sampled for metric, one in recorded.items()})
+    return found
+
+
+def recorded_file(file: File, runs: Path, entry: Entry) -> Path:
+    """Return where a file of an entry's runs is; raises DataError where it is absent or not the one recorded."""
+    path = runs / file.path
+    if not path.is_file():
+        raise DataError(f"{path}: cannot be read (there is no such file). Give its --runs DIR, or run again.")
+    if digest(path) != file.sha256:
+        raise DataError(
+            f"{path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes it anew."
+        )
+    return path
+
+
+class ExamplesReader:
+    """Reads entries' per-example results; an entry whose files are elsewhere is compared without them."""
+
+    def __init__(self, runs: Path) -> None:
+        self.problems: list[str] = []
+        self._runs = runs
+
+    def __call__(self, entry: Entry) -> list[RunExamples] | None:
+        try:
+            return entry_examples(entry, self._runs)
+        except DataError as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+            return None
+
+
+def _unit(example: str, score: Score) -> dict[str, Any]:
+    unit = (score.units or {}).get(example, example)
+    return {} if unit == example else {"unit": unit}
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from enumerate(file, 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}: no UTF-8 text ({error}); expected JSON Lines. Run again, which makes it anew."
+        ) from error
+
+
+def _check(value: float, weight: float, where: str) -> None:
+    if not (math.isfinite(value) and math.isfinite(weight) and weight >= 0):
+        raise DataError(f"{where}: value {value} with weight {weight}; expected finite numbers and no negative weight.")

@@ -1,0 +1,159 @@
+"""Several pre-trained bases as a level of replication: does a difference hold for a base that nobody has made?
+
+Entries whose models the harness made alike, but for the seed of the pre-training, are replicates
+(`entry.Pretraining`). An objective's entries of several bases become one row, whose values are the means over the
+training seeds of each base, and which stands beside its rival's base by base. So the base is the unit that is sampled,
+crossed with the test items: what seeds there are in a base only makes its mean less noisy, and is noise of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from emobench.config import content_hash, to_plain
+from emobench.errors import ConfigError
+from emobench.leaderboard.schema.comparable import differences
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.stats.compare import Comparison, compare, title
+from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader
+from emobench.leaderboard.stats.statistics import Series
+
+Bases = Mapping[str, Entry]
+"""The revision of a base -> the newest entry of one objective that starts from it."""
+
+HOW = 'make some with `emobench run --model "tiny-oracle(seed=1)"`, for three seeds or more'
+
+
+def compare_across_bases(
+    chosen: Sequence[Sequence[Entry]],
+    baseline: Sequence[Entry] | None,
+    examples_of: ExamplesOf | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+) -> list[Comparison]:
+    """Compare what a reader chose with the last choice or with `baseline`, over the bases that both have entries of.
+
+    Raises ConfigError where nothing that was chosen starts from replicate bases that both sides have.
+    """
+    of_baseline = _rows(chosen[-1] if baseline is None else baseline)
+    ids = {entry.id for row in of_baseline.values() for entry in row.values()}
+    others = _rows(entry for entries in chosen for entry in entries if entry.id not in ids)
+    series, found = SeriesReader(examples_of), []
+    for (setting, _), theirs in of_baseline.items():
+        for (other, _), ours in others.items():
+            common = [base for base in theirs if base in ours and not differences(ours[base], theirs[base])]
+            if setting == other and common:
+                sides = [[row[base] for base in sorted(common)] for row in (ours, theirs)]
+                found.append(_compare(*sides, series=series, metrics=metrics))
+    if not found:
+        names = ", ".join(dict.fromkeys(title(entry) for entries in chosen for entry in entries))
+        raise ConfigError(f"No base is common to the rows that were named ({names}): {HOW}.")
+    return found
+
+
+def _rows(entries: Iterable[Entry]) -> Mapping[tuple[str, str], Bases]:
+    """Return the entries of made models by what rows that are compared share, and by what sets rows apart.
+
+    Of two entries of one base the newest counts.
+    """
+    rows: dict[tuple[str, str], dict[str, Entry]] = {}
+    for entry in sorted(entries, key=lambda e: (e.provenance.created, e.id)):
+        if entry.model.pretraining is None:
+            continue
+        # Whether two entries of one base are comparable is asked base by base; here stands what no base may change.
+        shared = content_hash([entry.model.pretraining.setting, str(entry.suite), dict(entry.protocols)])
+        own = content_hash([entry.objective.label, entry.objective.source_sha256, to_plain(entry.recipe)])
+        rows.setdefault((shared, own), {})[entry.model.revision or entry.model.source] = entry
+    return rows
+
+
+def _compare(
+    ours: Sequence[Entry], theirs: Sequence[Entry], *, series: SeriesOf, metrics: Sequence[str] | None
+) -> Comparison:
+    """Compare two rows, given as their entries of the same bases in the same order."""
+    rows = [_pooled(entries) for entries in (ours, theirs)]
+    members = {row.id: tuple(entries) for row, entries in zip(rows, (ours, theirs), strict=True)}
+
+    def of_bases(row: Entry, metric: str) -> Series | None:
+        found = [series(entry, metric) for entry in members[row.id]]
+        known = [one for one in found if one is not None]
+        return _over_bases(known) if len(known) == len(found) else None
+
+    made = compare(rows[1], rows[:1], metrics=metrics, series=of_bases)
+    return replace(made, contrasts=tuple(map(_of_bases, made.contrasts)), replicates="bases", members=members)
+
+
+def _of_bases(contrast: Contrast) -> Contrast:
+    """Return a contrast that says bases where the test of its values says seeds."""
+    test, why = ((text or "").replace("seed", "base") for text in (contrast.test, contrast.why))
+    return replace(contrast, test=test or None, why=why.partition(", or as many other")[0] or None, within=())
+
+
+def _pooled(entries: Sequence[Entry]) -> Entry:
+    """Return one row for the entries of several bases, whose values and seeds are those of the bases, in order."""
+    first = entries[0]
+    assert first.model.pretraining is not None
+    shared = [metric for metric in first.metrics if all(metric in entry.metrics for entry in entries)]
+    metrics = {metric: _summary([entry.metrics[metric] for entry in entries]) for metric in shared}
+    absent = {m for e in entries for m in (*e.metrics, *e.missing)} - metrics.keys()
+    name = f"{first.model.name.partition('(')[0]}, {len(entries)} {'base' if len(entries) == 1 else 'bases'}"
+    return replace(
+        first,
+        id=hashlib.sha256(" ".join(entry.id for entry in entries).encode()).hexdigest()[:12],
+        model=replace(first.model, name=name, source=first.model.pretraining.setting, revision=None),
+        seeds=tuple(range(len(entries))),
+        metrics=metrics,
+        families={metric: family for metric, family in first.families.items() if metric in metrics},
+        missing=dict.fromkeys(sorted(absent), "not measured on every base"),
+        runs=(),
+    )
+
+
+def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
+    log = of_bases[0].unit == "perplexity"
+    values = [_mean(summary.values or (summary.mean,), log) for summary in of_bases]
+    return replace(
+        of_bases[0],
+        mean=math.fsum(values) / len(values),
+        std=statistics.stdev(values) if len(values) > 1 else None,
+        values=tuple(values),
+        ci95=None,
+        ci95_of=None,
+        ci95_missing="a row of several bases",
+        flags=tuple(dict.fromkeys(flag for summary in of_bases for flag in summary.flags)),
+        components={},
+    )
+
+
+def _over_bases(rows: Sequence[Series]) -> Series:
+    """Return the means over the seeds of each base, as one series by the place of the base."""
+    examples = [_examples(row) for row in rows]
+    known = [one for one in examples if one is not None]
+    return Series(
+        values={place: _mean(list(row.values.values()), row.log_scale) for place, row in enumerate(rows)},
+        examples=dict(enumerate(known)) if len(known) == len(rows) else None,
+        higher_is_better=rows[0].higher_is_better,
+        log_scale=rows[0].log_scale,
+        flags=tuple(dict.fromkeys(flag for row in rows for flag in row.flags)),
+        of_examples=any(row.of_examples for row in rows),
+    )
+
+
+def _examples(row: Series) -> dict[str, tuple[float, float]] | None:
+    """Return the mean over the seeds of each item's linearised value; None where seeds have not the same items."""
+    of_seeds = list((row.examples or {}).values())
+    if not of_seeds or any(examples.keys() != of_seeds[0].keys() for examples in of_seeds):
+        return None
+    means_I = np.mean([row.linearised[seed] for seed in row.examples or {}], axis=0)
+    return {name: (float(value), 1.0) for name, value in zip(sorted(of_seeds[0]), means_I, strict=True)}
+
+
+def _mean(values: Sequence[float], log: bool) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if log else math.fsum(values) / len(values)

@@ -1,0 +1,41 @@
+"""Coherence: cosine of the sentence embeddings of a prefix and of its continuation (Su et al., NeurIPS 2022).
+
+Legend: R sampling runs, N prompts, D width of the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from emobench.errors import MetricError
+from emobench.metrics.by_prompt import mean_by_prompt
+from emobench.tasks.scores import SECONDARY, Score
+
+
+def coherence(
+    prefixes_ND: np.ndarray,
+    runs: Sequence[Sequence[str]],
+    ids: Sequence[str],
+    encode: Callable[[Sequence[str]], np.ndarray],
+) -> Score:
+    """Return the mean cosine, from -1 to 1; each run holds the continuation of each prefix.
+
+    A continuation that is blank (it ended at once) has no embedding and is left out. Raises MetricError if all
+    of a run are, or if an embedding is zero or not finite.
+    """
+    written = [[bool(text.strip()) for text in run] for run in runs]
+    texts = [text for run in runs for text in run if text.strip()]
+    if not texts:
+        raise MetricError("All continuations are blank: there is nothing to compare with the prefixes.")
+    places_RN = np.array(written)
+    vectors_RND = np.zeros((*places_RN.shape, prefixes_ND.shape[-1]))
+    vectors_RND[places_RN] = encode(texts)
+    prefixes_ND = prefixes_ND.astype(np.float64)
+    norms_RN = np.linalg.norm(vectors_RND, axis=-1) * np.linalg.norm(prefixes_ND, axis=-1)
+    norms_RN[~places_RN] = 1.0
+    if not (np.isfinite(norms_RN) & (norms_RN > 0)).all():
+        raise MetricError("The sentence encoder gives embeddings of zero, or that are not finite; use another.")
+    cosines_RN = (vectors_RND * prefixes_ND).sum(-1) / norms_RN
+    return mean_by_prompt(cosines_RN, ids, weights_RN=places_RN, unit="cosine", flags=(SECONDARY,))

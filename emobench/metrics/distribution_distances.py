@@ -1,0 +1,163 @@
+"""Distances between two next-token distributions at every position of texts: Q, the model's, and P, a target's.
+
+P is a surrogate of the data's distribution (EMO paper, A.4.1 and Figure 2), or the known one of the oracle language.
+Both are read chunk by chunk: of a batch only hidden states are held, of the vocabulary only some positions' rows.
+
+Legend: X texts, B texts of a batch, T positions, N positions that count, C of a chunk, D hidden width, V vocabulary,
+S distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emobench.errors import MetricError
+from emobench.metrics.batching import by_length, check_context, pad, reading
+from emobench.models.head import Head, final_hidden, probe_head, token_count
+from emobench.objectives.engine.logits import accumulator_dtype
+from emobench.objectives.engine.products import multiply_wide
+from emobench.tasks.scores import SECONDARY, Score
+
+DISTANCES = ("forward_cross_entropy", "reverse_cross_entropy", "forward_kl", "reverse_kl", "total_variation", "entropy")
+COLUMNS = (*DISTANCES, "target_entropy")
+"""The distances with both entropies: Q's is `entropy`."""
+PRIMARY = ("forward_cross_entropy", "reverse_cross_entropy")
+CHUNK_BYTES = 24 << 20
+"""Of one (C, V) table in float64; about seven are alive at once."""
+TOKEN_BUDGET = 1024
+"""Padded positions of a batch: what bounds the memory of the models' own layers."""
+
+LogProbs = Callable[[slice], Tensor]
+"""Returns log probabilities of a chunk of the N positions that count, (C, V), in float64."""
+Distribution = Callable[[Tensor, Tensor], LogProbs]
+"""Reads a batch, ids_BT and which positions count, inside_BT; the N of them are in the order of inside_BT."""
+
+
+def distances(log_p_NV: Tensor, log_q_NV: Tensor) -> Tensor:
+    """Return `COLUMNS` for each position, (N, S), in the dtype of the log probabilities.
+
+    forward_cross_entropy  -sum_v P log Q, nats       reverse_cross_entropy  -sum_v Q log P, nats
+    forward_kl             sum_v P log(P / Q), nats   reverse_kl             sum_v Q log(Q / P), nats
+    total_variation        0.5 sum_v |P - Q|          entropy                -sum_v Q log Q, nats
+    target_entropy         -sum_v P log P, nats
+    The official code (`test_utils.py`, `distribution_measures`) has the two cross-entropies, reverse_kl and
+    total_variation.
+    """
+    p_NV, q_NV = log_p_NV.exp(), log_q_NV.exp()
+    forward, reverse = -(p_NV * log_q_NV).sum(-1), -(q_NV * log_p_NV).sum(-1)
+    entropy_p, entropy_q = -(p_NV * log_p_NV).sum(-1), -(q_NV * log_q_NV).sum(-1)
+    total_variation = 0.5 * p_NV.sub_(q_NV).abs_().sum(-1)
+    columns = (forward, reverse, forward - entropy_p, reverse - entropy_q, total_variation, entropy_q, entropy_p)
+    return torch.stack(columns, dim=1)
+
+
+def of_model(model: Any, head: Head) -> Distribution:
+    """Return a causal LM's distribution. Rows of the head behind the vocabulary take no mass."""
+
+    def read(ids_BT: Tensor, inside_BT: Tensor) -> LogProbs:
+        hidden_ND = final_hidden(model, input_ids=ids_BT, attention_mask=inside_BT.long())[inside_BT]
+        return lambda part: _log_probs(head, hidden_ND[part])
+
+    return read
+
+
+def compare(
+    target: Distribution,
+    model: Distribution,
+    rows: Sequence[Sequence[int]],
+    counts: Sequence[int],
+    *,
+    vocabulary: int,
+    device: torch.device | str = "cpu",
+    token_budget: int = TOKEN_BUDGET,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Return the means of `distances` over the first `counts` positions of each row of ids, (X, S), float64.
+
+    Raises MetricError where a distance is not finite.
+    """
+    means_XS = np.empty((len(rows), len(COLUMNS)))
+    chunk = max(1, chunk_bytes // (8 * vocabulary))
+    done = 0
+    for batch in by_length([len(row) for row in rows], token_budget):
+        counts_B = torch.tensor([counts[i] for i in batch], device=device)
+        ids_BT, _ = pad([rows[i] for i in batch], 0, torch.device(device))
+        inside_BT = torch.arange(ids_BT.shape[1], device=device) < counts_B[:, None]
+        log_p, log_q = target(ids_BT, inside_BT), model(ids_BT, inside_BT)
+        starts = range(0, int(counts_B.sum()), chunk)
+        values_NS = torch.cat([distances(log_p(part), log_q(part)) for part in (slice(i, i + chunk) for i in starts)])
+        means_XS[batch] = [part.mean(0).tolist() for part in values_NS.cpu().split(counts_B.tolist())]
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(rows))
+    if not np.isfinite(means_XS).all():
+        raise MetricError("A distance to the target distribution is not finite: a model's logits are not.")
+    return means_XS
+
+
+def surrogate_distances(
+    surrogate: Any,
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[Sequence[int]],
+    ids: Sequence[str],
+    *,
+    token_budget: int = TOKEN_BUDGET,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Score]:
+    """Return a Score for each of `COLUMNS`: the mean over texts of the mean over their tokens.
+
+    A position counts if it predicts a token of its text. The official code drops the first of them, and counts the one
+    behind the text. A row holds a text's tokens, at least two. Both models have the tokenizer's vocabulary and stand on
+    one device. Only the cross-entropies, which Figure 2 plots, are primary.
+    """
+    heads = [probe_head(one, tokenizer) for one in (surrogate, model)]
+    with reading(model) as device, reading(surrogate):
+        for one in (surrogate, model):
+            check_context(one, max(map(len, rows)), "The longest text does not fit")
+        means_XS = compare(
+            of_model(surrogate, heads[0]),
+            of_model(model, heads[1]),
+            rows,
+            [len(row) - 1 for row in rows],
+            vocabulary=token_count(tokenizer),
+            device=device,
+            token_budget=token_budget,
+            chunk_bytes=chunk_bytes,
+            progress=progress,
+        )
+    flags = {name: () if name in PRIMARY else (SECONDARY,) for name in COLUMNS}
+    weights_X = np.ones(len(rows))
+    return {name: score_of(name, means_XS[:, i], weights_X, ids, flags[name]) for i, name in enumerate(COLUMNS)}
+
+
+def score_of(
+    name: str, means_X: np.ndarray, weights_X: np.ndarray, ids: Sequence[str], flags: tuple[str, ...]
+) -> Score:
+    """Return one distance as a Score, from the mean and the weight of each text."""
+    rows = zip(ids, means_X.tolist(), weights_X.tolist(), strict=True)
+    return Score(
+        value=float(np.average(means_X, weights=weights_X)),
+        n=len(means_X),
+        higher_is_better=None if name in ("entropy", "target_entropy") else False,
+        unit="fraction" if name == "total_variation" else "nats",
+        flags=flags,
+        examples={key: (value, float(weight)) for key, value, weight in rows},
+    )
+
+
+def _log_probs(head: Head, hidden_CD: Tensor) -> Tensor:
+    """Return log probabilities, (C, V), float64; products of half-precision weights are not rounded to half."""
+    weight_VD, bias_V = head.linear.weight[: head.tokens], head.linear.bias
+    logits_CV = hidden_CD.new_empty(len(hidden_CD), len(weight_VD), dtype=accumulator_dtype(weight_VD.dtype))
+    multiply_wide(hidden_CD.to(weight_VD.dtype), weight_VD, logits_CV)
+    if bias_V is not None:
+        logits_CV += bias_V[: head.tokens]
+    return head.logit_map.apply(logits_CV).double().log_softmax(-1)

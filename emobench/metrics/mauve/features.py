@@ -1,0 +1,94 @@
+"""Texts to vectors: what MAUVE compares.
+
+Legend: N texts, B texts of a batch, T positions, D width of the encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emobench.errors import MetricError, ModelError
+from emobench.metrics.batching import by_length, check_context, pad, reading
+from emobench.models.head import final_hidden
+
+Pooling = Literal["mean", "last", "auto"]
+PROBED = 8
+"""Positions of the rows that tell a causal model from an encoder."""
+
+
+def embed(
+    texts: Sequence[str],
+    model: Any,
+    tokenizer: Any,
+    *,
+    pooling: Pooling,
+    max_length: int,
+    token_budget: int = 16384,
+    progress: Callable[[int, int], None] | None = None,
+) -> np.ndarray:
+    """Return features_ND, float32, in the order of the texts, from a causal LM or an encoder.
+
+    `pooling="last"` takes the final hidden state of the last token, as mauve-text does with GPT-2; "mean" averages the
+    final hidden states of all tokens, as sentence encoders do; "auto" is "mean" for a model whose first position
+    changes with the ids behind it, and "last" for a causal one. Texts are cut on the right after `max_length` tokens,
+    special tokens (as the tokenizer adds them by itself) included.
+    Raises MetricError for a text without tokens: mauve-text drops such texts in silence.
+    """
+    # verbose=False: nothing to say about texts that are cut on purpose.
+    ids = tokenizer(list(texts), truncation=True, max_length=max_length, verbose=False)["input_ids"] if texts else []
+    empty = [text for text, row in zip(texts, ids, strict=True) if not row]
+    if empty:
+        raise MetricError(
+            f"{len(empty)} of {len(texts)} texts (the first: {empty[0][:40]!r}) have no token by the featurizer's "
+            "tokenizer, and so no features; use a longer prefix, or another featurizer."
+        )
+    try:
+        check_context(model, max(map(len, ids), default=0), "The longest text does not fit the featurizer")
+    except ModelError as error:  # costs this metric, not the others
+        raise MetricError(str(error)) from None
+    pad_id = tokenizer.pad_token_id or 0
+    features: list[np.ndarray | None] = [None] * len(ids)
+    done = 0
+    with reading(model) as device:
+        if pooling == "auto":
+            pooling = "mean" if _reads_ahead(model, device) else "last"
+        for batch in by_length([len(row) for row in ids], token_budget):
+            ids_BT, mask_BT = pad([ids[i] for i in batch], pad_id, device)
+            hidden_BTD = final_hidden(model, input_ids=ids_BT, attention_mask=mask_BT)
+            pooled = _pool(hidden_BTD.float(), mask_BT, pooling).cpu().numpy()
+            for place, index in enumerate(batch):
+                features[index] = pooled[place]
+            done += len(batch)
+            if progress is not None:
+                progress(done, len(ids))
+    if not features:
+        raise MetricError("There is no text to compute features of.")
+    return np.stack([row for row in features if row is not None])
+
+
+def _reads_ahead(model: Any, device: torch.device) -> bool:
+    """Return whether the first position's final hidden state changes with the ids behind it, by running the model."""
+    count = min(PROBED, getattr(model.config, "max_position_embeddings", None) or PROBED)
+    rows = model.get_input_embeddings().weight.shape[0]
+    ids_T = torch.arange(count, device=device) % rows
+    others_T = torch.cat([ids_T[:1], (ids_T[1:] + 1) % rows])
+    # Two batches of one row: the same kernels, so that a causal model's states differ by rounding at most.
+    first_D, other_D = (
+        final_hidden(model, input_ids=row_T[None], attention_mask=torch.ones_like(row_T)[None])[0, 0].float()
+        for row_T in (ids_T, others_T)
+    )
+    rounding = max(1e-3, 10 * torch.finfo(model.dtype).eps)
+    return bool((first_D - other_D).norm() > rounding * first_D.norm())
+
+
+def _pool(hidden_BTD: Tensor, mask_BT: Tensor, pooling: Pooling) -> Tensor:
+    """Return features_BD; rows are padded on the right."""
+    lengths_B = mask_BT.sum(1)
+    if pooling == "last":
+        return hidden_BTD[torch.arange(len(hidden_BTD), device=hidden_BTD.device), lengths_B - 1]
+    return (hidden_BTD * mask_BT[..., None]).sum(1) / lengths_B[:, None]

@@ -1,0 +1,100 @@
+"""ROUGE: overlap of words between a generated text and its reference (Lin, 2004), as rouge-score computes it.
+
+Its tokenizer and its F1 are rouge-score's own; the overlaps are counted here, because its table of the longest common
+subsequence takes a step for each pair of words. The tests hold every F1 equal to rouge-score's, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+from emobench.errors import MetricError
+from emobench.metrics.by_prompt import mean_by_prompt
+from emobench.metrics.words import ngrams
+from emobench.tasks.scores import Score
+
+Variant = Literal["rouge1", "rouge2", "rougeL"]
+
+
+def rouge_packages(*, stemming: bool) -> tuple[str, ...]:
+    """Return what ROUGE is computed with; the stemmer is nltk's."""
+    return ("rouge-score", "nltk") if stemming else ("rouge-score",)
+
+
+def rouge(
+    runs: Sequence[Sequence[str]],
+    references: Sequence[str],
+    ids: Sequence[str],
+    *,
+    variants: Sequence[Variant] = ("rouge1", "rouge2", "rougeL"),
+    stemming: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Score]:
+    """Return the mean F1 of each variant, as a fraction; each run holds a text for each reference, which `ids` name."""
+    from rouge_score.tokenizers import DefaultTokenizer  # slow to import: it brings nltk
+
+    if not any(runs):
+        raise MetricError("There is no generated text to compute ROUGE of.")
+    words = DefaultTokenizer(use_stemmer=stemming).tokenize
+    values: dict[Variant, list[list[float]]] = {variant: [[] for _ in runs] for variant in variants}
+    for place, (reference, *texts) in enumerate(zip(references, *runs, strict=True)):
+        reference_words = words(reference)
+        overlaps = {variant: OVERLAPS[variant](reference_words) for variant in variants}
+        for run, text in enumerate(texts):
+            text_words = words(text)
+            for variant in variants:
+                values[variant][run].append(_f1(*overlaps[variant](text_words)))
+        if progress is not None:
+            progress(place + 1, len(references))
+    return {variant: mean_by_prompt(found, ids) for variant, found in values.items()}
+
+
+def _f1(common: int, of_reference: int, of_text: int) -> float:
+    from rouge_score.scoring import fmeasure
+
+    return fmeasure(common / max(of_text, 1), common / max(of_reference, 1))
+
+
+Overlap = Callable[[list[str]], tuple[int, int, int]]
+"""Words of a text -> units in common with the reference, units of the reference, units of the text."""
+
+
+def _ngrams(n: int, reference: list[str]) -> Overlap:
+    """Units are n-grams; each counts as often as it stands in both."""
+    expected = Counter(ngrams(reference, n))
+
+    def overlap(text: list[str]) -> tuple[int, int, int]:
+        found = Counter(ngrams(text, n))
+        return (expected & found).total(), expected.total(), found.total()
+
+    return overlap
+
+
+def _subsequence(reference: list[str]) -> Overlap:
+    """Units are words of the longest common subsequence.
+
+    One row of its table at a time, as the bits of an integer (Hyyrö, 2004): a bit turns 0 where the length grows.
+    """
+    places: dict[str, int] = {}
+    for place, word in enumerate(reference):
+        places[word] = places.get(word, 0) | 1 << place
+    ones = (1 << len(reference)) - 1
+
+    def overlap(text: list[str]) -> tuple[int, int, int]:
+        row = ones
+        for word in text:
+            matched = row & places.get(word, 0)
+            row = ((row + matched) | (row - matched)) & ones
+        return len(reference) - row.bit_count(), len(reference), len(text)
+
+    return overlap
+
+
+OVERLAPS: dict[Variant, Callable[[list[str]], Overlap]] = {
+    "rouge1": partial(_ngrams, 1),
+    "rouge2": partial(_ngrams, 2),
+    "rougeL": _subsequence,
+}

@@ -1,0 +1,262 @@
+"""Combinations of objectives: sum_i w_i L_i, with weights that may follow the progress of the training.
+
+A combination of StatisticsObjectives is one itself, at their speed: it needs what any of them needs, and both its loss
+and its slopes are sums. With a LogitsObjective among them it is a LogitsObjective, which computes the statistics of
+the others from the logits of a chunk. Legend: N tokens of a chunk, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from emobench.config import PRETRAINED
+from emobench.errors import ConfigError
+from emobench.objectives.base import (
+    KnownLanguage,
+    LogitsObjective,
+    Objective,
+    SetupContext,
+    StatisticsObjective,
+    Teacher,
+)
+from emobench.objectives.combination.schedules import Constant, Schedule
+from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.statistics import TokenStatistics, statistics_from_logits
+
+COST = "expected_cost"
+
+
+@dataclass(frozen=True)
+class WeightedObjective:
+    """One term. `label` names it in logs and checkpoints; `side` maps its names of side data to the combination's."""
+
+    objective: Objective
+    weight: Schedule
+    label: str
+    side: Mapping[str, str]
+
+    def __str__(self) -> str:
+        weight = str(self.weight)
+        return repr(self.objective) if weight == "1" else f"{weight}*{self.objective!r}"
+
+    def statistics(self, s: TokenStatistics) -> TokenStatistics:
+        """Return the statistics with the side data under the term's own names."""
+        return TokenStatistics(s.values, s.targets, self.own_side(s.side)) if self.side else s
+
+    def own_side(self, side: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the side data under the term's own names."""
+        return {**side, **{own: side[shared] for own, shared in self.side.items()}}
+
+
+def two_costs(names: str) -> ConfigError:
+    """Return the error for terms with different cost embeddings."""
+    return ConfigError(
+        f"{names} take their costs from different embeddings, and a combination computes `expected_cost` once; "
+        "give every term the same one, such as cost=gpt2."
+    )
+
+
+def is_adaptive(objective: Objective) -> bool:
+    """Return whether an objective's costs follow the head as it is trained."""
+    return isinstance(objective, StatisticsObjective) and objective.adaptive_cost and COST in objective.needs
+
+
+class Combination(Objective):
+    """What all combinations share: everything but the loss is asked of the terms."""
+
+    terms: tuple[WeightedObjective, ...]
+
+    def __post_init__(self) -> None:
+        self.progress = 0.0
+        members = [term.objective for term in self.terms]
+        # Class variables of other objectives; here they follow from the terms.
+        own = vars(self)
+        own["name"] = " + ".join(map(str, self.terms))
+        own["version"] = "+".join(member.version for member in members)
+        own["adaptive_cost"] = any(is_adaptive(member) for member in members)
+        own["needs"] = frozenset(term.side.get(name, name) for term in self.terms for name in term.objective.needs)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {f"{term.label}.{k}": v for term in self.terms for k, v in term.objective.params.items()}
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for term in self.terms for name in term.objective.reads))
+
+    def setup(self, context: SetupContext) -> None:
+        """Set every term up; what several ask for is made once. Raises ConfigError for two cost embeddings."""
+        shared = _SharedContext(context)
+        for term in self.terms:
+            term.objective.setup(shared)
+        costs = [cost for objective in self._costly() if (cost := objective.cost_embedding) is not None]
+        if any(cost is not costs[0] for cost in costs):
+            raise two_costs(self.name)
+        if costs:
+            vars(self)["cost_embedding"] = costs[0]
+
+    def use_cost(self, cost: CostEmbedding) -> None:
+        """Use this cost embedding from now on, in every term that reads `expected_cost`."""
+        vars(self)["cost_embedding"] = cost
+        for objective in self._costly():
+            objective.use_cost(cost)
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        self.progress = min(step / max(total_steps - 1, 1), 1.0)
+        for term in self.terms:
+            term.objective.begin_step(step, total_steps)
+
+    def frozen_state(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for term in self.terms:
+            for name, value in term.objective.frozen_state().items():
+                if all(value is not other for other in found.values()):  # a shared cost embedding is digested once
+                    found[f"{term.label}.{name}"] = value
+        return found
+
+    def state(self) -> dict[str, Tensor]:
+        # By number, since one label may begin as another.
+        return {f"{i}.{n}": v for i, term in enumerate(self.terms) for n, v in term.objective.state().items()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        for i, term in enumerate(self.terms):
+            own = {n.partition(".")[2]: v for n, v in state.items() if n.partition(".")[0] == str(i)}
+            if own:
+                term.objective.load_state(own)
+
+    def total_weight(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self.terms[0].objective.total_weight(batch)
+
+    def side_data(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for term in self.terms:
+            found |= {term.side.get(n, n): v for n, v in term.objective.side_data(batch).items()}
+        return found
+
+    @property
+    def weights(self) -> list[float]:
+        """The terms' weights at this step."""
+        return [term.weight(self.progress) for term in self.terms]
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a weight changes over the training, and with it the meaning of the loss."""
+        return not all(isinstance(term.weight, Constant) for term in self.terms)
+
+    def _costly(self) -> list[StatisticsObjective]:
+        members = [term.objective for term in self.terms if COST in term.objective.needs]
+        return [member for member in members if isinstance(member, StatisticsObjective)]
+
+    def _weighted(self, losses: Sequence[Tensor]) -> Tensor:
+        total = self.weights[0] * losses[0]
+        for weight, loss_N in zip(self.weights[1:], losses[1:], strict=True):
+            total = total + weight * loss_N
+        return total
+
+    def _parts(self, losses: Sequence[Tensor], own: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return each term's loss, its weight as `share`, and its own parts, named after it where two share a name."""
+        names = [name for parts in own for name in parts]
+        found: dict[str, Tensor] = {}
+        for term, weight, loss_N, parts in zip(self.terms, self.weights, losses, own, strict=True):
+            found[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight, dtype=torch.float64)
+            found[f"{term.label}.loss"] = loss_N
+            found |= {n if names.count(n) == 1 else f"{term.label}.{n}": v for n, v in parts.items()}
+        return found
+
+
+class StatisticsCombination(Combination, StatisticsObjective):
+    """sum_i w_i L_i of StatisticsObjectives."""
+
+    def loss(self, s: TokenStatistics) -> Tensor:
+        return self._weighted([o.loss(view) for o, view in self._views(s)])
+
+    def slopes(self, s: TokenStatistics) -> dict[str, Tensor] | None:
+        found: dict[str, Tensor] = {}
+        for weight, (objective, view) in zip(self.weights, self._views(s), strict=True):
+            slopes = objective.slopes(view)
+            if slopes is None:
+                return None
+            for name, slope_N in slopes.items():
+                found[name] = found[name] + weight * slope_N if name in found else weight * slope_N
+        return found
+
+    def parts(self, s: TokenStatistics) -> dict[str, Tensor]:
+        views = list(self._views(s))
+        return self._parts([o.loss(view) for o, view in views], [o.parts(view) for o, view in views])
+
+    def _views(self, s: TokenStatistics) -> Iterator[tuple[StatisticsObjective, TokenStatistics]]:
+        for term in self.terms:
+            assert isinstance(term.objective, StatisticsObjective)
+            yield term.objective, term.statistics(s)
+
+
+class LogitsCombination(Combination, LogitsObjective):
+    """sum_i w_i L_i with a LogitsObjective among the terms."""
+
+    cost_embedding: ClassVar[CostEmbedding | None] = None
+
+    def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
+        return self._weighted(self._of_terms("loss", logits_NV, targets_N, side))
+
+    def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        losses, own = (self._of_terms(method, logits_NV, targets_N, side) for method in ("loss", "parts"))
+        return self._parts(losses, own)
+
+    def _of_terms(self, method: str, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> list[Any]:
+        """Call every term's `loss` or `parts`, each with what its kind of objective reads."""
+        s = TokenStatistics(self._statistics(logits_NV, targets_N), targets_N, side)
+        found = []
+        for term in self.terms:
+            if isinstance(term.objective, StatisticsObjective):
+                found.append(getattr(term.objective, method)(term.statistics(s)))
+            else:
+                found.append(getattr(term.objective, method)(logits_NV, targets_N, term.own_side(side)))
+        return found
+
+    def _statistics(self, logits_NV: Tensor, targets_N: Tensor) -> dict[str, Tensor]:
+        members = [term.objective for term in self.terms if isinstance(term.objective, StatisticsObjective)]
+        names = frozenset(name for member in members for name in member.statistic_names)
+        cost_NV = None
+        if COST in names and self.cost_embedding is not None:
+            distinct_U, inverse_N = targets_N.unique(return_inverse=True)
+            cost_NV = self.cost_embedding.first(logits_NV.shape[1]).costs(distinct_U)[inverse_N]
+        return statistics_from_logits(logits_NV, targets_N, names, cost_NV)
+
+
+class _SharedContext:
+    """A SetupContext that makes each cost embedding, teacher and language once."""
+
+    def __init__(self, context: SetupContext) -> None:
+        self._context = context
+        self._cost = cache(context.cost_embedding)
+        self._teacher = cache(lambda name: context.teacher(name))
+        self._language = cache(lambda: context.language())
+
+    @property
+    def total_steps(self) -> int:
+        return self._context.total_steps
+
+    @property
+    def vocabulary(self) -> int:
+        return self._context.vocabulary
+
+    def head_weight(self) -> Tensor:
+        return self._context.head_weight()
+
+    def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
+        return self._cost(source)
+
+    def teacher(self, name: str) -> Teacher:
+        return self._teacher(name)
+
+    def language(self) -> KnownLanguage:
+        return self._language()

@@ -1,0 +1,191 @@
+"""One call of the engine: its inputs beside the tensors, the contract's checks, and what it found.
+
+Legend: N tokens, M target tokens sorted by target, C tokens of a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from emobench.errors import PluginError, UnknownNameError
+from emobench.models.head import LogitMap
+from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
+from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.engine.backend import Rows
+from emobench.objectives.engine.targets import Chunk, Targets
+from emobench.objectives.statistics import STATISTICS, TokenStatistics
+
+_BAND = 1.01  # a gradient within 1 % of MLE's is as large
+
+
+@dataclass
+class LossResult:
+    """What one call of the engine found."""
+
+    total: Tensor
+    """Sum of the losses of the target tokens: a scalar with gradients, not yet divided."""
+    losses_N: Tensor
+    """Loss of each token, detached, 0 where the label is -100."""
+    log_prob_N: Tensor
+    """log q_t of each token in nats, detached, 0 where the label is -100."""
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    """Sums over target tokens of what the objective logs. For every objective: `mle`; and where gradients were wanted,
+    `grew` and `shrank` (1 for a token whose gradient by its logits, in L2 norm, is over 1 % larger, or smaller, than
+    under MLE), and `alternatives` (the effective number of tokens that share the rest of the mass: (sum q)^2 / sum q^2
+    over all but the target)."""
+    count: int = 0
+    """Target tokens."""
+
+
+class Job:
+    """One call of the engine."""
+
+    def __init__(
+        self,
+        objective: StatisticsObjective | LogitsObjective,
+        targets: Targets,
+        logit_map: LogitMap,
+        side: Mapping[str, Tensor],
+        cost: CostEmbedding | None,
+        rows: Rows,
+        dtype: torch.dtype,
+        vocabulary: int,
+    ) -> None:
+        self.objective = objective
+        self.targets = targets
+        self.logit_map = logit_map
+        self.side_M = _sorted_side(objective, side, targets)
+        self.cost = cost
+        self.rows = rows
+        self.dtype = dtype
+        self.vocabulary = vocabulary
+        self.with_grad = False
+        self.losses: list[Tensor] = []
+        self.log_probs: list[Tensor] = []
+        self.parts: dict[str, Tensor] = {}
+        self.statistics: list[Mapping[str, Tensor]] = []
+        """Of each chunk of a StatisticsObjective."""
+        self.strengths: list[Tensor] = []
+        """Of each chunk: the sum of squares of d loss / d logits of each token."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the passes have to find: the objective's statistics, and what is logged of a training step."""
+        names = self.objective.statistic_names if isinstance(self.objective, StatisticsObjective) else frozenset()
+        return names | {"alternatives"} if self.with_grad else names
+
+    def follow(self, weight_VD: Tensor) -> None:
+        """Take the costs from the head as it is now, in the dtype of the products, if the objective wants that."""
+        if getattr(self.objective, "adaptive_cost", False) and "expected_cost" in self.objective.needs:
+            self.cost = CostEmbedding(weight_VD, copy=False)
+
+    def side(self, chunk: Chunk) -> dict[str, Tensor]:
+        """Return the side data of a chunk's tokens."""
+        return {name: value[chunk.start : chunk.stop] for name, value in self.side_M.items()}
+
+    def note(self, loss_C: Tensor, s: TokenStatistics, logits_CV: Tensor | None = None) -> None:
+        """Keep the losses and parts of a chunk. Raises PluginError unless each is one number per token.
+
+        `logits_CV` is what a LogitsObjective reads.
+        """
+        self._check("loss", loss_C, len(s))
+        # A copy: the loss may be a view of logits, which are overwritten.
+        self.losses.append(loss_C.detach().clone())
+        self.log_probs.append(s.log_prob.detach())
+        with torch.no_grad():
+            if isinstance(self.objective, StatisticsObjective):
+                parts = self.objective.parts(s.detach())
+            else:
+                assert logits_CV is not None
+                parts = self.objective.parts(logits_CV.detach(), s.targets, s.side)
+        for name, value_C in {"mle": -s.log_prob, **parts}.items():
+            self._check(f"parts['{name}']", value_C, len(s))
+            self._add(name, value_C)
+
+    def note_together(self) -> None:
+        """Note losses, parts and strengths of all chunks at once: fifty small kernels a call, not for each chunk."""
+        if not isinstance(self.objective, StatisticsObjective):
+            return
+        values = {name: torch.cat([chunk[name] for chunk in self.statistics]) for name in self.statistics[0]}
+        names = self.objective.statistic_names
+        s = TokenStatistics({name: values[name] for name in names}, self.targets.ids_M, self.side_M)
+        with torch.no_grad():
+            loss_M = torch.cat(self.losses) if self.losses else self.objective.loss(s)
+        self.losses = []
+        self.note(loss_M, s)
+        if self.strengths:
+            self.note_strength(values, torch.cat(self.strengths))
+
+    def check_loss(self, loss_C: Tensor, tokens: int) -> None:
+        """Raise PluginError unless a loss is one number per token."""
+        self._check("loss", loss_C, tokens)
+
+    def note_strength(self, values: Mapping[str, Tensor], squares_C: Tensor) -> None:
+        """Compare tokens' gradients by their logits, as sums of squares, with those that MLE would give them."""
+        alternatives_C = values["alternatives"]
+        # (1 - q_t)^2 + sum of q_v^2 over the others, written so that a confident token keeps its digits.
+        mle_C = torch.expm1(values["log_prob"]) ** 2 * (1 + torch.where(alternatives_C > 0, 1 / alternatives_C, 0.0))
+        self._add("grew", squares_C > _BAND**2 * mle_C)
+        self._add("shrank", squares_C * _BAND**2 < mle_C)
+        self._add("alternatives", alternatives_C)
+
+    def check_slopes(self, slopes: Mapping[str, Tensor], s: TokenStatistics) -> None:
+        """Raise PluginError unless closed-form slopes are one number per token and statistic."""
+        for name, value_C in slopes.items():
+            s[name]  # unknown, or not asked for: says so
+            self._check(f"slopes['{name}']", value_C, len(s))
+
+    def _add(self, name: str, value_C: Tensor) -> None:
+        # Summed in float64: thousands of float32 terms would show in the sixth digit.
+        self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
+
+    def result(self, total: Tensor) -> LossResult:
+        """Return what was found, in the order of the inputs."""
+        losses_N = total.new_zeros(self.targets.tokens)
+        log_prob_N = torch.zeros_like(losses_N)
+        losses_N[self.targets.order_M] = torch.cat(self.losses).to(total.dtype)
+        log_prob_N[self.targets.order_M] = torch.cat(self.log_probs).to(total.dtype)
+        return LossResult(total, losses_N, log_prob_N, self.parts, len(self.targets))
+
+    def _check(self, what: str, value: object, tokens: int) -> None:
+        if isinstance(value, Tensor) and value.shape == (tokens,):
+            return
+        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise PluginError(
+            f"{self.objective.name}: {what} is {found}; expected one number per token, shape ({tokens},), and no mean: "
+            "the trainer divides."
+        )
+
+
+def cost_of(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:
+    """Return the frozen cost embedding that a call reads. Raises PluginError where it is missing or does not fit."""
+    if "expected_cost" not in objective.needs or getattr(objective, "adaptive_cost", False):
+        return None
+    cost = getattr(objective, "cost_embedding", None)
+    if cost is None:
+        raise PluginError(f"{objective.name} needs `expected_cost` but has no cost embedding; call setup() first.")
+    if len(cost) not in (vocabulary, len(weight_VD)):
+        raise PluginError(f"{objective.name}: the cost embedding has {len(cost)} rows; the head has {len(weight_VD)}.")
+    if cost.rows_VE.device != weight_VD.device:
+        raise PluginError(
+            f"{objective.name}: the cost embedding is on {cost.rows_VE.device}, the head on {weight_VD.device}; "
+            "call cost_embedding.to(weight.device) first."
+        )
+    return cost.first(vocabulary)
+
+
+def _sorted_side(
+    objective: StatisticsObjective | LogitsObjective, side: Mapping[str, Tensor], targets: Targets
+) -> dict[str, Tensor]:
+    for name in sorted(objective.side_names - set(side)):
+        raise UnknownNameError("statistic or side data", name, {*STATISTICS, *side}, where=f"{objective.name}.needs: ")
+    for name, value in side.items():
+        if value.shape[0] != targets.tokens:
+            raise PluginError(
+                f"Side data '{name}' has {value.shape[0]} rows; expected one for each of the {targets.tokens} tokens."
+            )
+    return {name: value[targets.order_M] for name, value in side.items()}

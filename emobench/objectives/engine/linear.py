@@ -1,0 +1,214 @@
+"""The linear engine's entry points: hidden states and head -> loss with gradients, or statistics without.
+
+Legend: N tokens, M target tokens, U distinct targets, V vocabulary, D hidden width.
+
+Peak memory beyond dX and dW is bounded by `chunk_bytes`, whatever N is; `chunked.py` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from emobench.errors import PluginError, UnknownNameError, UserError
+from emobench.models.head import Head, LogitMap
+from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
+from emobench.objectives.cost import CostEmbedding
+from emobench.objectives.engine.backend import IMPLEMENTATIONS, rows_for
+from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
+from emobench.objectives.engine.job import Job, LossResult, cost_of
+from emobench.objectives.engine.logits import accumulator_dtype, compute_dtype, row_buffer
+from emobench.objectives.engine.targets import Targets, prepare_targets
+from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
+
+CHUNK_BYTES = {"cpu": 160 << 20, "cuda": 960 << 20}
+"""Default bytes of vocabulary-sized rows (logits and cost rows) that a chunk may hold."""
+
+
+def objective_loss(
+    objective: Objective,
+    hidden_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    labels_N: Tensor | Targets,
+    *,
+    logit_map: LogitMap | None = None,
+    side: Mapping[str, Tensor] | None = None,
+    vocabulary: int | None = None,
+    impl: str = "chunked",
+    chunk_bytes: int | None = None,
+) -> LossResult:
+    """Return the summed loss of the target tokens, with gradients for hidden states, head weight and bias.
+
+    `labels_N` are the targets themselves (already shifted), or what `prepare_for` made of them. Rows of the head from
+    `vocabulary` on are padding: they take no probability mass and get no gradient. `impl` is "chunked" (Triton kernels
+    on a GPU, PyTorch elsewhere), "torch" or "triton" to choose, or "reference": plain autograd on whole logits. The
+    chunked loss goes backward once. Raises PluginError or UserError where shapes, dtypes or devices do not fit.
+    """
+    vocabulary = len(weight_VD) if vocabulary is None else vocabulary
+    _check_inputs(hidden_ND, weight_VD, bias_V, vocabulary)
+    if not isinstance(objective, (StatisticsObjective, LogitsObjective)):
+        raise PluginError(f"{objective.name} is a {type(objective).__mro__[1].__name__}; it runs outside the engine.")
+    if impl not in IMPLEMENTATIONS:
+        raise UserError(f"impl is '{impl}'; expected one of {', '.join(IMPLEMENTATIONS)}.")
+    dtype = compute_dtype(hidden_ND, weight_VD)
+    targets = labels_N
+    if isinstance(targets, Tensor):
+        targets = prepare_for(
+            objective, targets, vocabulary=vocabulary, dtype=dtype, impl=impl, chunk_bytes=chunk_bytes
+        )
+    if targets.tokens != len(hidden_ND):
+        raise PluginError(
+            f"There are {targets.tokens} labels for {len(hidden_ND)} hidden states; expected one for each."
+        )
+    if targets.order_M.device != hidden_ND.device:
+        raise PluginError(
+            f"The labels are on {targets.order_M.device}, the hidden states on {hidden_ND.device}; "
+            "move the labels, labels.to(hidden.device)."
+        )
+    rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
+    cost = cost_of(objective, weight_VD, vocabulary)
+    job = Job(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary)
+    # Not ctx.needs_input_grad, which is true under no_grad as well.
+    inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
+    job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+    with torch.autocast(hidden_ND.device.type, enabled=False):
+        run = _reference_total if impl == "reference" else ChunkedLoss.apply
+        return job.result(run(hidden_ND, weight_VD, bias_V, job))
+
+
+def prepare_for(
+    objective: Objective,
+    labels: Tensor,
+    *,
+    vocabulary: int,
+    dtype: torch.dtype = torch.float32,
+    impl: str = "chunked",
+    chunk_bytes: int | None = None,
+) -> Targets:
+    """Prepare labels of any shape for an objective: to be called before the model runs, which it may wait for.
+
+    `dtype` is that of the matrix products. Raises UserError for a label that is no row of the head.
+    """
+    with_cost = "expected_cost" in objective.needs
+    cost = getattr(objective, "cost_embedding", None)
+    slot_V = cost.slot_V if with_cost and isinstance(cost, CostEmbedding) and len(cost) == vocabulary else None
+    rows = _chunk_rows(_implementation(objective, impl), labels.device, dtype, vocabulary, chunk_bytes)
+    if isinstance(objective, LogitsObjective):
+        rows = max(1, rows // 4)  # its own autograd holds some more copies of the logits
+    targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)
+    if len(targets):
+        low, high = (int(end) for end in targets.ids_M.aminmax())
+        if low < 0 or high >= vocabulary:
+            bad = high if high >= vocabulary else low
+            raise UserError(
+                f"Label {bad} is no token of the vocabulary, 0 to {vocabulary - 1} (-100 is no target). "
+                "Take the model's own tokenizer."
+            )
+    return targets
+
+
+@torch.no_grad()
+def token_statistics(
+    hidden_ND: Tensor,
+    head: Head,
+    targets_N: Tensor,
+    needs: frozenset[str] | set[str] = frozenset({"log_prob"}),
+    *,
+    chunk: int | None = None,
+    cost: CostEmbedding | None = None,
+    impl: str = "chunked",
+) -> TokenStatistics:
+    """Return statistics of each token, (N,) in the order given, 0 where the target is -100; no gradients.
+
+    `chunk` is the number of vocabulary-sized rows that are held at once. `expected_cost` needs `cost`.
+    Raises UnknownNameError for a name that is no statistic.
+    """
+    names = frozenset(needs) | {"log_prob"}
+    for name in sorted(names - set(STATISTICS)):
+        raise UnknownNameError("statistic", name, STATISTICS)
+    if "expected_cost" not in names:
+        cost = None
+    elif cost is None:
+        raise UserError("`expected_cost` needs a cost embedding; give cost=CostEmbedding(weight).")
+    dtype = compute_dtype(hidden_ND, head.linear.weight)
+    weight_VD = head.linear.weight[: head.vocabulary].to(dtype)
+    bias_V = None if head.linear.bias is None else head.linear.bias[: head.vocabulary].to(dtype)
+    vocabulary = len(weight_VD)
+    rows = rows_for(impl, hidden_ND.device, dtype)
+    limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)
+    targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
+    found = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
+    # What is reported of a model is not rounded to its half precision, as its training may be.
+    wide = accumulator_dtype(dtype)
+    buffer_CV = row_buffer(weight_VD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
+    cost_UV = None
+    if cost is not None:
+        cost_UV = row_buffer(weight_VD, targets.most_distinct, vocabulary, rows.cost_dtype(wide), rows.row_multiple)
+    with torch.autocast(hidden_ND.device.type, enabled=False):
+        for part in targets.chunks:
+            positions_C = targets.order_M[part.start : part.stop]
+            logits_CV = buffer_CV[: len(positions_C)]
+            rows.make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, logits_CV)
+            costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)
+            ids_C = targets.ids_M[part.start : part.stop]
+            values = rows.reduce(logits_CV, ids_C, costs, names, head.logit_map)
+            for name in names:
+                found[name][positions_C] = values[name]
+    return TokenStatistics(found, targets_N.reshape(-1))
+
+
+def _implementation(objective: Objective, impl: str) -> str:
+    """Return what makes the passes: a LogitsObjective reads the logits themselves, mapped and in float32."""
+    return "torch" if impl == "reference" or isinstance(objective, LogitsObjective) else impl
+
+
+def _chunk_rows(impl: str, device: torch.device, dtype: torch.dtype, vocabulary: int, chunk_bytes: int | None) -> int:
+    budget = chunk_bytes or CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
+    item = rows_for("torch" if impl == "reference" else impl, device, dtype).logits_dtype(dtype).itemsize
+    return max(1, budget // (item * vocabulary))
+
+
+def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, vocabulary: int) -> None:
+    if hidden_ND.dim() != 2 or hidden_ND.shape[1] != weight_VD.shape[-1]:
+        raise PluginError(
+            f"hidden_ND must be (tokens, {weight_VD.shape[-1]}), got {tuple(hidden_ND.shape)}. "
+            "Flatten batch and time first: hidden.flatten(0, 1)."
+        )
+    if weight_VD.dim() != 2 or not 1 <= vocabulary <= len(weight_VD):
+        raise PluginError(
+            f"The head is {tuple(weight_VD.shape)} for a vocabulary of {vocabulary}; expected (vocabulary or more, "
+            "width), such as model.get_output_embeddings().weight."
+        )
+    if bias_V is not None and bias_V.shape != (len(weight_VD),):
+        raise PluginError(f"The head's bias is {tuple(bias_V.shape)}; expected ({len(weight_VD)},), one for each row.")
+    for name, tensor in (("hidden states", hidden_ND), ("head", weight_VD), ("head's bias", bias_V)):
+        if tensor is not None and not tensor.is_floating_point():
+            raise PluginError(f"The {name} are {tensor.dtype}; expected a floating-point dtype.")
+        if tensor is not None and tensor.device != hidden_ND.device:
+            raise PluginError(f"The {name} is on {tensor.device}, the hidden states on {hidden_ND.device}; move one.")
+
+
+def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> Tensor:
+    """Return the summed loss by plain autograd on whole logits: slow, large, and easy to read."""
+    objective, ids_M, side_M = job.objective, job.targets.ids_M, job.side_M
+    wide, rows = accumulator_dtype(job.dtype), slice(job.vocabulary)
+    # Inputs are rounded to the dtype of the call, their products are not.
+    hidden_MD = hidden_ND[job.targets.order_M].to(job.dtype).to(wide)
+    bias_V = None if bias_V is None else bias_V[rows].to(job.dtype).to(wide)
+    weight_VD = weight_VD[rows].to(job.dtype)
+    job.follow(weight_VD)
+    logits_MV = job.logit_map.apply(nn.functional.linear(hidden_MD, weight_VD.to(wide), bias_V))
+    cost_MV = None
+    if job.cost is not None:
+        distinct_U, inverse_M = ids_M.unique(return_inverse=True)
+        cost_MV = job.cost.costs(distinct_U)[inverse_M]
+    names = objective.statistic_names if isinstance(objective, StatisticsObjective) else frozenset({"log_prob"})
+    s = TokenStatistics(statistics_from_logits(logits_MV, ids_M, names, cost_MV), ids_M, side_M)
+    loss_M = (
+        objective.loss(s) if isinstance(objective, StatisticsObjective) else objective.loss(logits_MV, ids_M, side_M)
+    )
+    job.note(loss_M, s, logits_MV)
+    return loss_M.sum()

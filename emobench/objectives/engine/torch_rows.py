@@ -1,0 +1,213 @@
+"""The two elementwise passes of the engine in PyTorch, on any device: logits -> statistics, and logits -> gradient.
+
+Legend: C tokens of a chunk, R rows of a block of it, U distinct targets, V vocabulary, D hidden width. All in float32
+(float64 if the inputs are). `triton_rows.py` offers the same passes as GPU kernels; `statistics.py` holds the same
+quantities as plain equations.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from emobench.models.head import LogitMap
+from emobench.objectives.cost import CostRows
+from emobench.objectives.engine.coefficients import Coefficients
+from emobench.objectives.engine.logits import accumulator_dtype
+from emobench.objectives.engine.products import multiply_wide
+
+BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
+"""Bytes of the row blocks of the elementwise passes: on a CPU they stay in its cache."""
+
+_LONG_ROW = 4096
+_TINY_TARGET = 1e-20  # below this share of the largest logit's mass, log1p(rest / target) would overflow or lose digits
+
+
+class TorchRows:
+    """The passes in PyTorch. The buffer of a chunk holds logits as the model gives them, scaled and capped."""
+
+    row_multiple = 1
+    """Rows of the buffers are this many entries long, or a multiple."""
+
+    @staticmethod
+    def logits_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of the buffer of logits for matrix products in `dtype`."""
+        return accumulator_dtype(dtype)
+
+    @staticmethod
+    def cost_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of cost rows."""
+        return accumulator_dtype(dtype)
+
+    @staticmethod
+    def make_logits(
+        hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
+    ) -> None:
+        """Write a chunk's logits; the inputs share one dtype."""
+        multiply_wide(hidden_CD, weight_VD, out_CV)
+        if bias_V is not None:
+            out_CV.add_(bias_V)
+        if map_.scale != 1.0:
+            out_CV.mul_(map_.scale)
+        if map_.cap is not None:
+            out_CV.div_(map_.cap).tanh_().mul_(map_.cap)
+
+    @staticmethod
+    def reduce(
+        logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
+    ) -> dict[str, Tensor]:
+        """Return the statistics in `needs`, each (C,), and always `log_prob` and `log_partition`."""
+        scratch = _Scratch(logits_CV)
+        blocks = [
+            reduce_rows(logits_CV[rows], targets_C[rows], costs, needs, rows, scratch) for rows in _blocks(logits_CV)
+        ]
+        return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
+
+    @staticmethod
+    def differentiate(
+        logits_CV: Tensor,
+        targets_C: Tensor,
+        costs: CostRows | None,
+        log_partition_C: Tensor,
+        numbers: Coefficients,
+        map_: LogitMap,
+    ) -> Tensor:
+        """Overwrite a chunk's logits by d loss / d raw output of the head.
+
+        Return the sum of squares of each token's d loss / d logits, (C,).
+        """
+        scratch, squares = _Scratch(logits_CV), []
+        for rows in _blocks(logits_CV):
+            block_RV = logits_CV[rows]
+            slope = map_slope(map_, block_RV)
+            differentiate_rows(block_RV, targets_C[rows], costs, log_partition_C[rows], numbers, rows, scratch)
+            squares.append(square_sums(block_RV, scratch.first(len(block_RV))))
+            if slope is not None:
+                block_RV.mul_(slope)
+        return torch.cat(squares)
+
+
+class _Scratch:
+    """Two blocks of rows that every step of a pass writes to: fresh pages for each would take as long as the step."""
+
+    def __init__(self, logits_CV: Tensor) -> None:
+        largest_RV = logits_CV[_blocks(logits_CV)[0]]
+        self._first_RV, self._second_RV = torch.empty_like(largest_RV), torch.empty_like(largest_RV)
+
+    def first(self, rows: int) -> Tensor:
+        return self._first_RV[:rows]
+
+    def second(self, rows: int) -> Tensor:
+        return self._second_RV[:rows]
+
+
+def reduce_rows(
+    logits_RV: Tensor,
+    targets_R: Tensor,
+    costs: CostRows | None,
+    needs: frozenset[str],
+    rows: slice,
+    scratch: _Scratch,
+) -> dict[str, Tensor]:
+    """Return the statistics of a block of logits, the `rows` of its chunk, each (R,).
+
+    The target's own mass is left out of every sum and added in closed form: log_prob as -log1p(rest / target) keeps
+    its digits where the model is confident, and `expected_cost` is a sum of non-negative terms (no 1 - cos cancels).
+    """
+    top_R = logits_RV.amax(dim=1)
+    target_logit_R = logits_RV.gather(1, targets_R[:, None])[:, 0]
+    mass_RV = torch.sub(logits_RV, top_R[:, None], out=scratch.first(len(logits_RV))).exp_()
+    product_RV = scratch.second(len(logits_RV))
+    target_mass_R = (target_logit_R - top_R).exp()
+    mass_RV.scatter_(1, targets_R[:, None], 0)
+    rest_R = mass_RV.sum(dim=1)
+    total_R = rest_R + target_mass_R
+    log_partition_R = top_R + total_R.log()
+    log_prob_R = torch.where(
+        target_mass_R > _TINY_TARGET, -torch.log1p(rest_R / target_mass_R), target_logit_R - log_partition_R
+    )
+    values = {"log_prob": log_prob_R, "log_partition": log_partition_R}
+    if "expected_cost" in needs:
+        assert costs is not None
+        values["expected_cost"] = _cost_sums(mass_RV, costs, rows, product_RV) / total_R
+    if "mean_log_prob" in needs:
+        values["mean_log_prob"] = logits_RV.mean(dim=1) - log_partition_R
+    if needs & {"sum_squares", "alternatives"}:
+        squares_R = square_sums(mass_RV, product_RV)
+        values["sum_squares"] = squares_R / total_R**2 + log_prob_R.exp() ** 2
+        values["alternatives"] = torch.where(squares_R > 0, rest_R**2 / squares_R, 0.0)
+    if "entropy" in needs:
+        # entr(0) = 0, so a vocabulary entry masked by -inf does no harm.
+        mass_RV /= total_R[:, None]
+        values["entropy"] = torch.special.entr(mass_RV, out=product_RV).sum(dim=1) - log_prob_R * log_prob_R.exp()
+    return values
+
+
+def differentiate_rows(
+    logits_RV: Tensor,
+    targets_R: Tensor,
+    costs: CostRows | None,
+    log_partition_R: Tensor,
+    numbers: Coefficients,
+    rows: slice,
+    scratch: _Scratch,
+) -> None:
+    """Overwrite a block of logits, the `rows` of its chunk, by d loss / d logits."""
+    q_RV = logits_RV.sub_(log_partition_R[:, None]).exp_()
+    factor_RV = numbers.base_C[rows, None]
+    if costs is not None and numbers.cost_C is not None:
+        factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch.first(len(q_RV)))
+    if numbers.q_C is not None:
+        factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch.second(len(q_RV))).add_(factor_RV)
+    # -q log q = entr(q), which is 0 at 0; as a sum of its own, because log q is not.
+    if numbers.log_q_C is not None:
+        spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
+        q_RV.mul_(factor_RV).add_(spread_RV)
+    else:
+        q_RV.mul_(factor_RV)
+    if numbers.shift_C is not None:
+        q_RV.add_(numbers.shift_C[rows, None])
+    q_RV.scatter_(1, targets_R[:, None], numbers.target_C[rows, None])
+
+
+def square_sums(rows_RV: Tensor, scratch_RV: Tensor | None = None) -> Tensor:
+    """Return the sum of squares of each row, (R,)."""
+    if len(rows_RV) and _row_by_row(rows_RV):
+        return torch.stack([row_V.dot(row_V) for row_V in rows_RV])
+    return torch.mul(rows_RV, rows_RV, out=scratch_RV).sum(dim=1)
+
+
+def _cost_sums(mass_RV: Tensor, costs: CostRows, rows: slice, product_RV: Tensor) -> Tensor:
+    """Return sum_v mass_v c_v of each row, (R,)."""
+    if _row_by_row(mass_RV):
+        return torch.stack([mass_V.dot(cost_V) for mass_V, cost_V in zip(mass_RV, costs.each(rows), strict=True)])
+    return costs.write(rows, product_RV).mul_(mass_RV).sum(dim=1)
+
+
+def _scaled_costs(costs: CostRows, slope_R: Tensor, base_R: Tensor, rows: slice, out_RV: Tensor) -> Tensor:
+    """Write slope c_v + base of each row, (R, V), and return it."""
+    if _row_by_row(out_RV):
+        for out_V, base, slope, cost_V in zip(out_RV, base_R, slope_R.tolist(), costs.each(rows), strict=True):
+            torch.add(base, cost_V, alpha=slope, out=out_V)
+        return out_RV
+    # Two steps in the cache: they take half the time of one addcmul.
+    return costs.write(rows, out_RV).mul_(slope_R[:, None]).add_(base_R[:, None])
+
+
+def _row_by_row(rows_RV: Tensor) -> bool:
+    """Whether single rows are long enough to be worth a call each, which spares a copy of the cost rows."""
+    return rows_RV.device.type == "cpu" and rows_RV.shape[1] >= _LONG_ROW
+
+
+def map_slope(map_: LogitMap, logits_RV: Tensor) -> Tensor | float | None:
+    """Return d logit / d raw output, read off the logits themselves; None where it is 1."""
+    if map_.cap is None:
+        return None if map_.scale == 1.0 else map_.scale
+    return (logits_RV / map_.cap).square_().neg_().add_(1).mul_(map_.scale)
+
+
+def _blocks(logits_CV: Tensor) -> list[slice]:
+    """Return the slices of rows that the passes take; one, empty, for a chunk without tokens."""
+    budget = BLOCK_BYTES.get(logits_CV.device.type, BLOCK_BYTES["cpu"])
+    rows = max(1, budget // (logits_CV.element_size() * logits_CV.shape[1]))
+    return [slice(start, start + rows) for start in range(0, max(1, len(logits_CV)), rows)]

@@ -1,0 +1,175 @@
+"""The two elementwise passes of the engine as Triton kernels, with the interface of `torch_rows.py`.
+
+Legend: C tokens of a chunk, U distinct targets, V vocabulary, D hidden width.
+
+The buffer of a chunk holds the head's raw output in the dtype of the matrix product (float32, bfloat16 or float16) and
+is overwritten by its gradient, which the next products read as it is. Its rows, and those of costs, come from
+`row_buffer`. Statistics are float32. Tested in Triton's interpreter and compiled for sm_90; not yet run on a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emobench.models.head import LogitMap
+from emobench.objectives.cost import CostRows
+from emobench.objectives.engine import triton_kernels
+from emobench.objectives.engine.coefficients import Coefficients
+from emobench.objectives.engine.logits import padded
+from emobench.objectives.engine.products import multiply_wide
+
+kernels: Any = triton_kernels  # a launch is no call that a type checker knows
+
+OUTPUTS = (
+    "log_prob",
+    "log_partition",
+    "expected_cost",
+    "entropy",
+    "mean_log_prob",
+    "sum_squares",
+    "alternatives",
+)
+"""The rows of what `reduce_kernel` writes."""
+REDUCE_BLOCK, DIFFERENTIATE_BLOCK = 4096, 2048
+"""Vocabulary entries that a program takes at once."""
+
+
+class TritonRows:
+    """The passes as GPU kernels."""
+
+    row_multiple = 128
+    """Rows begin at 256 bytes, whatever the vocabulary: the matrix products then use their fast kernels."""
+
+    @staticmethod
+    def logits_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of the buffer of logits: that of the matrix products."""
+        return dtype
+
+    @staticmethod
+    def cost_dtype(dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of cost rows: float16, which is finer than bfloat16 below 2, beside half precision."""
+        return torch.float32 if dtype == torch.float32 else torch.float16
+
+    @staticmethod
+    def make_logits(
+        hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
+    ) -> None:
+        """Write a chunk's raw outputs of the head, in the dtype of the products or wider; the kernels map them."""
+        if out_CV.dtype != hidden_CD.dtype:
+            multiply_wide(hidden_CD, weight_VD, out_CV)
+            if bias_V is not None:
+                out_CV += bias_V
+        elif bias_V is None:
+            torch.mm(hidden_CD, weight_VD.T, out=out_CV)
+        else:
+            torch.addmm(bias_V, hidden_CD, weight_VD.T, out=out_CV)
+
+    @staticmethod
+    def reduce(
+        logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
+    ) -> dict[str, Tensor]:
+        """Return the statistics in `needs`, each (C,), and always `log_prob` and `log_partition`."""
+        tokens, vocabulary = logits_CV.shape
+        out = logits_CV.new_empty(len(OUTPUTS), tokens, dtype=torch.float32)
+        squares = bool(needs & {"sum_squares", "alternatives"})
+        if tokens:
+            with torch.cuda.device_of(logits_CV):
+                kernels.reduce_kernel[(tokens,)](
+                    logits_CV,
+                    targets_C,
+                    *_cost_arguments(costs, logits_CV, targets_C),
+                    out,
+                    tokens,
+                    vocabulary,
+                    logits_CV.stride(0),
+                    *_cost_strides(costs),
+                    WIDTH=padded(vocabulary, TritonRows.row_multiple),
+                    **_map_arguments(map_),
+                    HAS_COST="expected_cost" in needs,
+                    HAS_KEPT=costs is not None and costs.kept_KV is not None,
+                    HAS_ENTROPY="entropy" in needs,
+                    HAS_SQUARES=squares,
+                    HAS_MEAN="mean_log_prob" in needs,
+                    BLOCK=REDUCE_BLOCK,
+                    num_warps=8,
+                )
+        found = {"log_prob", "log_partition", *needs} | ({"sum_squares", "alternatives"} if squares else set())
+        return {name: row for name, row in zip(OUTPUTS, out, strict=True) if name in found}
+
+    @staticmethod
+    def differentiate(
+        logits_CV: Tensor,
+        targets_C: Tensor,
+        costs: CostRows | None,
+        log_partition_C: Tensor,
+        numbers: Coefficients,
+        map_: LogitMap,
+    ) -> Tensor:
+        """Overwrite a chunk's logits by d loss / d raw output of the head.
+
+        Return the sum of squares of each token's d loss / d logits, (C,).
+        """
+        tokens, vocabulary = logits_CV.shape
+        width = padded(vocabulary, TritonRows.row_multiple)
+        blocks = -(-width // DIFFERENTIATE_BLOCK)
+        squares_CB = logits_CV.new_empty(tokens, blocks, dtype=torch.float32)
+        if not tokens:
+            return squares_CB.sum(dim=1)
+        has_cost = costs is not None and numbers.cost_C is not None
+        unused = numbers.base_C
+        with torch.cuda.device_of(logits_CV):
+            kernels.differentiate_kernel[(tokens, blocks)](
+                logits_CV,
+                targets_C,
+                *_cost_arguments(costs if has_cost else None, logits_CV, targets_C),
+                log_partition_C,
+                numbers.base_C,
+                numbers.target_C,
+                *(unused if n is None else n for n in (numbers.cost_C, numbers.log_q_C, numbers.q_C, numbers.shift_C)),
+                squares_CB,
+                vocabulary,
+                logits_CV.stride(0),
+                *_cost_strides(costs),
+                WIDTH=width,
+                **_map_arguments(map_),
+                HAS_COST=has_cost,
+                HAS_KEPT=costs is not None and costs.kept_KV is not None,
+                HAS_LOG_Q=numbers.log_q_C is not None,
+                HAS_Q=numbers.q_C is not None,
+                HAS_SHIFT=numbers.shift_C is not None,
+                BLOCK=DIFFERENTIATE_BLOCK,
+                num_warps=4,
+            )
+        return squares_CB.sum(dim=1)
+
+
+def _cost_arguments(costs: CostRows | None, logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the two tables of cost rows and the index into them; what a kernel does not read may be any tensor."""
+    if costs is None:
+        return logits_CV, logits_CV, targets_C
+    return costs.fresh_UV, costs.fresh_UV if costs.kept_KV is None else costs.kept_KV, costs.index_C
+
+
+def _cost_strides(costs: CostRows | None) -> tuple[int, int]:
+    if costs is None:
+        return 0, 0
+    return costs.fresh_UV.stride(0), 0 if costs.kept_KV is None else costs.kept_KV.stride(0)
+
+
+def finish_costs(rows_UV: Tensor, tokens_U: Tensor, inverse_norm_V: Tensor) -> None:
+    """Turn 1 - <x_t, x_v>, (U, V), into costs in place; see `finish_costs_kernel`."""
+    vocabulary = rows_UV.shape[1]
+    if not len(rows_UV):
+        return
+    width = padded(vocabulary, TritonRows.row_multiple)
+    with torch.cuda.device_of(rows_UV):
+        kernels.finish_costs_kernel[(len(rows_UV), -(-width // DIFFERENTIATE_BLOCK))](
+            rows_UV, tokens_U, inverse_norm_V, vocabulary, rows_UV.stride(0), WIDTH=width, BLOCK=DIFFERENTIATE_BLOCK
+        )
+
+
+def _map_arguments(map_: LogitMap) -> dict[str, float]:
+    return {"SCALE": float(map_.scale), "CAP": float(map_.cap or 0.0)}

@@ -1,0 +1,142 @@
+"""What a dry run says: a line for each stage, in words and in numbers, and what the estimates rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from emobench.pipeline.dry_run.estimate import Machine, amount, duration, gigabytes
+
+DONE, TO_DO = "finished", "to do"
+ORDER = ("download", "embed", "train", "sample", "evaluate")
+VERBS = {"train": "training", "embed": "embedding", "sample": "sampling", "evaluate": "evaluation"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageLine:
+    """One stage, in words and in numbers; estimates are rough, within a factor of two or three.
+
+    None stands for what nobody knows, and for what a stage has not.
+    """
+
+    stage: str
+    """download, embed, train, sample (a corpus) or evaluate."""
+    what: str
+    amount: str
+    estimate: str = ""
+    state: str = TO_DO
+    tokens: int | None = None
+    """train: target tokens; sample: those of the texts; evaluate and embed: tokens that are forwarded."""
+    steps: int | None = None
+    seconds: float | None = None
+    memory_bytes: int | None = None
+    download_bytes: int | None = None
+    examples: int | None = None
+    """evaluate: test examples at most."""
+    subject: str = ""
+    """train and evaluate: the model, where an outline is of several, and what for."""
+    objective: str = ""
+    """train and evaluate: as it was asked for; empty for the pre-training of a made model."""
+    seed: int | None = None
+    group: str = ""
+    """What is trained on, the task, the data set: what a line of several says of them."""
+
+    def cells(self) -> tuple[str, ...]:
+        return self.stage, self.what, self.amount, self.estimate, self.state
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The stages of a request, or of several, and what the estimates rest on."""
+
+    title: str
+    lines: tuple[StageLine, ...]
+    machine: Machine
+    assumptions: tuple[str, ...]
+    ahead: tuple[str, ...] = ()
+    """What is said before all else: that the command is long, or for another machine, and what to type."""
+    several: bool = False
+    """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
+
+    def totals(self) -> Totals:
+        """Return sums over what is to do."""
+        left = [line for line in self.lines if line.state != DONE]
+        return Totals(
+            download_bytes=sum(line.download_bytes or 0 for line in left),
+            memory_bytes=max((line.memory_bytes or 0 for line in left), default=0),
+            tokens={stage: sum(line.tokens or 0 for line in left if line.stage == stage) for stage in VERBS},
+            seconds={stage: sum(line.seconds or 0.0 for line in left if line.stage == stage) for stage in VERBS},
+            unknown=sum((line.download_bytes if line.stage == "download" else line.seconds) is None for line in left),
+        )
+
+    def notes(self) -> list[str]:
+        """Return the totals in words, what the estimates assume, and a warning where the memory is too small."""
+        if all(line.state == DONE for line in self.lines):
+            return ["All is finished."]
+        found = self.totals()
+        parts = [f"{gigabytes(found.download_bytes)} to download"] if found.download_bytes else []
+        parts += [
+            f"{VERBS[stage]} {amount(tokens)} tokens"
+            + (f", {duration(found.seconds[stage])}" if found.seconds[stage] else "")
+            for stage, tokens in found.tokens.items()
+            if tokens
+        ]
+        parts += [f"at most {gigabytes(found.memory_bytes)} of memory"] if found.memory_bytes else []
+        notes = [*self.ahead, *([f"To do, in all: {'; '.join(parts)}."] if parts else [])]
+        if found.unknown:
+            stages = "stage" if found.unknown == 1 else "stages"
+            notes.append(f"Not in these sums: {found.unknown} {stages} whose size is not known here.")
+        limit = self.machine.memory
+        if found.memory_bytes > limit:
+            notes.append(
+                f"Too large: {gigabytes(found.memory_bytes)} is more than the {gigabytes(limit)} of "
+                f"{self.machine.place}. Less is taken by --dtype bfloat16 --set recipe.precision=bfloat16, and by "
+                "micro-batches, such as --set recipe.accumulation=4."
+            )
+        return [*notes, *self.assumptions]
+
+    def joined(self, other: Outline) -> Outline:
+        """Return both outlines as one; what both do is done once."""
+        known = {(line.stage, line.what) for line in self.lines}
+        more = [line for line in other.lines if (line.stage, line.what) not in known]
+        lines = sorted((*self.lines, *more), key=lambda line: ORDER.index(line.stage))
+        assumptions = tuple(dict.fromkeys((*self.assumptions, *other.assumptions)))
+        ahead = tuple(dict.fromkeys((*self.ahead, *other.ahead)))
+        return replace(self, lines=tuple(lines), assumptions=assumptions, ahead=ahead)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Sums over what is to do, by stage where there are several; `unknown` counts the stages of unknown size."""
+
+    download_bytes: int
+    memory_bytes: int
+    """The most at once, of one stage."""
+    tokens: dict[str, int]
+    seconds: dict[str, float]
+    unknown: int
+
+    @property
+    def time(self) -> float:
+        """Seconds of all stages, one after the other, as far as they are known."""
+        return sum(self.seconds.values())
+
+
+def run_words(subject: str, objective: str, seeds: str, of: str) -> str:
+    """Return what a training or an evaluation is: "llama-7b: emo, seed 0, sst2 paper@5bf3dd"."""
+    return (f"{subject}: " if subject else "") + ", ".join(filter(None, (objective, seeds, of)))
+
+
+def training_words(tokens: int | None, steps: int | None, about: bool) -> str:
+    """Return target tokens and steps; a rough count is rounded."""
+    said = f"~{amount(tokens or 0)}" if about else f"{tokens or 0:,}"
+    return f"{said} target tokens, {steps or 0:,} steps"
+
+
+def evaluation_words(examples: int | None, tokens: int | None) -> str:
+    """Return examples and the tokens that go through the model."""
+    said = "number of examples not known" if examples is None else f"at most {examples:,} examples"
+    return f"{said}{tokens_words(tokens)}"
+
+
+def tokens_words(tokens: int | None) -> str:
+    return "" if tokens is None else f", ~{amount(tokens)} tokens"

@@ -1,0 +1,251 @@
+"""What a request needs and what of it is here: models, corpora, data sets, encoders. The hub is never asked.
+
+What is here is read as a plan reads it, and its errors are raised; what is not is a download, with a rough size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from emobench.config import PRETRAINED
+from emobench.data.labelled import GENERATED, LabelledData, LabelledSource, load_labelled
+from emobench.data.rows import local_file
+from emobench.data.sources import CORPORA, SplitSource
+from emobench.data.texts import Texts, load_texts
+from emobench.errors import DataError, ModelError
+from emobench.kinds.interface import Beside, evaluator
+from emobench.models.catalog import CATALOG, HUB_ID, ModelSource, find_made_model, find_model
+from emobench.models.encoder import ALIASES, EncoderOption, find_encoder
+from emobench.models.folder import how_to_convert, model_folder, require_weights_here
+from emobench.models.weights import has_weights
+from emobench.pipeline.dry_run.estimate import ModelSize
+from emobench.pipeline.planning.base_model import BaseModel, find_base_model
+from emobench.pipeline.planning.request import Request
+from emobench.reading import expand_home, is_folder, path_exists
+from emobench.tasks.spec import Task
+
+ENCODERS = {"all-mpnet-base-v2": ModelSize(parameters=109_486_464, width=768, layers=12)}
+"""Sizes of sentence encoders, for estimates; their weights on the hub are float32."""
+CONFIG_NAMES = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer"))
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Download:
+    """Something that is on the hub or elsewhere, and not here."""
+
+    what: str
+    source: str
+    size: int | None
+    """Rough bytes; None where nobody knows."""
+
+
+class AtHand:
+    """Looks for what a request needs, each thing once; `downloads` collects what is not here."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = replace(request, offline=True)
+        self.downloads: dict[str, Download] = {}
+        self.unusable: dict[str, str] = {}
+        """Why a model that is not here could not be used if it were fetched, and what to type, by its name."""
+        self._texts: dict[tuple[str, str], Texts | None] = {}
+        self._labelled: dict[str, LabelledData | None] = {}
+
+    def base_model(self, name: str) -> BaseModel | None:
+        """Return the checked model, None where it is on the hub only. Raises a UserError for a name that means none."""
+
+        found = self._causal(name)
+        if found is not None and not self.request.from_scratch:
+            self._note_weights(found.source, name)
+        return found
+
+    def beside(self, beside: Beside) -> ModelSize | None:
+        """Note a model that a task uses, by another name than "pretrained", and return its size."""
+        if beside.use == "sentences":
+            return self.encoder(beside.name, "coherence.encoder")
+        if beside.use == "features":
+            return self.featurizer(beside.name)
+        return self.other_model(beside.name)
+
+    def other_model(self, name: str) -> ModelSize | None:
+        """Note a causal LM beside the base model: a teacher, a cost's head, an oracle, a surrogate."""
+        if name == PRETRAINED or find_made_model(name) is not None:
+            return None
+        found = self._causal(name)
+        if found is not None:
+            self._note_weights(found.source, name)
+        return size_of(found, name)
+
+    def featurizer(self, name: str) -> ModelSize | None:
+        """Note an encoder or a causal LM that gives hidden states."""
+
+        def find() -> Path:
+            source = find_model(name, offline=True)
+            check_featurizer(source, offline=True)
+            require_weights_here(source)
+            return model_folder(source, offline=True, weights=True)
+
+        from emobench.models.load import check_featurizer
+
+        folder = self._found(find, f"model {name}", *_on_hub(name))
+        return size_of(None, name) if folder is None else ModelSize(parameters=_weights(folder))
+
+    def _causal(self, name: str) -> BaseModel | None:
+        found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
+        alias = CATALOG.get(name)
+        if found is None and alias is not None and alias.weights == "bin" and not self.request.from_scratch:
+            source = find_model(name, offline=True)
+            self.unusable[name] = (
+                f"{name} cannot be used as it is published: {alias.source} has no safetensors at commit "
+                f"{alias.revision}. {how_to_convert(source)}"
+            )
+        return found
+
+    def _note_weights(self, source: ModelSource, name: str) -> None:
+        """Note the weights of a hub model whose configuration alone is here."""
+        if source.kind == "hub" and not has_weights(model_folder(source, offline=True, weights=False), source):
+            repo, size = _on_hub(name)
+            self.downloads.setdefault(f"model {name}", Download(f"model {name}", repo or source.source, size))
+
+    def texts(self, corpus: str, split: str) -> Texts | None:
+        """Return a split of a corpus, None where it is not here."""
+        if (corpus, split) not in self._texts:
+            request, source = self.request, CORPORA.get(corpus)
+
+            def load() -> Texts:
+                return load_texts(corpus, split, data_dirs=request.data_dirs, offline=True)
+
+            elsewhere = source is not None and source.kind != "generated"
+            if not elsewhere or local_file(corpus, split, request.data_dirs):
+                self._texts[corpus, split] = load()
+            else:
+                assert source is not None
+                part: SplitSource = source.splits[split]  # type: ignore[index]
+                found = self._found(load, f"corpus {corpus} ({split})", source.repo, part.download_bytes)
+                self._texts[corpus, split] = found
+                for other in part.reads if found is None else ():
+                    self.texts(corpus, other)
+        return self._texts[corpus, split]
+
+    def labelled(self, source: LabelledSource) -> LabelledData | None:
+        """Return a labelled data set, None where it is not here."""
+        if source.name not in self._labelled:
+            request = self.request
+
+            def load() -> LabelledData:
+                return load_labelled(source, data_dirs=request.data_dirs, offline=True)
+
+            splits = (source.pool, source.test)
+            local = all(local_file(source.name, part.split, request.data_dirs) for part in splits)
+            if local or source.name in GENERATED or not source.repo:
+                self._labelled[source.name] = load()
+            else:
+                sizes = [part.rows * part.text_bytes for part in splits if part.rows and part.text_bytes]
+                size = sum(sizes) if sizes else None
+                self._labelled[source.name] = self._found(load, f"data set {source.name}", source.repo, size)
+        return self._labelled[source.name]
+
+    def encoder(self, name: str, option: EncoderOption = "icl.encoder") -> ModelSize | None:
+        """Note a sentence encoder and return its size, None where that is not known."""
+        size = ENCODERS.get(name)
+        repo = ALIASES.get(name) or _on_hub(name)[0]
+        bytes_there = None if size is None else 4 * size.parameters
+
+        def find() -> object:
+            return find_encoder(name, offline=True, option=option)
+
+        self._found(find, f"sentence encoder {name}", repo, bytes_there)
+        folder = expand_home(name)
+        return ModelSize(parameters=_weights(folder)) if size is None and is_folder(folder) else size
+
+    def task_data(self, task: Task) -> None:
+        """Note the data of a task that lm-evaluation-harness runs."""
+
+        def load() -> object:
+            return evaluator(task.kind).load(task, data_dirs=self.request.data_dirs, offline=True)
+
+        self._found(load, f"data of {task.name}", "lm-evaluation-harness's own source", None)
+
+    def _found(self, load: Callable[[], T], what: str, source: str | None, size: int | None) -> T | None:
+        """Return what `load` finds; where it finds nothing that could be downloaded, raise what it raises."""
+        try:
+            return load()
+        except (ModelError, DataError):
+            if source is None:
+                raise
+        self.downloads.setdefault(what, Download(what, source, size))
+        return None
+
+
+def shown_name(name: str) -> str:
+    """Return a model's name as a table shows it: of a folder the last part of its path."""
+    folder = expand_home(name)
+    return folder.resolve().name if name not in CATALOG and is_folder(folder) else name
+
+
+def size_of(model: BaseModel | None, name: str) -> ModelSize | None:
+    """Return the size of a model: of one that is here by its files, of another by the catalog, None without either."""
+    if model is None:
+        alias = CATALOG.get(name)
+        if alias is None or alias.parameters is None:
+            return None
+        shape = {} if alias.shape is None else alias.shape._asdict()
+        return ModelSize(parameters=alias.parameters, **shape, bytes_per_token=alias.bytes_per_token)
+    if model.checked is None:
+        tiny = model.tiny
+        count, width, layers = tiny.parameters(model.rows), tiny.width, tiny.layers
+    else:
+        count, (width, layers) = model.checked.parameters, _shape(model)
+    return ModelSize(parameters=count, width=width, layers=layers, vocabulary=model.rows, context=model.context)
+
+
+def corpus_bytes(corpus: str, split: str) -> int | None:
+    """Return the rough size of a corpus's texts that is known without them."""
+    source = CORPORA.get(corpus)
+    part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
+    return part.text_bytes if part else None
+
+
+def corpus_rows(corpus: str, split: str) -> int | None:
+    """Return the number of a corpus's texts that is known without them."""
+    source = CORPORA.get(corpus)
+    part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
+    return part.rows if part else None
+
+
+def _weights(folder: Path) -> int:
+    """Return how many weights a folder's safetensors hold, by their headers."""
+    from safetensors import safe_open
+
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="np") as tensors:
+            count += sum(math.prod(tensors.get_slice(key).get_shape()) for key in tensors.keys())  # noqa: SIM118
+    return count
+
+
+def _shape(model: BaseModel) -> tuple[int, int]:
+    """Return the width and layers that a model's configuration names, 0 for what it calls otherwise."""
+    from emobench.models.folder import model_folder, read_config
+
+    folder: Path = model_folder(model.source, offline=True, weights=False)
+    config = read_config(folder, model.name)
+    config = config.get("text_config") or config
+    width, layers = (next((config[n] for n in names if n in config), 0) for names in CONFIG_NAMES)
+    return width, layers
+
+
+def _on_hub(name: str) -> tuple[str | None, int | None]:
+    """Return the repository that a model's name means and its rough bytes; None for a folder or a made model."""
+    alias = CATALOG.get(name)
+    if alias is not None:
+        return (None, None) if alias.kind == "made" else (alias.source, alias.hub_bytes)
+    hub_id = HUB_ID.fullmatch(name)
+    if path_exists(expand_home(name)) or hub_id is None:
+        return None, None
+    return hub_id["repo"], None

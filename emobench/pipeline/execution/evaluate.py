@@ -1,0 +1,146 @@
+"""The generate and score stages: a trained model becomes samples, then scores and per-example results.
+
+Generations are a stage of their own: a metric that fails, or changes, never costs them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from emobench.config import PRETRAINED, build
+from emobench.kinds.interface import Beside, Subject, evaluator
+from emobench.leaderboard.schema.examples import write_examples
+from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.planning.base_model import BaseModel
+from emobench.pipeline.planning.plan import PlannedTask
+from emobench.pipeline.stages.stage import Stage, Stages
+from emobench.registry import load_retriever
+from emobench.tasks.scores import Score
+
+SCORES, EXAMPLES, SECONDS = "scores.json", "examples.jsonl", "seconds.txt"
+
+
+class Evaluation:
+    """The scores of one task of one run, as they are on disk."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        data = json.loads((folder / SCORES).read_text())
+        self.folder, self.key = folder, key
+        self.missing: dict[str, str] = data["missing"]
+        self.seconds: float = data["seconds"]
+        self._scores = data["scores"]
+
+    def scores(self) -> dict[str, Score]:
+        """Return the scores with their per-example results, by "<task>/<metric>"."""
+        from emobench.leaderboard.schema.examples import Recorded, read_examples
+
+        recorded = read_examples(self.folder / EXAMPLES)
+        found = {}
+        for name, values in self._scores.items():
+            of = recorded.get(name, Recorded())
+            plain = {**values, "examples": of.examples or None, "units": of.units or None}
+            found[name] = build(Score, plain, str(self.folder / SCORES))
+        return found
+
+
+class Evaluator:
+    """Makes generate and score stages. Models beside the evaluated ones are loaded once, where a metric asks for it."""
+
+    def __init__(
+        self, stages: Stages, reporter: Reporter, base: BaseModel, base_folder: Callable[[], Path | None]
+    ) -> None:
+        self._stages = stages
+        self._reporter = reporter
+        self._base = base
+        self._base_folder = base_folder
+        self._others: dict[Beside, _Other] = {}
+
+    def evaluate(self, planned: PlannedTask, load: Callable[[], Any]) -> Evaluation:
+        """Return the evaluation of a task; `load` gives the evaluated model where something is not finished."""
+        if damage := self._stages.damage(planned.generation, full=True):
+            # Another machine's rounding may generate others: scores are always those of the samples beside them.
+            self._stages.drop(planned.scores, f"{damage}, of which scores were made")
+        folder = self._stages.make(planned.scores, lambda folder: self._score(planned, load, folder))
+        return Evaluation(folder, planned.scores.key)
+
+    def subject(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
+        """Return a loaded model with all that its evaluation may use."""
+        return Subject(
+            model=loaded.model,
+            tokenizer=loaded.tokenizer,
+            other=self._other,
+            work=self._reporter.work,
+            sentence_encoder=self._base.sentence_encoder,
+            retriever=load_retriever,
+            keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work),
+            facts=facts,
+        )
+
+    def _score(self, planned: PlannedTask, load: Callable[[], Any], folder: Path) -> None:
+        with quiet_libraries():
+            subject = self.subject(load(), planned.subject)
+            generated = self._generated(planned, subject)
+            began = time.monotonic()
+            found = evaluator(planned.task.kind).score(subject, planned.task, planned.data, generated)
+        scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
+        missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
+        write_examples(folder / EXAMPLES, scores)
+        for name, text in found.files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        seconds = float((generated / SECONDS).read_text()) + time.monotonic() - began
+        plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds}
+        (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
+
+    def _generated(self, planned: PlannedTask, subject: Subject) -> Path:
+        def generate(folder: Path) -> None:
+            began = time.monotonic()
+            evaluator(planned.task.kind).generate(subject, planned.task, planned.data, folder)
+            (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
+
+        return self._stages.make(planned.generation, generate, continues=True)
+
+    def _other(self, beside: Beside) -> _Other:
+        if beside not in self._others:
+            folder = self._base_folder if beside.name == PRETRAINED else lambda: None
+            self._others[beside] = _Other(self._base, beside, folder)
+        return self._others[beside]
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A model beside the evaluated ones; see `kinds.OtherModel`."""
+
+    base: BaseModel
+    beside: Beside
+    folder: Callable[[], Path | None]
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return self.base.known(self.beside).facts
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return self.base.load_beside(self.beside, self.folder())
+
+    @property
+    def model(self) -> Any:
+        return self._loaded.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._loaded.tokenizer
+
+
+def _plain(scores: Mapping[str, Score]) -> dict[str, Any]:
+    """Return what is not in the file of examples."""
+    return {
+        name: {key: value for key, value in asdict(score).items() if key not in ("examples", "units")}
+        for name, score in scores.items()
+    }

@@ -1,0 +1,297 @@
+"""The record stage: the evaluations of a row become one leaderboard entry."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import emobench
+from emobench.config import PRETRAINED, canonical_json, content_hash, to_plain
+from emobench.errors import EmobenchError, MetricError, StorageError
+from emobench.leaderboard.schema.entry import Entry, new_entry
+from emobench.leaderboard.schema.examples import digest, write_examples
+from emobench.leaderboard.schema.private_paths import published, published_command, published_value
+from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.locks import locked
+from emobench.pipeline.execution.evaluate import Evaluation
+from emobench.pipeline.planning.plan import Plan, PlannedRow
+from emobench.pipeline.stages.stage import Stage, Stages
+from emobench.pipeline.stages.storage import storage_errors
+from emobench.seals import find_damage
+from emobench.tasks.families import endpoint
+from emobench.tasks.scores import Score
+from emobench.tasks.spec import short_name
+from emobench.training.curves import LOG
+
+LOCK = ".lock"
+"""Of a board, while an entry is recorded; what begins with a dot is no part of a board."""
+PACKAGES = (
+    *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
+    *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
+)
+COMMAND = "command.txt"
+"""Beside the per-example results: the command as it was given, which an entry has without the places of a machine."""
+
+
+def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> Entry:
+    """Append the entry of a row, and return it; or the entry that holds these runs with the same results already.
+
+    `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
+    results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
+    """
+    runs = [_run(plan, row, index, found, stages) for index, found in enumerate(evaluations)]
+    board = Leaderboard(plan.request.leaderboard)
+    fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
+    # Between the look at what is recorded and the new entry, no other process may record the same runs.
+    with storage_errors(board.root, "--leaderboard"), locked(board.root / LOCK):
+        return _append(board, fields, stages)
+
+
+def _append(board: Leaderboard, fields: dict[str, Any], stages: Stages) -> Entry:
+    keys = {run["key"] for run in fields["runs"]}
+    for recorded in _of_runs(board, fields["suite"]["name"], keys):
+        if _holds(recorded, fields) and not _names_damaged(recorded, fields["runs"], stages):
+            return recorded
+        if {run.key for run in recorded.runs} <= keys:
+            fields["supersedes"] = recorded.id
+    entry = new_entry(fields)
+    board.append(entry)
+    return entry
+
+
+def _of_runs(board: Leaderboard, suite: str, keys: set[str]) -> list[Entry]:
+    """Return the entries of a suite that hold any of these runs."""
+    found = []
+    for row in board.rows():
+        if row.suite == suite and not keys.isdisjoint(row.runs):
+            with suppress(EmobenchError):  # altered a moment ago: `leaderboard verify` names it
+                found.append(board.read(row))
+    return found
+
+
+def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
+    """Return whether an entry has all runs of another one's fields, with the same values."""
+    keys = [run.key for run in entry.runs]
+    if not all(run["key"] in keys for run in fields["runs"]):
+        return False
+    places = [keys.index(run["key"]) for run in fields["runs"]]
+    for name, metric in fields["metrics"].items():
+        values = entry.metrics[name].values if name in entry.metrics else ()
+        if len(values) != len(keys) or [values[place] for place in places] != metric["values"]:
+            return False
+    return True
+
+
+def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages) -> bool:
+    """Return whether an entry names a file that was damaged, and is another one now: a log has its own clock."""
+    known = {file.path: file.sha256 for run in entry.runs for file in run.files()}
+    files = [file for run in runs for file in (run["examples"], *run["curves"], *run["samples"])]
+    other = [file["path"] for file in files if known.get(file["path"], file["sha256"]) != file["sha256"]]
+    return any(stages.was_damaged(Path(path)) for path in other)
+
+
+def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+    metrics, missing = _metrics(evaluations)
+    return {
+        "kind": "measured",
+        "suite": {"name": plan.suite.name, "version": plan.suite.version},
+        "protocols": {
+            planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks
+        },
+        "changes": {
+            planned.task.name: published(planned.task.changes, published_value)
+            for _, tasks in row.runs[0].parts
+            for planned in tasks
+            if planned.task.changes
+        },
+        "model": plan.model.entry_fields(),
+        "objective": _objective(row),
+        "recipe": _recipe(plan, row),
+        "seeds": [] if row.objective is None else [run.seed for run in row.runs],
+        "metrics": metrics,
+        "primary": _primary(plan, row, [*metrics, *missing]),
+        "missing": published(missing),
+        "cost": _cost(row, evaluations, stages),
+        "source": {"command": _command(plan) or None, "cite": None},
+        "provenance": {
+            "commit": _commit(),
+            "packages": _packages(),
+            "hardware": hardware(plan.request.device),
+            "data": published(_data(row, stages)),
+            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        },
+    }
+
+
+def _command(plan: Plan) -> str:
+    # A name of bytes that are no UTF-8 cannot be written as JSON, and is no reason to lose a run.
+    return published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
+
+
+def _run(plan: Plan, row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
+    """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
+    stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
+
+    def work(folder: Path) -> None:
+        write_examples(folder / "examples.jsonl", _merged(found))
+        (folder / COMMAND).write_text(plan.request.command + "\n", encoding="utf-8", errors="surrogateescape")
+
+    run = row.runs[index]
+    logs = [_sealed(stages.folder(training.stage) / LOG) for training, _ in run.parts if training is not None]
+    generated = [stages.folder(planned.generation) for _, tasks in run.parts for planned in tasks]
+    return {
+        "seed": None if row.objective is None else run.seed,
+        "key": stage.key,
+        "examples": _file(stages.make(stage, work) / "examples.jsonl", stages),
+        "curves": [_file(path, stages) for path in logs],
+        # Generations may have been removed by hand once they were scored.
+        "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
+    }
+
+
+def _sealed(path: Path) -> Path:
+    """Return a file of a finished stage; StorageError where a byte of it is another one."""
+    damage = find_damage(path.parent, full=True, only=path.name)
+    if damage is not None:
+        raise StorageError(f"{damage}; nothing was recorded. Restore it, or remove {path.parent} and run again.")
+    return path
+
+
+def _file(path: Path, stages: Stages) -> dict[str, str]:
+    return {"path": path.relative_to(stages.root).as_posix(), "sha256": digest(path)}
+
+
+def _merged(found: Sequence[Evaluation]) -> dict[str, Score]:
+    return {name: score for evaluation in found for name, score in evaluation.scores().items()}
+
+
+def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any], dict[str, str]]:
+    by_seed = [_merged(found) for found in evaluations]
+    missing = {name: why for found in evaluations for evaluation in found for name, why in evaluation.missing.items()}
+    metrics = {}
+    for name in dict.fromkeys(name for scores in by_seed for name in scores):
+        if name in missing:  # not there for every seed: no mean over different seeds
+            continue
+        try:
+            metrics[name] = to_plain(summarise([scores[name] for scores in by_seed]))
+        except MetricError as error:
+            missing[name] = str(error)
+    return metrics, missing
+
+
+def _primary(plan: Plan, row: PlannedRow, known: Sequence[str]) -> str | None:
+    """Return the suite's primary endpoint; none where only some of its tasks were run, whose mean is another number."""
+    tasks = {planned.task.name for _, found in row.runs[0].parts for planned in found}
+    whole = tasks == {short_name(name) for run in plan.suite.runs for name in run.task_names}
+    return endpoint(plan.suite.primary, known) if whole else None
+
+
+def _objective(row: PlannedRow) -> dict[str, Any]:
+    if row.objective is None:
+        return {"name": PRETRAINED, "version": "1", "params": {}, "source_sha256": None}
+    found = row.objective
+    return {
+        "name": published_value(found.name),
+        "version": found.objective.version,
+        "params": published(found.objective.params, published_value),
+        "source_sha256": found.source_sha256,
+    }
+
+
+def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
+    if row.objective is None:
+        return {"dtype": plan.request.dtype}
+    run = {"dtype": plan.request.dtype, "from_scratch": plan.request.from_scratch}
+    if len(plan.recipes) == 1:
+        return {**to_plain(plan.recipes[0]), **run}
+    return {**{f"{i + 1}. {recipe.name}": to_plain(recipe) for i, recipe in enumerate(plan.recipes)}, **run}
+
+
+def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
+    trained = [
+        json.loads(_sealed(stages.folder(training.stage) / "training.json").read_text())
+        for run in row.runs
+        for training, _ in run.parts
+        if training is not None
+    ]
+    return {
+        "train_seconds": sum(t["seconds"] for t in trained) if trained else None,
+        "evaluate_seconds": sum(e.seconds for found in evaluations for e in found),
+        "tokens": sum(t["tokens"] for t in trained) if trained else None,
+        "peak_memory_bytes": max((t["peak_memory_bytes"] for t in trained), default=None),
+    }
+
+
+def _data(row: PlannedRow, stages: Stages) -> dict[str, str]:
+    data: dict[str, str] = {}
+    for training, tasks in row.runs[0].parts:
+        for texts in (*(training.texts.values() if training else ()), *(planned.data for planned in tasks)):
+            data |= texts.provenance
+        for planned in tasks:
+            for name, facts in planned.models.items():
+                # Another encoder is another yardstick; a hub model's commit is among its facts.
+                data[f"{name} of {planned.task.name}"] = f"sha256:{content_hash(facts)} ({canonical_json(facts)})"
+            if said := _prompts(stages.folder(planned.generation) / "prompts.json"):
+                data[f"prompts of {planned.task.name}"] = said
+    return data
+
+
+def _prompts(path: Path) -> str | None:
+    """Return how many texts gave prompts and why others did not, such as "971 of 2,891 texts; 1,900 too short".
+
+    None for what no task of generation wrote, and for a generation that was removed by hand.
+    """
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text())
+    used, texts = found.pop("used"), found.pop("texts")
+    found.pop("limit", None)  # a rule, which is in the protocol
+    others = [f"{count:,} {reason.replace('_', ' ')}" for reason, count in found.items() if count]
+    return f"{used:,} of {texts:,} texts" + (f"; {', '.join(others)}" if others else "")
+
+
+def hardware(device: str) -> str:
+    """Return what computed, such as "x86_64, 2 cores" or a GPU's name."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+
+
+def _packages() -> dict[str, str]:
+    found = {"emobench": emobench.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that emobench runs from, marked "+changes" if it differs; None if installed."""
+    root = Path(emobench.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

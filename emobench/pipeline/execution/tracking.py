@@ -1,0 +1,81 @@
+"""What trackers are told: the name of each training, and at the end the metrics of its run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emobench.config import PRETRAINED
+from emobench.pipeline.execution.evaluate import Evaluation
+from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedTraining
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.stages.stage import Stages
+
+if TYPE_CHECKING:
+    from emobench.training.trackers import Tracking
+
+FOLDER = "tensorboard"
+"""In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
+
+
+def tracking_of(planned: PlannedTraining, stages: Stages, reporter: Reporter) -> Tracking:
+    """Return who follows a training; its key keeps it apart from others of the same objective and seed."""
+    request = planned.model.request
+    words = (planned.model.name, str(planned.objective.objective), f"seed{planned.seed}", planned.stage.key[:6])
+    return _tracking(request, words, stages, reporter)
+
+
+def track_metrics(
+    plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages, reporter: Reporter
+) -> None:
+    """Give the metrics of each of a row's runs to the trackers, beside the curves of the training they belong to."""
+    if not plan.request.trackers:
+        return
+    from emobench.training.trackers import report_metrics
+
+    for run, found in zip(row.runs, evaluations, strict=True):
+        left = list(found)
+        for training, tasks in run.parts:
+            own, left = left[: len(tasks)], left[len(tasks) :]
+            metrics = {name: score.value for evaluation in own for name, score in evaluation.scores().items()}
+            step = 0
+            if training is None:
+                words = (plan.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
+                tracking = _tracking(plan.request, words, stages, reporter)
+            else:
+                step = json.loads((stages.folder(training.stage) / "training.json").read_text())["selected_step"]
+                tracking = tracking_of(training, stages, reporter)
+            if metrics:
+                report_metrics(tracking, metrics, step=step, device=plan.request.device)
+
+
+def finished_trainings(plan: Plan, stages: Stages) -> frozenset[str]:
+    """Return the keys of the trainings that will be reused: no curve of theirs is logged again."""
+    return frozenset(planned.stage.key for planned in plan.trainings() if stages.is_finished(planned.stage))
+
+
+def say_where(plan: Plan, reused: frozenset[str], stages: Stages, reporter: Reporter, *, metrics: bool) -> None:
+    """Say where the trackers wrote, and what of reused trainings: with `metrics`, their final metrics alone."""
+    trackers = plan.request.trackers
+    folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR") or stages.root / FOLDER).expanduser()
+    if "tensorboard" in trackers and folder.is_dir():
+        reporter.note(
+            f"--track tensorboard: in {folder}; see it with `tensorboard --logdir {shlex.quote(str(folder))}`"
+        )
+    if trackers and reused:
+        counted = f"{len(reused)} reused training{'s' if len(reused) > 1 else ''}"
+        now = "only the final metrics are logged now" if metrics else "nothing is logged now"
+        reporter.note(f"--track: a curve is logged while a training runs; of {counted}, {now}.")
+
+
+def _tracking(request: Request, words: Sequence[str], stages: Stages, reporter: Reporter) -> Tracking:
+    from emobench.training.trackers import Tracking
+
+    name = re.sub(r"[^\w.=()+-]+", "_", "-".join(words))[:120]
+    return Tracking(trackers=request.trackers, name=name, folder=stages.root.resolve() / FOLDER, warn=reporter.note)

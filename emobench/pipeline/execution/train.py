@@ -1,0 +1,145 @@
+"""The train stage: a planned training becomes a folder with a model in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.execution.tracking import tracking_of
+from emobench.pipeline.planning.plan import PlannedTraining, known_language
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.stages.stage import Stages
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from emobench.data.packing import Packed
+    from emobench.models.load import LoadedModel
+    from emobench.pipeline.planning.base_model import BaseModel
+
+
+class Trainer:
+    """Makes train stages; packed corpora are kept between them."""
+
+    def __init__(self, stages: Stages, reporter: Reporter) -> None:
+        self._stages = stages
+        self._reporter = reporter
+        self._packed: dict[tuple[Any, ...], Packed] = {}
+
+    def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
+        """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
+
+        def work(folder: Path) -> None:
+            base = self.made_folder(planned.model) if planned.model.made else None
+            scratch = planned.model.request.from_scratch
+            loaded = planned.model.load(base, from_scratch=scratch, seed=planned.seed)
+            title = f"train {planned.objective.objective} seed {planned.seed}"
+            self._train(planned, loaded, folder, title, pretrained=not scratch)
+
+        return self._stages.make(planned.stage, work, continues=True, glance=not reads)
+
+    def made_folder(self, model: BaseModel) -> Path:
+        """Return the folder of a tiny model, after pre-training it at first use."""
+        from emobench.pipeline.planning.tiny_models import fixed_threads, leave_out_version, write_untrained
+
+        planned = model.pretraining
+
+        def work(folder: Path) -> None:
+            self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
+            with fixed_threads():
+                write_untrained(model.tiny, folder / "untrained", model.tokenizer)
+                loaded = planned.model.load(folder / "untrained")
+                self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
+            leave_out_version(folder / "model")
+
+        return self._stages.make(planned.stage, work, continues=True) / "model"
+
+    def pack(self, planned: PlannedTraining, split: str) -> Packed:
+        """Return a split of the recipe's corpus as rows of tokens."""
+        from emobench.data.packing import pack_blocks, pack_rows
+
+        recipe, texts, model = planned.recipe, planned.texts[split], planned.model
+        key = (
+            texts.fingerprint,
+            recipe.packing,
+            recipe.max_length,
+            recipe.ends,
+            recipe.mask_until,
+            recipe.max_tokens,
+            model.name,
+        )
+        if key not in self._packed:
+            common: dict[str, Any] = {"length": recipe.max_length, "context": model.context}
+            with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
+                common["progress"] = progress
+                if recipe.packing == "blocks":
+                    packed = pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
+                else:
+                    common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
+                    packed = pack_rows(texts.texts, model.tokenizer, **common)
+            limit = recipe.max_tokens if split == "train" else None
+            self._packed[key] = packed if limit is None else packed.first(limit)
+        return self._packed[key]
+
+    def _train(
+        self, planned: PlannedTraining, loaded: LoadedModel, folder: Path, title: str, *, pretrained: bool
+    ) -> None:
+        from emobench.data.packing import RowCollator
+        from emobench.training.train import Training, train
+
+        request = planned.model.request
+        rows = {split: self.pack(planned, split) for split in ("train", "validation")}
+        with quiet_libraries(), self._reporter.work(title, "steps") as progress:
+
+            def on_step(values: dict[str, float]) -> None:
+                if "tokens_per_second" in values:
+                    self._reporter.values(values)
+                progress(int(values["step"]), int(values["steps"]))
+
+            train(
+                Training(
+                    model=loaded.model,
+                    tokenizer=loaded.tokenizer,
+                    objective=planned.objective.objective,
+                    recipe=planned.recipe,
+                    train=rows["train"],
+                    validation=rows["validation"],
+                    collate=RowCollator(_pad_id(loaded.tokenizer)),
+                    seed=planned.seed,
+                    folder=folder,
+                    pretrained=pretrained,
+                    device=request.device,
+                    tracking=tracking_of(planned, self._stages, self._reporter) if request.trackers else None,
+                    load_head=lambda name: head_of(name, request),
+                    load_model=lambda name: model_of(name, request),
+                    known_language=known_language(planned.texts.values()),
+                    progress=on_step,
+                    note=self._reporter.note,
+                )
+            )
+
+
+def head_of(name: str, request: Request) -> Tensor:
+    """Return the head weight of another model, for a cost embedding."""
+    from emobench.models.catalog import find_model
+    from emobench.models.head import probe_head
+    from emobench.models.load import load_model
+
+    source = find_model(name, offline=request.offline)
+    return probe_head(load_model(source, offline=request.offline).model).linear.weight.detach()
+
+
+def model_of(name: str, request: Request) -> Any:
+    """Return another model, for a teacher, in the precision and on the device of the one that is trained."""
+    from emobench.models.catalog import find_model
+    from emobench.models.load import load_model
+
+    source = find_model(name, offline=request.offline)
+    return load_model(source, dtype=request.dtype, device=request.device, offline=request.offline).model
+
+
+def _pad_id(tokenizer: Any) -> int:
+    # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
+    return next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)

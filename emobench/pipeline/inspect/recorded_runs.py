@@ -1,0 +1,102 @@
+"""From what a reader names on a board to an entry, and from an entry to its stages on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from emobench.errors import DataError
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.entry import Entry, File, Run
+from emobench.leaderboard.schema.examples import recorded_file
+from emobench.pipeline.stages.stage import FACTS
+from emobench.seals import find_damage
+
+
+class Named(NamedTuple):
+    """The newest entry that a name means and that has what is wanted, and the other ones, newest first.
+
+    `newer` ones lack it.
+    """
+
+    entry: Entry
+    older: list[Entry]
+    newer: list[Entry]
+
+    def said(self) -> str:
+        """Say what else the name means; empty where that is nothing."""
+        return " ".join(filter(None, [_newer(self.newer), _older(self.older)]))
+
+
+def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
+    """Return the newest entry that each name means (`leaderboard.select.select`), of those that are wanted if any is.
+
+    An entry that several names mean is there once. Raises what `select` raises.
+    """
+    found: dict[str, Named] = {}
+    for name in names:
+        one = newest(select(name, board), wanted)
+        found.setdefault(one.entry.id, one)
+    return list(found.values())
+
+
+def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool]) -> Named:
+    """Return the newest of entries that is wanted, or the newest where none is: what it lacks is then said of it."""
+    given = sorted(entries, key=_created, reverse=True)
+    # One that is asked for by its id needs no look at its files.
+    place = next((i for i, entry in enumerate(given) if len(given) == 1 or wanted(entry)), 0)
+    return Named(given[place], given[place + 1 :], given[:place])
+
+
+def _older(older: Sequence[Entry]) -> str:
+    count = len(older)
+    match = "1 older entry matches" if count == 1 else f"{count} older entries match"
+    return f"{match} ({_ids(older)}); name one by its id." if older else ""
+
+
+def _newer(newer: Sequence[Entry]) -> str:
+    count = len(newer)
+    lacks = "1 newer entry lacks" if count == 1 else f"{count} newer entries lack"
+    return f"{lacks} what is shown ({_ids(newer)})." if newer else ""
+
+
+def _ids(entries: Sequence[Entry], shown: int = 3) -> str:
+    return ", ".join(entry.id[:6] for entry in entries[:shown]) + (", ..." if len(entries) > shown else "")
+
+
+def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield what determined each score stage of a run, and its folder. Raises DataError where its files are gone."""
+    for key in read_json(runs / "examples" / run.key / FACTS, entry)["scores"]:
+        folder = runs / "score" / key
+        yield read_json(folder / FACTS, entry), folder
+
+
+def sample_files(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], File]]:
+    """Yield what determined each generation of a run, and the file of its samples (`recorded_file` checks it)."""
+    for file in run.samples:
+        place = runs / file.path
+        if not place.is_file():
+            recorded_file(file, runs, entry)  # says that it is gone
+        yield read_json(place.parent / FACTS, entry), file
+
+
+def read_json(path: Path, entry: Entry) -> Any:
+    """Read a file of an entry's stages; raises DataError where that is not possible, or it is not what was written."""
+    try:
+        damage = find_damage(path.parent, full=True, only=path.name) if path.parent.is_dir() else None
+        if damage is None:
+            return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        damage = f"{path}: cannot be read"
+    raise DataError(
+        f"{damage}, and the entry {entry.id} was recorded from it. Give the folder of its runs with --runs DIR, or run "
+        "again, which makes it anew."
+    )
+
+
+def _created(entry: Entry) -> datetime:
+    created = datetime.fromisoformat(entry.provenance.created)
+    return created if created.tzinfo else created.replace(tzinfo=UTC)

@@ -1,0 +1,132 @@
+"""From entries to what their models wrote after the same prefixes, beside what people wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.errors import ConfigError, UnknownNameError
+from emobench.leaderboard.schema.entry import Entry, Run
+from emobench.pipeline.inspect.generated_texts import Written, texts_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """The run of an entry that wrote a column of a table."""
+
+    entry: str
+    suite: str
+    model: str
+    objective: str
+    seed: int | None
+    prompts: int
+    """All prompts of the task, shown or not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """What several runs wrote after the prefixes that they have in common; `generated` is in the order of `writers`."""
+
+    task: str
+    sample: int
+    writers: tuple[Writer, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    """{"prompt", "prefix", "human", "generated": [{"text", "ended"}, ...]}"""
+
+
+def side_by_side(
+    entries: Sequence[Entry],
+    runs: Path,
+    tasks: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    sample: int = 0,
+    prompt: str | None = None,
+    count: int = 5,
+) -> list[SideBySide]:
+    """Return a table for each task that all entries have texts of (only `tasks`, if there are any).
+
+    Of an entry, the run of a training seed writes, the first one by default; `prompt` is how the ids of the prompts
+    begin, all by default, of which the first `count` are taken. Raises a UserError where that names nothing.
+    """
+    found = [(entry, run, texts_of(entry, run, runs)) for entry in entries for run in [_run(entry, seed)]]
+    shared = [task for task in found[0][2] if all(task in texts for _, _, texts in found)]
+    if not shared:
+        raise ConfigError("These entries have no generated texts of a task in common; name entries of one suite.")
+    for task in tasks:
+        if task not in shared:
+            raise UnknownNameError("task with generated texts", task, shared)
+    return [_table(task, [(e, r, t[task]) for e, r, t in found], sample, prompt, count) for task in (tasks or shared)]
+
+
+def has_texts(entry: Entry, runs: Path, tasks: Sequence[str], seed: int | None) -> bool:
+    """Return whether an entry has texts of the tasks and of the training seed that are asked for, in `runs`."""
+    of_seed = [run for run in entry.runs if seed is None or entry.untrained or run.seed == seed]
+    files = [file for run in of_seed[:1] for file in run.samples]
+    there = bool(files) and all((runs / file.path).is_file() for file in files)
+    return there and set(tasks) <= entry.protocols.keys()
+
+
+def _run(entry: Entry, seed: int | None) -> Run:
+    if seed is None or entry.untrained:
+        if not entry.runs:
+            raise ConfigError(f"{entry.objective.label} [{entry.id[:6]}] is {entry.kind}, and has no run of its own.")
+        return entry.runs[0]
+    for run in entry.runs:
+        if run.seed == seed:
+            return run
+    known = ", ".join(str(run.seed) for run in entry.runs)
+    raise ConfigError(f"{entry.objective.label} [{entry.id[:6]}] has no seed {seed}; expected one of {known}.")
+
+
+def _table(
+    task: str,
+    found: Sequence[tuple[Entry, Run, Sequence[Written]]],
+    sample: int,
+    prompt: str | None,
+    count: int,
+) -> SideBySide:
+    columns = [_by_prompt(task, texts, sample) for _, _, texts in found]
+    # The same text cut by other rules is another prompt.
+    alike = [
+        key for key, first in columns[0].items() if all(key in c and c[key].prefix == first.prefix for c in columns)
+    ]
+    chosen = [key for key in alike if prompt is None or key.startswith(prompt)]
+    if not alike:
+        raise ConfigError(f"{task}: these entries have no prompt in common; name entries of one protocol.")
+    if not chosen:
+        raise ConfigError(f"{task} has no prompt whose id begins {prompt}; the first ones are {', '.join(alike[:3])}.")
+    exact = [key for key in chosen if key == prompt]
+    return SideBySide(
+        task=task,
+        sample=sample,
+        writers=tuple(_writer(entry, run, len(c)) for (entry, run, _), c in zip(found, columns, strict=True)),
+        rows=tuple(_row([column[key] for column in columns]) for key in (exact or chosen)[:count]),
+    )
+
+
+def _by_prompt(task: str, texts: Sequence[Written], sample: int) -> dict[str, Written]:
+    found = {text.prompt: text for text in texts if text.sample == sample}
+    if not found:
+        last = max((text.sample for text in texts), default=-1)
+        raise ConfigError(f"{task} has no sample {sample}; expected one of 0 to {last}.")
+    return found
+
+
+def _writer(entry: Entry, run: Run, prompts: int) -> Writer:
+    return Writer(
+        entry=entry.id,
+        suite=str(entry.suite),
+        model=entry.model.name,
+        objective=entry.objective.label,
+        seed=run.seed,
+        prompts=prompts,
+    )
+
+
+def _row(written: Sequence[Written]) -> dict[str, Any]:
+    first = written[0]
+    generated = [{"text": one.generated, "ended": one.ended} for one in written]
+    return {"prompt": first.prompt, "prefix": first.prefix, "human": first.human, "generated": generated}

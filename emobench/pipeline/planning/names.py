@@ -1,0 +1,222 @@
+"""The names of a request: to its suite, objectives, recipes and tasks, with what `--set` changes in them.
+
+Nothing is read here but plugins and their YAML: no model, no corpus, no data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from emobench.config import PRETRAINED
+from emobench.errors import ConfigError, UnknownNameError
+from emobench.pipeline.planning.request import Request
+from emobench.registry import (
+    LoadedObjective,
+    find_recipe,
+    find_suite,
+    find_task,
+    load_objective,
+    load_retriever,
+    protocol_names,
+    task_names,
+)
+from emobench.tasks.generation import GROUPS, GenerationProtocol
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task, short_name
+from emobench.training.recipe import Recipe
+
+MOST_STAGES = 20_000
+"""Trainings and evaluations of a plan."""
+
+
+def suite_of(request: Request) -> Suite:
+    """Return the suite of a request; a recipe alone is a suite without tasks."""
+    if request.suite is not None:
+        return find_suite(request.suite)
+    assert request.recipe is not None
+    recipe = find_recipe(request.recipe)
+    return Suite(name=recipe.name, version=1, runs=(SuiteRun(recipe=recipe.name, tasks=()),))
+
+
+def model_of(request: Request, suite: Suite) -> str:
+    """Return the model's name."""
+    name = request.model or suite.model
+    if name is None:
+        raise ConfigError(f"{suite.name} names no model of its own; add --model NAME, see `emobench models list`.")
+    return name
+
+
+def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None]:
+    """Return the objectives, None for a model as it is; each once."""
+    wanted = request.objectives or suite.objectives
+    if not wanted:
+        raise ConfigError(
+            f"{suite.name} names no objective of its own; add --objective NAME, see `emobench objectives list`."
+        )
+    _check_amount(request, suite, len(wanted))
+    settings = request.section("objective")
+    if settings and len(wanted) != 1:
+        raise ConfigError(
+            "--set objective.* needs exactly one --objective; with several, give parameters inline: "
+            '--objective "tailr(gamma=0.2)".'
+        )
+    if settings and wanted == (PRETRAINED,):
+        raise ConfigError(f"--set objective.*: '{PRETRAINED}' is a model as it is and has no parameters; drop it.")
+    if request.from_scratch and PRETRAINED in wanted:
+        raise ConfigError(f"--from-scratch draws weights at random, and '{PRETRAINED}' is a model as it is; give one.")
+    found = [None if text == PRETRAINED else load_objective(text, settings) for text in wanted]
+    rows = [(PRETRAINED, "") if o is None else (repr(o.objective), o.source_sha256) for o in found]
+    for row in rows:
+        if rows.count(row) > 1:
+            raise ConfigError(f"--objective {row[0]} is given twice; give each once, or with other parameters.")
+    return found
+
+
+def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
+    """Refuse a plan that would take minutes to make: each stage's key is a hash of all that decides it."""
+    seeds = len(request.seeds or suite.seeds)
+    stages = objectives * seeds * sum(1 + len(run.task_names) for run in suite.runs)
+    if stages > MOST_STAGES:
+        raise ConfigError(
+            f"{objectives:,} objectives with {seeds:,} seeds on the suite {suite.name} are {stages:,} trainings and "
+            f"evaluations; expected {MOST_STAGES:,} at most. Give fewer at once: finished ones are kept."
+        )
+
+
+def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
+    """Return the recipes of a suite, each with those of its tasks that the request wants."""
+    wanted = request.words("tasks")
+    places = [name for run in suite.runs for name in run.task_names]
+    known = [short_name(name) for name in places]
+    for name in wanted or ():
+        if name in known:
+            continue
+        if name in task_names():
+            raise ConfigError(
+                f"--set tasks: {name} is a task, but none of the suite {suite.name}, which has {', '.join(known)}. "
+                "Write a suite with it, as tasks/README.md shows."
+            )
+        raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
+    chosen = [name for name in places if wanted is None or short_name(name) in wanted]
+    tasks = {name: _task_in(request, name, chosen) for name in chosen}
+    parts = [(run, [tasks[name] for name in run.task_names if name in tasks]) for run in suite.runs]
+    # A training that evaluates no wanted task is none of this request.
+    kept = [(run, found) for run, found in parts if found or wanted is None]
+    return [(recipe_of(request, run.recipe, run.settings), found) for run, found in kept]
+
+
+def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
+    """Return a task among others; where it has no such protocol, the error names those that have it."""
+    try:
+        return task_of(request, name)
+    except UnknownNameError as error:
+        protocol = request.word("protocol")
+        able = [other for other in chosen if other in task_names() and protocol in protocol_names(other)]
+        if protocol is None or name in able or not able:
+            raise
+        raise ConfigError(f"{error} These tasks have it: --set tasks={','.join(map(short_name, able))}.") from None
+
+
+def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
+    """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
+    kinds = {task.kind for _, tasks in parts for task in tasks}
+    used = kinds | ({"recipe"} if trains else set()) | {name for kind in kinds for name in _groups(kind)}
+    for name in dict.fromkeys(("recipe", *KINDS, *GROUPS)):
+        if name in request.settings and name not in used:
+            why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
+            why = f"no task here has rules of '{name}'" if name in GROUPS else why
+            raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
+    if request.word("corpus") is not None and not used & {"recipe", "generation"}:
+        raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
+
+
+def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with a suite's settings and the request's; `precision` is resolved for the device."""
+    changes = dict(request.section("recipe"))
+    corpus = request.word("corpus")
+    if corpus is not None:
+        if "corpus" in changes:
+            raise ConfigError("--set corpus and --set recipe.corpus are both given; keep one.")
+        changes["corpus"] = corpus
+    if "name" in changes:
+        raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
+    recipe = find_recipe(name, settings, changes)
+    if recipe.precision != "auto":
+        return recipe
+    if not request.device.startswith("cuda"):
+        return replace(recipe, precision="float32")
+    return replace(recipe, precision="bfloat16" if recipe.adapters is None else "float16")
+
+
+def task_of(request: Request, name: str) -> Task:
+    """Return a task with the request's protocol, overridden rules and limit."""
+    kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
+    changes = _changes(request, kind)
+    if kind == "lm_eval":
+        _require_trust(request, changes)
+    if request.limit is not None:
+        changes["limit"] = request.limit
+    if name.startswith(LM_EVAL):
+        return lm_eval_task(name.removeprefix(LM_EVAL), changes)
+    task = find_task(name, protocol=request.word("protocol"), overrides=changes)
+    changed = _fitting(request, task.protocol, changes)
+    if changed != changes:
+        task = find_task(name, protocol=request.word("protocol"), overrides=changed)
+    corpus = request.word("corpus")
+    # The oracle language is its own corpus: nothing else has a known distribution.
+    return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
+
+
+def _fitting(request: Request, rules: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is changed of a task whose rules, with all changes, are known.
+
+    An encoder is a rule of those tasks alone whose retriever has a use for it. The blocks of PPL_test are evaluation
+    examples, so that `--limit` is for them, too.
+    """
+    found = dict(changes)
+    if isinstance(rules, IclProtocol) and "encoder" in found and not load_retriever(rules.retriever).retriever.encodes:
+        del found["encoder"]
+    if isinstance(rules, GenerationProtocol) and request.limit is not None:
+        found["test_blocks"] = min(request.limit, rules.test_blocks or request.limit)
+    return found
+
+
+def _require_trust(request: Request, changes: Mapping[str, Any]) -> None:
+    """Ask for consent before lm-eval looks into a folder: it imports what `!function` and `class` name there."""
+    if changes.get("include") and not request.trust_remote_code:
+        raise ConfigError(
+            f"--set lm_eval.include={changes['include']}: lm-eval runs the Python that YAML in this folder names, "
+            "also in a dry run. Read it, and add --trust-remote-code if you trust it."
+        )
+
+
+def _groups(kind: str) -> list[str]:
+    """Return the groups of rules that tasks of a kind have; a kind of a group's name has the name for itself."""
+    return [name for name in GROUPS if name in {f.name for f in fields(KINDS[kind])} and name != kind]
+
+
+def _changes(request: Request, kind: str) -> dict[str, Any]:
+    """Return what `--set` changes in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
+    changes = dict(request.section(kind))
+    for group in _groups(kind):
+        if given := request.section(group):
+            within = changes.get(group, {})
+            if not isinstance(within, Mapping) or within.keys() & given.keys():
+                raise ConfigError(f"--set {group}.{min(given)} and --set {kind}.{group} are both given; keep one.")
+            changes[group] = {**within, **given}
+    return changes
+
+
+def icl_task_of(request: Request, name: str) -> Task:
+    """Return a task of kind icl, for what takes its prompts and trains nothing; raises ConfigError for another kind."""
+    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
+        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
+    task = task_of(request, name)
+    if not isinstance(task.protocol, IclProtocol):
+        raise ConfigError(
+            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind icl, see "
+            "`emobench tasks list`."
+        )
+    return task

@@ -1,0 +1,217 @@
+"""A paper's table made again: choose parameters off the test split, run the rows, set them beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emobench.leaderboard.render.paper_table import SideBySide
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.stats.compare import compare
+from emobench.models.catalog import CATALOG
+from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.outline import Outline
+from emobench.pipeline.dry_run.resources import shown_name
+from emobench.pipeline.execution.reporter import Reporter, Silent
+from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.reproduce.choice import Choice, choose
+from emobench.pipeline.reproduce.requests import (
+    Subject,
+    at_scale,
+    firsts,
+    published_entries,
+    scale_of,
+    selection_request,
+    selection_tasks,
+    subjects,
+    table_request,
+)
+from emobench.pipeline.reproduce.taught_oracle import (
+    has_own_texts,
+    of_texts,
+    oracle_outline,
+    with_oracle,
+    without_oracle,
+)
+from emobench.pipeline.run import run_plan, score_plan
+from emobench.tasks.table import Oracle, Scale, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """One model's part of a table."""
+
+    model: str
+    published_model: str
+    found: SideBySide
+    choices: tuple[Choice, ...]
+
+
+def outline_table(table: Table, request: Request, scale: str | None = None, *, exact: bool = True) -> Outline:
+    """Return what making a table again comes to; the first candidate stands for the one that will be chosen.
+
+    `exact` is that of `make_outline`.
+    """
+    chosen = scale_of(table, scale)
+    oracle = _oracle_of(chosen, request)
+    given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
+    found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
+    for subject in subjects(table, given):
+        of_model = replace(given, model=subject.model)
+        wanted = selection_request(table, of_model)
+        parts = [] if wanted is None else [_marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
+        rows = table_request(table, of_model, firsts(table))
+        parts.append(_marked(make_outline(rows, exact=exact), subject.model, ""))
+        for part in parts:
+            own = part if oracle is None else of_texts(oracle, part)
+            found = own if found is None else found.joined(own)
+    assert found is not None
+    remarks = [
+        f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here."
+        for row, candidates in table.rows.items()
+        if len(candidates) > 1
+    ]
+    names = [text.partition("(")[0] for text in firsts(table)]
+    if swept := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        remarks.append(f"{', '.join(swept)}: every value is a row of its own; none is chosen.")
+    title = f"{table.name}: {table.description}"
+    return replace(found, title=title, assumptions=(*found.assumptions, *remarks, *said), several=True)
+
+
+def reproduce(
+    table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
+) -> list[Reproduction]:
+    """Make a table again, model by model; finished stages are reused."""
+    reporter, chosen = reporter or Silent(), scale_of(table, scale)
+    oracle = _oracle_of(chosen, request)
+    scaled, said = _scaled(table, chosen, request, None if oracle is None else with_oracle(table, oracle, reporter))
+    makers = [
+        _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter)
+        for subject in subjects(table, scaled)
+    ]
+    for maker in makers:  # what would fail after another model's days fails here
+        maker.check()
+    return [maker.make() for maker in makers]
+
+
+def _scaled(
+    table: Table, scale: Scale | None, request: Request, prepare: Callable[[Request], Request] | None
+) -> tuple[Request, list[str]]:
+    return (request, []) if scale is None else at_scale(table, scale, request, prepare)
+
+
+def _oracle_of(scale: Scale | None, request: Request) -> Oracle | None:
+    """Return the oracle that a scale makes, None where it makes none or the data folders hold an oracle's texts."""
+    oracle = None if scale is None else scale.oracle
+    return None if oracle is None or has_own_texts(oracle, request) else oracle
+
+
+@dataclass(frozen=True)
+class _Maker:
+    table: Table
+    asked: Request
+    """As it was given."""
+    request: Request
+    """With the model, and what a scale changes."""
+    subject: Subject
+    said: Sequence[str]
+    reporter: Reporter
+
+    def check(self) -> None:
+        """Make the plan of the rows, whose errors are raised."""
+        make_plan(table_request(self.table, self.request, firsts(self.table)))
+
+    def make(self) -> Reproduction:
+        choices = self._choices()
+        objectives = tuple(choice.objective for choice in choices)
+        entries = run_plan(make_plan(table_request(self.table, self.request, objectives)), self.reporter)
+        measured = {choice.row: entry for choice, entry in zip(choices, entries, strict=True)}
+        published = {e.objective.name: e for e in published_entries(self.table) if e.model.name == self.subject.paper}
+        baseline = measured[self.table.baseline]
+        others = [entry for entry in entries if entry.id != baseline.id]
+        examples = ExamplesReader(self.request.runs)
+        found = SideBySide(
+            title=f"{self.table.name} · {baseline.model.name}",
+            columns=self._columns(published, entries),
+            published=published,
+            measured=measured,
+            baseline=self.table.baseline,
+            comparison=compare(baseline, others, examples, anyway=True),
+            remarks=(*self._said(choices), *self._differences(baseline, published), *examples.problems),
+        )
+        return Reproduction(
+            model=self.subject.model, published_model=self.subject.paper, found=found, choices=tuple(choices)
+        )
+
+    def _columns(self, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
+        """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""
+        tasks = dict.fromkeys(metric.split("/", 1)[0] for entry in entries for metric in entry.metrics)
+        wanted = [f"{task}/{metric}" for task in tasks for metric in self.table.metrics]
+        known = next((list(entry.metrics) for entry in published.values()), wanted)
+        return tuple(metric for metric in known if any(metric in entry.metrics for entry in entries))
+
+    def _choices(self) -> list[Choice]:
+        """Return an objective for each row, after training and evaluating the candidates where there are several."""
+        wanted = selection_request(self.table, self.request)
+        if wanted is None:
+            return [Choice(row=row, objective=candidates[0]) for row, candidates in self.table.rows.items()]
+        assert self.table.select is not None
+        self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on {self.table.select.judged_on}")
+        rows = score_plan(make_plan(wanted), self.reporter)
+        measured = dict(zip(wanted.objectives, rows, strict=True))
+        return [choose(row, candidates, self.table.select, measured) for row, candidates in self.table.rows.items()]
+
+    def _said(self, choices: Sequence[Choice]) -> list[str]:
+        select = self.table.select
+        if select is None:
+            return []
+        where = f"{', '.join(selection_tasks(self.table, self.request))} on {select.judged_on}"
+        return [line for choice in choices for line in choice.said(select.metric, where)]
+
+    def _stands_in(self, entry: Entry) -> bool:
+        """Return whether a model was given as one of the paper's, and is as large as that one."""
+        alias = CATALOG.get(self.subject.paper)
+        given = self.subject.paper in self.asked.stand_ins
+        return given and alias is not None and entry.model.parameters == alias.parameters
+
+    def _differences(self, entry: Entry, published: Mapping[str, Entry]) -> list[str]:
+        """Return what makes these numbers others than the paper's, as far as the request and an entry say it."""
+        lines = list(self.said)
+        if published and self._stands_in(entry):
+            lines.append(
+                f"{self.subject.paper} was read from what --model gives for it: {entry.model.name}, which has as many "
+                "parameters."
+            )
+        elif published and self.subject.model != self.subject.paper:
+            lines.append(
+                f"The paper's numbers are of {self.subject.paper}, and these of {entry.model.name}: their difference "
+                "says nothing of an objective."
+            )
+        if self.asked.limit is not None:
+            lines.append(f"--limit {self.asked.limit}: the first examples of each task only.")
+        changed = _flat(self.asked.settings)
+        if changed:
+            lines.append(f"Set for this run: {', '.join(changed)}.")
+        local = [name for name, origin in entry.provenance.data.items() if "(local: " in origin]
+        if local:
+            lines.append(f"Read from --data-dir, whose splits may be others: {', '.join(local)}.")
+        return lines
+
+
+def _marked(outline: Outline, model: str, what_for: str) -> Outline:
+    """Return an outline whose trainings and evaluations name the model, so that several can be joined."""
+    lines = []
+    for line in outline.lines:
+        name = shown_name(model) + (what_for if line.stage == "evaluate" else "")
+        lines.append(replace(line, what=f"{name}: {line.what}", subject=name) if line.objective else line)
+    return replace(outline, lines=tuple(lines))
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for key, value in settings.items():
+        found += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [f"{prefix}{key}={value}"]
+    return found

@@ -1,0 +1,203 @@
+"""Answers, what is said of them, and their table; corpus metrics against scikit-learn and by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sklearn.metrics import confusion_matrix as their_matrix
+from sklearn.metrics import f1_score, precision_recall_fscore_support
+
+from emobench.errors import MetricError
+from emobench.kinds.icl.answers import METRICS, TABLE, answers, confidence, icl_scores, label_losses
+from emobench.kinds.icl.losses import Sample
+from emobench.kinds.icl.metrics.calibration import calibration_error
+from emobench.kinds.icl.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
+from emobench.tasks.icl import IclProtocol
+from emobench.tasks.scores import SECONDARY
+
+RULES = IclProtocol(template="{text} is {label}.", labels={"no": "bad", "yes": "good"}, ties=("yes", "no"))
+CLASSES = ("a", "b", "c")
+
+
+def sample(name: str = "1", **changes: Any) -> Sample:
+    """One whose labels are "yes", "no": each rule divides these sums by something else."""
+    fields: dict[str, Any] = {
+        "label": "yes",
+        "shots": ("s1", "s2"),
+        "dropped": 0,
+        "prompt_nats": (21.0, 20.0),
+        "prompt_tokens": (7, 5),
+        "label_nats": (3.0, 2.0),
+        "label_tokens": (3, 1),
+        "label_bytes": (4, 3),
+        "content_free_nats": (2.5, 1.0),
+    }
+    return Sample(id=name, **{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("scorer", "losses", "answer", "unit"),
+    [
+        ("prompt", [3.0, 4.0], "yes", "nats/token"),
+        ("label", [3.0, 2.0], "no", "nats"),
+        ("label_token", [1.0, 2.0], "yes", "nats/token"),
+        ("label_byte", [0.75, 2 / 3], "no", "nats/byte"),
+        ("calibrated", [0.5, 1.0], "yes", "nats"),
+    ],
+)
+def test_each_rule_has_its_own_losses_and_answer(scorer: Any, losses: list[float], answer: str, unit: str) -> None:
+    rules = replace(RULES, scorer=scorer)
+    assert label_losses(rules, sample()) == pytest.approx(losses)
+    (found,) = answers(rules, [sample()])
+    assert (found.answer, found.right) == (answer, "yes")
+    assert found.margin == pytest.approx(abs(losses[0] - losses[1]))
+    assert icl_scores(rules, [sample()]).scores["margin"].unit == unit
+
+
+def test_confidence_is_the_posterior_of_the_summed_losses() -> None:
+    odds = math.exp(-1)  # the sums differ by one nat in favour of "no", for prompts and labels alike
+    for scorer in ("prompt", "label", "label_token", "label_byte"):
+        rules = replace(RULES, scorer=scorer)
+        assert confidence(rules, sample(), 0) == pytest.approx(odds / (1 + odds))
+        assert confidence(rules, sample(), 1) == pytest.approx(1 / (1 + odds))
+    calibrated = replace(RULES, scorer="calibrated")
+    assert confidence(calibrated, sample(), 0) == pytest.approx(1 / (1 + math.exp(-0.5)))
+    far = sample(label_nats=(2000.0, 3000.0))  # no overflow, and no 0 / 0
+    assert confidence(replace(RULES, scorer="label"), far, 0) == 1.0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_makes_every_metric_missing_and_names_the_example(bad: float) -> None:
+    broken = sample("9f86d081884c-17", prompt_nats=(20.0, bad))
+    with pytest.raises(MetricError, match=rf"example 9f86d081884c-17 with the label 'no' is {bad}; .*--dtype float32"):
+        answers(RULES, [sample(), broken])
+    found = icl_scores(RULES, [sample(), broken])
+    assert not found.scores
+    assert not found.files
+    assert set(found.missing) == set(METRICS)
+    assert "9f86d081884c-17" in found.missing["accuracy"]
+
+
+def test_a_tie_is_answered_by_the_first_label_and_counted() -> None:
+    tied = [sample("1", prompt_nats=(14.0, 10.0)), sample("2", prompt_nats=(14.0, 10.0), label="no"), sample("3")]
+    assert [a.answer for a in answers(RULES, tied)] == ["yes", "yes", "yes"]
+    found = icl_scores(RULES, tied)
+    assert found.scores["accuracy"].value == pytest.approx(2 / 3)
+    assert found.scores["accuracy"].flags == ("2 of 3 answers are ties, decided by the order of the labels",)
+    assert json.loads(found.files[TABLE])["tied"] == 2
+
+
+def test_shots_that_were_dropped_are_counted_and_named() -> None:
+    found = icl_scores(RULES, [sample("1", dropped=2), sample("2"), sample("3", dropped=1)])
+    for score in found.scores.values():
+        assert "3 shots left out of 2 of 3 prompts, to make them fit" in score.flags
+    one = icl_scores(RULES, [sample("1", dropped=1), sample("2")])
+    assert "1 shot left out of 1 of 2 prompts, to make it fit" in one.scores["accuracy"].flags
+    table = json.loads(found.files[TABLE])
+    assert (table["shortened"], table["dropped_shots"]) == (2, 3)
+    assert {row["id"]: row["dropped"] for row in table["examples"]} == {"1": 2, "2": 0, "3": 1}
+
+
+def test_prompts_that_were_cut_are_counted_and_named() -> None:
+    found = icl_scores(RULES, [sample("1", cut=2), sample("2")])
+    assert all("1 of 2 prompts cut at their end, to make them fit" in score.flags for score in found.scores.values())
+    table = json.loads(found.files[TABLE])
+    assert (table["cut"], [row["cut"] for row in table["examples"]]) == (1, [2, 0])
+
+
+def test_accuracy_alone_decides_and_each_metric_says_what_it_is() -> None:
+    wrong = sample("2", label="no")
+    found = icl_scores(RULES, [sample(), wrong]).scores
+    assert tuple(found) == METRICS
+    assert found["accuracy"].examples == {"1": (1.0, 1.0), "2": (0.0, 1.0)}
+    assert found["accuracy"].flags == ()
+    assert found["margin"].examples == {"1": (1.0, 1.0), "2": (1.0, 1.0)}
+    kinds = {name: (score.unit, score.higher_is_better, score.aggregate) for name, score in found.items()}
+    assert kinds == {
+        "accuracy": ("fraction", True, "mean"),
+        "macro_f1": ("fraction", True, "corpus"),
+        "margin": ("nats/token", None, "mean"),
+        "ece": ("fraction", False, "corpus"),
+    }
+    assert all(found[name].flags == (SECONDARY,) for name in METRICS[1:])
+    assert {score.n for score in found.values()} == {2}
+
+
+def drawn(count: int = 200) -> tuple[list[str], list[str]]:
+    generator = random.Random(0)
+    right = generator.choices(CLASSES, (5, 3, 1), k=count)
+    return right, [r if generator.random() < 0.6 else generator.choice(CLASSES) for r in right]
+
+
+def test_macro_f1_and_the_table_are_those_of_scikit_learn() -> None:
+    right, given = drawn()
+    assert macro_f1(right, given, CLASSES).value == pytest.approx(f1_score(right, given, average="macro"))
+    assert confusion_matrix(right, given, CLASSES) == their_matrix(right, given, labels=CLASSES).tolist()
+    rows = class_scores(right, given, CLASSES)
+    expected = precision_recall_fscore_support(right, given, labels=CLASSES)
+    ours = [[getattr(row, name) for row in rows] for name in ("precision", "recall", "f1", "support")]
+    for mine, theirs in zip(ours, expected, strict=True):
+        assert mine == pytest.approx(list(theirs))
+
+
+def test_what_is_divided_by_nothing_is_absent_and_a_class_that_never_stands_there_costs_nothing() -> None:
+    first, second, third = class_scores(["a", "b"], ["a", "a"], CLASSES)
+    assert (first.precision, first.recall) == (0.5, 1.0)
+    assert (second.precision, second.recall, second.f1, second.support) == (None, 0.0, 0.0, 1)
+    assert (third.precision, third.recall, third.f1, third.support) == (None, None, None, 0)
+    assert macro_f1(["a", "b"], ["a", "a"], CLASSES).value == pytest.approx(
+        f1_score(["a", "b"], ["a", "a"], average="macro")
+    )
+
+
+def test_calibration_error_by_hand() -> None:
+    # Bins of a half: (0.3, wrong), (0.5, right) and (0.6, right), (1.0, wrong): 2/4 * |0.4 - 0.5| + 2/4 * |0.8 - 0.5|.
+    assert calibration_error([0.3, 0.5, 0.6, 1.0], [False, True, True, False], bins=2).value == pytest.approx(0.2)
+    # Not by each example, which would be (0.3 + 0.5 + 0.4 + 1.0) / 4.
+    assert calibration_error([0.0, 1.0], [False, True]).value == 0.0
+    assert calibration_error([0.0, 1.0], [True, False]).value == 1.0
+
+
+def test_calibration_error_sees_confidence_that_is_not_earned() -> None:
+    generator = random.Random(0)
+    honest = [generator.random() for _ in range(4000)]
+    right = [generator.random() < p for p in honest]
+    assert calibration_error(honest, right).value < 0.03
+    assert calibration_error([0.5 + p / 2 for p in honest], right).value == pytest.approx(0.25, abs=0.03)
+
+
+def test_the_table_holds_each_answer_and_the_classes_in_the_order_of_ties() -> None:
+    table = json.loads(icl_scores(RULES, [sample("1"), sample("2", label="no")]).files[TABLE])
+    assert table["classes"] == ["yes", "no"]
+    assert table["confusion"] == [[1, 0], [1, 0]]
+    assert [row["name"] for row in table["per_class"]] == ["yes", "no"]
+    assert [(row["id"], row["right"], row["answer"]) for row in table["examples"]] == [
+        ("1", "yes", "yes"),
+        ("2", "no", "yes"),
+    ]
+
+
+def test_groups_count_alike_whatever_their_size() -> None:
+    """As OpenCompass averages MMLU's subjects: (1/3 + 1) / 2, where all examples alike give 2/4."""
+    samples = [sample("1"), sample("2", label="no"), sample("3", label="no"), sample("4")]
+    groups = {"1": "algebra", "2": "algebra", "3": "algebra", "4": "law"}
+    found = icl_scores(RULES, samples, groups)
+    score = found.scores["group_accuracy"]
+    assert tuple(found.scores) == (*METRICS, "group_accuracy")
+    assert (found.scores["accuracy"].value, score.value) == (0.5, pytest.approx(2 / 3))
+    assert (score.n, score.flags, score.aggregate) == (4, (SECONDARY,), "mean")
+    # The mean of the examples by their weights is the value: intervals and tests are of the mean over groups.
+    values = list((score.examples or {}).values())
+    assert sum(v * w for v, w in values) / sum(w for _, w in values) == pytest.approx(score.value)
+    assert json.loads(found.files[TABLE])["per_group"] == [
+        {"name": "algebra", "n": 3, "accuracy": pytest.approx(1 / 3)},
+        {"name": "law", "n": 1, "accuracy": 1.0},
+    ]
+    assert json.loads(icl_scores(RULES, samples).files[TABLE])["per_group"] == []
+    broken = icl_scores(RULES, [sample("1", prompt_nats=(20.0, math.nan))], groups)
+    assert "group_accuracy" in broken.missing

@@ -1,0 +1,410 @@
+"""Prompts: their text, their tokens, what labels share, lost shots, and exactly one BOS or none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
+
+from emobench.data.labelled import Example
+from emobench.errors import ConfigError, ModelError
+from emobench.kinds.icl.prompts.pieces import pieces
+from emobench.kinds.icl.prompts.prompts import Draft, Prompt, check_boundaries, make_prompts
+from emobench.tasks.icl import IclProtocol
+
+RULES = IclProtocol(template='"{text}" It is {label}.', labels={"neg": "bad", "pos": "very good"}, shots=2)
+CORPUS = ['"a fine film" It is very good.', '"no plot at all" It is bad.', "It is about subjective things"] * 3
+
+
+def example(text: str, label: str = "pos", name: str | None = None, **fields: str) -> Example:
+    return Example(name or f"id of {text}", {"text": text, **fields}, label, where="x.test.jsonl:7")
+
+
+SHOTS = (example("near", "pos"), example("far", "neg"))
+DRAFT = Draft(example=example("this one", "neg"), shots=SHOTS)
+
+
+def byte_level(**special: str) -> PreTrainedTokenizerFast:
+    """As GPT-2's: bytes and merges; it adds no token by itself."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    names = list(dict.fromkeys(special.values()))
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=names, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+
+
+def adding(tokenizer: PreTrainedTokenizerFast, before: str, after: str = "") -> PreTrainedTokenizerFast:
+    """Let a tokenizer put tokens around what it is given."""
+    names = {name for name in f"{before} {after}".split() if name}
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{before} $A {after}".strip(),
+        special_tokens=[(name, tokenizer.convert_tokens_to_ids(name)) for name in sorted(names)],
+    )
+    return tokenizer
+
+
+def gpt2_like() -> PreTrainedTokenizerFast:
+    return byte_level(bos_token="<|endoftext|>", eos_token="<|endoftext|>")
+
+
+def opt_like() -> PreTrainedTokenizerFast:
+    """Its BOS is also its EOS, and stands before every text."""
+    return adding(byte_level(bos_token="</s>", eos_token="</s>"), "</s>")
+
+
+def llama_like(before: str = "<s>", after: str = "") -> PreTrainedTokenizerFast:
+    """As SentencePiece's: a space is a letter, one stands before the text, and so does <s>."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    return adding(fast, before, after) if before or after else fast
+
+
+class Slow(PreTrainedTokenizer):
+    """One without a fast form: a token for each letter."""
+
+    def __init__(self, **given: Any) -> None:
+        self.letters = {chr(code): code for code in range(128)}
+        super().__init__(**given)
+
+    @property
+    def vocab_size(self) -> int:
+        return 128
+
+    def get_vocab(self) -> dict[str, int]:
+        return dict(self.letters)
+
+    def _tokenize(self, text: str, **kwargs: Any) -> list[str]:
+        return list(text)
+
+    def _convert_token_to_id(self, token: str) -> int:
+        return self.letters[token]
+
+    def _convert_id_to_token(self, index: int) -> str:
+        return chr(index)
+
+
+LIKE: dict[str, Callable[[], PreTrainedTokenizerFast]] = {"gpt2": gpt2_like, "llama": llama_like, "opt": opt_like}
+
+
+def made(draft: Draft, tokenizer: Any, rules: IclProtocol = RULES, limit: int | None = None, **given: Any) -> Prompt:
+    (prompt,) = make_prompts([draft], tokenizer, rules, limit, task="mine", **given)
+    return prompt
+
+
+# What the text is.
+
+
+def test_a_prompt_is_the_header_the_shots_nearest_first_and_the_example() -> None:
+    rules = replace(RULES, header="About {group}:\n\n", separator="\n--\n")
+    draft = replace(DRAFT, example=example("this one", "neg", group="films"))
+    begin = 'About films:\n\n"near" It is very good.\n--\n"far" It is bad.\n--\n"this one" It is '
+    assert draft.texts(rules) == [(begin + "bad.", len(begin)), (begin + "very good.", len(begin))]
+    last = 'About films:\n\n"far" It is bad.\n--\n"near" It is very good.\n--\n"this one" It is '
+    assert draft.texts(replace(rules, order="nearest-last"))[0] == (last + "bad.", len(last))
+
+
+def test_labels_stand_in_the_order_of_ties() -> None:
+    draft = Draft(example=example("x"), shots=())
+    assert [text for text, _ in draft.texts(replace(RULES, ties=("pos", "neg")))] == [
+        '"x" It is very good.',
+        '"x" It is bad.',
+    ]
+
+
+def test_braces_in_a_text_are_text() -> None:
+    draft = Draft(example=example("{label} and {text}"), shots=(example("{text}", "neg"),))
+    assert draft.texts(RULES)[0][0] == '"{text}" It is bad.\n"{label} and {text}" It is bad.'
+
+
+def test_values_take_the_place_of_the_test_examples_fields_alone() -> None:
+    text, start = DRAFT.texts(RULES, {"text": "N/A"})[1]
+    assert text == '"near" It is very good.\n"far" It is bad.\n"N/A" It is very good.'
+    assert text[start:] == "very good."
+
+
+# What the tokens are.
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_tokens_are_those_of_the_whole_text_in_one_call(name: str) -> None:
+    tokenizer = LIKE[name]()
+    prompt = made(DRAFT, tokenizer)
+    assert prompt.tokens == tuple(tuple(tokenizer(text)["input_ids"]) for text, _ in DRAFT.texts(RULES))
+    assert (prompt.id, prompt.shots, prompt.dropped) == ("id of this one", ("id of near", "id of far"), 0)
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_a_label_begins_with_the_first_token_of_its_text(name: str) -> None:
+    tokenizer = LIKE[name]()
+    prompt = made(DRAFT, tokenizer)
+    assert prompt.label_starts is not None
+    for ids, start, label in zip(prompt.tokens, prompt.label_starts, RULES.texts, strict=True):
+        # A space that the tokenizer joins to the word is the label's.
+        assert tokenizer.decode(ids[start:]).lstrip() == f"{label}."
+        assert tokenizer.decode(ids[:start]).endswith(('" It is', '" It is '))
+
+
+@pytest.mark.parametrize("name", LIKE)
+@given(st.lists(st.text(alphabet="abt \"'éß漢🙂\n", max_size=12), min_size=1, max_size=4))
+def test_a_labels_tokens_hold_all_of_its_text_and_nothing_before(name: str, texts: list[str]) -> None:
+    tokenizer = TOKENIZERS[name]
+    draft = Draft(example=example(texts[0]), shots=tuple(map(example, texts[1:])))
+    for place, ids in enumerate(made(draft, tokenizer).tokens):
+        start = made(draft, tokenizer).label_starts[place]  # type: ignore[index]
+        whole, begin = draft.texts(RULES)[place]
+        offsets = tokenizer(whole, return_offsets_mapping=True)["offset_mapping"]
+        assert offsets[start][1] > begin
+        assert all(end <= begin for _, end in offsets[:start])
+        assert len(offsets) == len(ids)
+
+
+TOKENIZERS = {name: make() for name, make in LIKE.items()}
+
+
+def test_labels_share_the_longest_common_prefix_of_tokens_not_of_text() -> None:
+    tokenizer = gpt2_like()
+    rules = IclProtocol(template="{text} {label}.", labels={"a": "subjective", "b": "sub", "c": "subway"})
+    prompt = made(Draft(example=example("x"), shots=()), tokenizer, rules)
+    first, second, third = prompt.tokens
+    assert len({row[: prompt.shared] for row in prompt.tokens}) == 1
+    assert len({row[prompt.shared] for row in prompt.tokens}) > 1
+    # By text they would share " sub", which is no token of "subjective".
+    assert tokenizer.decode(first[: prompt.shared]) == "x"
+    assert second != third
+
+
+def test_a_label_may_be_the_beginning_of_another() -> None:
+    rules = IclProtocol(template="{text} is {label}", labels={"a": "ab", "b": "ab t"})
+    prompt = made(Draft(example=example("x"), shots=()), gpt2_like(), rules)
+    short, long = prompt.tokens
+    assert long[: len(short)] == short
+    assert prompt.shared == len(short)
+
+
+# What does not fit.
+
+
+def lengths(draft: Draft, tokenizer: Any, rules: IclProtocol = RULES) -> int:
+    return max(len(tokenizer(text)["input_ids"]) for text, _ in draft.texts(rules))
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_the_least_similar_shots_go_for_all_labels_alike(name: str) -> None:
+    tokenizer = TOKENIZERS[name]
+    shots = tuple(example(f"shot {i}", "neg") for i in range(6))
+    draft = Draft(example=example("the test"), shots=shots)
+    for kept in range(7):
+        fits = replace(draft, shots=shots[:kept])
+        limit = lengths(fits, tokenizer)
+        prompt = made(draft, tokenizer, limit=limit)
+        assert prompt.tokens == made(fits, tokenizer).tokens
+        assert (prompt.shots, prompt.dropped) == (tuple(s.id for s in shots[:kept]), 6 - kept)
+        if kept:
+            assert made(draft, tokenizer, limit=limit - 1).dropped == 7 - kept
+
+
+def test_the_longest_label_decides_what_fits() -> None:
+    tokenizer = TOKENIZERS["gpt2"]
+    short, long = (len(ids) for ids in made(DRAFT, tokenizer).tokens)
+    assert short < long
+    assert made(DRAFT, tokenizer, limit=long).dropped == 0
+    assert made(DRAFT, tokenizer, limit=short).dropped == 1
+
+
+def test_a_prompt_that_is_cut_keeps_its_shots_and_loses_its_end() -> None:
+    tokenizer, rules = TOKENIZERS["opt"], replace(RULES, too_long="cut_right")
+    whole = made(DRAFT, tokenizer, rules)
+    assert (whole.cut, whole.dropped) == (0, 0)
+    assert whole.label_starts is not None
+    for limit in range(2, max(map(len, whole.tokens)) + 1):
+        prompt = made(DRAFT, tokenizer, rules, limit)
+        assert prompt.tokens == tuple(ids[:limit] for ids in whole.tokens)  # with the BOS, as a tokenizer truncates
+        assert (prompt.shots, prompt.dropped, prompt.cut) == (whole.shots, 0, max(map(len, whole.tokens)) - limit)
+        assert (prompt.label_starts is None) == (prompt.cut > 0)
+
+
+def test_the_least_similar_shot_goes_wherever_it_stands() -> None:
+    rules = replace(RULES, order="nearest-last")
+    tokenizer = TOKENIZERS["gpt2"]
+    prompt = made(DRAFT, tokenizer, rules, limit=lengths(DRAFT, tokenizer, rules) - 1)
+    assert prompt.shots == ("id of near",)
+    assert "near" in tokenizer.decode(prompt.tokens[0])
+    assert "far" not in tokenizer.decode(prompt.tokens[0])
+
+
+def test_a_prompt_that_does_not_fit_without_shots_names_task_file_line_and_lengths() -> None:
+    tokenizer = TOKENIZERS["gpt2"]
+    needed = lengths(replace(DRAFT, shots=()), tokenizer)
+    with pytest.raises(ConfigError, match=rf"^Task mine, x\.test\.jsonl:7: the prompt has {needed} tokens without any"):
+        made(DRAFT, tokenizer, limit=needed - 1)
+    assert made(DRAFT, tokenizer, limit=needed).shots == ()
+
+
+def test_many_prompts_stand_in_order_whatever_was_dropped() -> None:
+    generator = random.Random(0)
+    tokenizer = TOKENIZERS["gpt2"]
+    drafts = [
+        Draft(example=example("t " * generator.randrange(1, 30), name=str(i)), shots=SHOTS * generator.randrange(3))
+        for i in range(150)
+    ]
+    seen: list[tuple[int, int]] = []
+    prompts = make_prompts(drafts, tokenizer, RULES, 70, task="mine", progress=lambda a, b: seen.append((a, b)))
+    assert [prompt.id for prompt in prompts] == [str(i) for i in range(150)]
+    assert all(len(p.shots) + p.dropped == len(d.shots) for p, d in zip(prompts, drafts, strict=True))
+    assert 0 < sum(p.dropped > 0 for p in prompts) < 150
+    assert seen[-1] == (150, 150)
+
+
+# Exactly one BOS, or none.
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "count"),
+    [
+        ("gpt2", "tokenizer", 0), ("gpt2", "none", 0), ("gpt2", "one", 1),
+        ("llama", "tokenizer", 1), ("llama", "none", 0), ("llama", "one", 1),
+        ("opt", "tokenizer", 1), ("opt", "none", 0), ("opt", "one", 1),
+    ],
+)  # fmt: skip
+def test_the_protocol_says_how_many_bos_there_are(name: str, rule: Any, count: int) -> None:
+    tokenizer = TOKENIZERS[name]
+    rules = replace(RULES, bos=rule)
+    prompt = made(DRAFT, tokenizer, rules)
+    plain = made(DRAFT, tokenizer, replace(RULES, bos="none"))
+    for ids, bare in zip(prompt.tokens, plain.tokens, strict=True):
+        assert ids == (tokenizer.bos_token_id,) * count + bare
+        assert ids.count(tokenizer.bos_token_id) == count
+    assert prompt.label_starts == tuple(start + count for start in plain.label_starts or ())
+
+
+def test_a_doubled_bos_is_refused() -> None:
+    doubled = llama_like("<s> <s>")
+    with pytest.raises(ModelError, match="begins with 2 BOS tokens where the protocol asks for bos=tokenizer"):
+        made(DRAFT, doubled)
+    assert made(DRAFT, doubled, replace(RULES, bos="one")).tokens == made(DRAFT, TOKENIZERS["llama"]).tokens
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_text_that_spells_the_bos_is_refused_wherever_it_is(place: int) -> None:
+    drafts = [Draft(example=example("<s> x" if i == place else "x"), shots=()) for i in range(5)]
+    rules = replace(RULES, template="{text} It is {label}.")
+    with pytest.raises(ModelError, match=r"begins with 2 BOS tokens .* or the text begins with the token's name"):
+        make_prompts(drafts, byte_with_bos(), rules, None, task="mine")
+
+
+def byte_with_bos() -> PreTrainedTokenizerFast:
+    return adding(byte_level(bos_token="<s>", eos_token="</s>"), "<s>")
+
+
+def test_an_eos_behind_the_prompt_is_refused() -> None:
+    with pytest.raises(ModelError, match="puts an EOS token behind the prompt"):
+        made(DRAFT, llama_like("<s>", "</s>"))
+    assert made(DRAFT, llama_like("<s>", "</s>"), replace(RULES, bos="one")).tokens[0][-1] != 1
+
+
+def test_one_bos_needs_a_tokenizer_that_has_one() -> None:
+    without = byte_level(eos_token="</s>")
+    with pytest.raises(
+        ModelError, match=r"asks for one BOS, but the tokenizer .* has no BOS token; use --set icl\.bos"
+    ):
+        made(DRAFT, without, replace(RULES, bos="one"))
+    assert made(DRAFT, without).tokens[0][0] != without.eos_token_id
+
+
+# Labels whose own losses cannot be compared.
+
+
+def test_a_tokenizer_that_joins_the_label_to_what_stands_before_is_refused_by_example_and_label() -> None:
+    letters = sorted(set("unkidhapy "))
+    vocabulary = {token: i for i, token in enumerate([*letters, "un", "unk", "<s>"])}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.BPE(vocabulary, [("u", "n"), ("un", "k")])), bos_token="<s>"
+    )
+    rules = IclProtocol(template="{text} un{label}", labels={"a": "happy", "b": "kind"}, bos="none")
+    prompt = made(Draft(example=example("a"), shots=()), tokenizer, rules)
+    with pytest.raises(
+        ModelError, match=r"Task mine, example id of a: the tokenizer splits .* for 'kind' than for 'happy'"
+    ):
+        check_boundaries([prompt], "mine", rules.texts)
+    spaced = replace(rules, template="{text} un {label}")
+    check_boundaries([made(Draft(example=example("a"), shots=()), tokenizer, spaced)], "mine", rules.texts)
+
+
+@pytest.mark.parametrize("name", LIKE)
+def test_usual_templates_have_labels_that_can_be_compared(name: str) -> None:
+    check_boundaries([made(DRAFT, TOKENIZERS[name])], "mine", RULES.texts)
+
+
+def test_a_tokenizer_without_offsets_has_whole_prompts_alone() -> None:
+    tokenizer = Slow(bos_token="\x01", eos_token="\x02")
+    prompt = made(DRAFT, tokenizer)
+    assert prompt.label_starts is None
+    assert prompt.tokens[0] == tuple(map(ord, DRAFT.texts(RULES)[0][0]))
+    with pytest.raises(ModelError, match=r"Task mine: this tokenizer has no fast form .* --set icl\.scorer=prompt"):
+        check_boundaries([prompt], "mine", RULES.texts)
+
+
+# A prompt taken apart.
+
+
+@pytest.mark.parametrize("name", LIKE)
+@pytest.mark.parametrize("order", ["nearest-first", "nearest-last"])
+def test_pieces_are_the_prompt_and_its_tokens(name: str, order: Any) -> None:
+    tokenizer, rules = TOKENIZERS[name], replace(RULES, order=order)
+    draft = Draft(example=example('naïve 漢 "🙂"\n', "neg"), shots=SHOTS)
+    prompt = made(draft, tokenizer, rules)
+    for place, ids in enumerate(prompt.tokens):
+        found = pieces(draft, rules, tokenizer, place)
+        assert tuple(piece.token for piece in found if piece.token is not None) == ids
+        shown = [piece for piece in found if piece.part != "BOS"]
+        assert "".join(piece.text for piece in shown) == draft.texts(rules)[place][0]
+        parts = list(dict.fromkeys(piece.part for piece in shown))
+        shots = ["shot 1", "shot 2"] if order == "nearest-first" else ["shot 2", "shot 1"]
+        assert parts == [*shots, "input", "label"]
+        assert "".join(p.text for p in shown if p.part == "shot 1").strip() == '"near" It is very good.'
+        label = [piece.token for piece in found if piece.part == "label"]
+        assert label == list(ids[prompt.label_starts[place] :])  # type: ignore[index]
+
+
+def test_a_bos_is_a_piece_with_its_name_and_dropped_spaces_are_of_no_token() -> None:
+    assert pieces(DRAFT, RULES, TOKENIZERS["llama"], 0)[0].text == "<s>"
+    words = Tokenizer(models.WordLevel({"<unk>": 0}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    found = pieces(Draft(example=example("a b"), shots=()), replace(RULES, template="{text} is {label}"), tokenizer, 0)
+    assert "".join(piece.text for piece in found) == "a b is bad"
+    assert [piece.text for piece in found if piece.token is None] == [" ", " ", " "]
+
+
+def test_a_label_without_a_token_is_refused() -> None:
+    letters = {token: place for place, token in enumerate("x is bad")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])), bos_token="<s>")
+    rules = IclProtocol(template="{text} is {label}", labels={"a": "bad", "b": "good"}, bos="none")
+    prompt = made(Draft(example=example("x"), shots=()), tokenizer, replace(rules, labels={"a": "bad", "b": "zzz"}))
+    with pytest.raises(ModelError, match="Task mine, example id of x: the tokenizer gives the label 'zzz' no token"):
+        check_boundaries([prompt], "mine", ("bad", "zzz"))
+
+
+def test_labels_that_the_tokenizer_writes_alike_are_refused() -> None:
+    words = Tokenizer(models.WordLevel({"<unk>": 0, "bad": 1}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
+    rules = IclProtocol(template="{text} is {label}", labels={"a": "bad", "b": "good", "c": "fine"})
+    with pytest.raises(ModelError, match="Task mine: the tokenizer gives the labels 'good' and 'fine' the same tokens"):
+        made(Draft(example=example("x"), shots=()), tokenizer, rules)
+    made(Draft(example=example("x"), shots=()), tokenizer, replace(rules, labels={"a": "bad", "b": "good"}, ties=()))

@@ -1,0 +1,222 @@
+"""Losses of prompts: every engine against whole logits, the choice of an engine, counts, batches."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from emobench.errors import ModelError
+from emobench.kinds.icl.prompts.prompts import Prompt
+from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, like_lengths
+
+sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
+
+from tiny_models import BEST, CONFIGS, CONTEXT, EOS, Tokenizer, random_prompts, tiny_model
+
+
+def reference(model: Any, prompts: list[Prompt], eos: int | None = EOS) -> list[Losses]:
+    """Return the losses by their definition: cross-entropy of each prompt's whole logits, by itself."""
+    found = []
+    for prompt in prompts:
+        nats, own = [], []
+        for ids, start in zip(prompt.tokens, prompt.label_starts or (0,) * len(prompt.tokens), strict=True):
+            ids_T = torch.tensor(ids)
+            with torch.no_grad():
+                logits_TV = model(input_ids=ids_T[None]).logits[0].double()
+            nats_T = F.cross_entropy(logits_TV[:-1], ids_T[1:], reduction="none")
+            nats_T[ids_T[1:] == eos] = 0
+            nats.append(float(nats_T.sum()))
+            own.append(float(nats_T[max(0, start - 1) :].sum()))
+        counted = [[token != eos for token in ids] for ids in prompt.tokens]
+        starts = prompt.label_starts
+        found.append(
+            Losses(
+                tuple(nats),
+                tuple(map(sum, counted)),
+                tuple(own) if starts else (),
+                tuple(sum(c[s:]) for c, s in zip(counted, starts, strict=True)) if starts else (),
+            )
+        )
+    return found
+
+
+def scored(scorer: PromptScorer, prompts: list[Prompt]) -> list[Losses]:
+    found: dict[int, Losses] = {}
+    for batch in scorer.batches(prompts):
+        found.update(zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True))
+    return [found[i] for i in range(len(prompts))]
+
+
+def assert_same(found: list[Losses], expected: list[Losses], tolerance: float = 2e-5) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert one.prompt_nats == pytest.approx(other.prompt_nats, abs=tolerance * CONTEXT, rel=0)
+        assert one.label_nats == pytest.approx(other.label_nats, abs=tolerance * 8, rel=0)
+        assert (one.prompt_tokens, one.label_tokens) == (other.prompt_tokens, other.label_tokens)
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> Any:
+    return tiny_model("gpt2")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_auto_finds_an_engine_that_is_right(name: str) -> None:
+    model, prompts = tiny_model(name), random_prompts(8)
+    scorer = PromptScorer(model, Tokenizer())
+    assert_same(scored(scorer, prompts), reference(model, prompts))
+    assert scorer.engine == BEST[name]
+    assert list(scorer.refused) == {"tree": [], "cache": ["tree"], "plain": ["tree", "cache"]}[scorer.engine]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rows_may_be_wider_than_the_context_if_prompts_are_not(name: str) -> None:
+    model, prompts = tiny_model(name), random_prompts(3, labels=6, shared=(CONTEXT - 6, CONTEXT - 6))
+    assert (
+        max(prompt.shared + sum(len(ids) - prompt.shared - 1 for ids in prompt.tokens) for prompt in prompts) > CONTEXT
+    )
+    scorer = PromptScorer(model, Tokenizer())
+    assert_same(scored(scorer, prompts), reference(model, prompts))
+    assert scorer.engine == BEST[name]
+
+
+@pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
+    model = tiny_model("llama", attn_implementation=attention)
+    prompts = [*random_prompts(7), *random_prompts(3, seed=1, shared=(1, 1))]
+    assert_same(scored(PromptScorer(model, Tokenizer(), engine, token_budget=150), prompts), reference(model, prompts))
+
+
+@pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
+@pytest.mark.parametrize(
+    ("tokens", "starts"),
+    [
+        pytest.param([(5, 6, 7), (8, 9), (10,)], (0, 1, 0), id="nothing shared, one label of one token"),
+        pytest.param([(5, 6, 7), (5, 6), (5, 6, 7, 8)], (2, 1, 1), id="labels that are parts of one another"),
+        pytest.param([(5, 6, 7), (5, 6, 8), (5, 6, 9)], (2, 2, 2), id="labels of one token: no second pass"),
+        pytest.param([(5, 6, 7), (5, 6, 7), (5, 6, 7)], (2, 2, 2), id="all equal"),
+        pytest.param([(5,), (5,), (5,)], (0, 0, 0), id="one token, all equal"),
+        pytest.param([(5, 6), (7, 8), (7, 9)], (0, 0, 0), id="nothing shared by all, something by two"),
+        pytest.param([(1, 5, 1, 6, 7, 1), (1, 5, 1, 6, 1, 8)], (1, 3), id="literal EOS everywhere"),
+        pytest.param([(5, 6, 7, 8), (5, 6, 7, 9)], (1, 2), id="labels that begin in what is shared"),
+        pytest.param([(5, 6, 7, 8), (5, 6, 7, 9)], None, id="no offsets"),
+    ],
+)
+def test_edges(gpt2: Any, engine: str, tokens: list[tuple[int, ...]], starts: tuple[int, ...] | None) -> None:
+    prompt = Prompt(id="edge", tokens=tuple(tokens), label_starts=starts, shots=())
+    # Beside a longer one, so that it is padded.
+    prompts = [prompt, *random_prompts(1, labels=len(tokens))]
+    scorer = PromptScorer(gpt2, Tokenizer(), engine)
+    scorer.batches(prompts)
+    assert_same(scorer.losses(prompts), reference(gpt2, prompts))
+    assert_same(scorer.losses([prompt]), reference(gpt2, [prompt]))
+
+
+def test_a_tokenizer_without_eos_has_every_token_scored(gpt2: Any) -> None:
+    tokenizer = Tokenizer()
+    tokenizer.eos_token_id = None
+    prompts = [Prompt(id="1", tokens=((1, 5, 1), (1, 5, 6)), label_starts=(2, 2), shots=())]
+    found = scored(PromptScorer(gpt2, tokenizer), prompts)
+    assert_same(found, reference(gpt2, prompts, None))
+    assert found[0].prompt_tokens == (3, 3)
+
+
+def test_tokens_are_forwarded_once_and_padding_is_little(gpt2: Any) -> None:
+    prompts = random_prompts(120, labels=3)
+    scorer = PromptScorer(gpt2, Tokenizer(), "tree")
+    scored(scorer, prompts)
+    expected = sum(p.shared + sum(len(ids) - p.shared - 1 for ids in p.tokens if len(ids) > p.shared) for p in prompts)
+    assert scorer.counts.tokens == expected
+    assert 0 < scorer.counts.padding <= 0.1
+
+
+def test_batches_do_not_matter(gpt2: Any) -> None:
+    prompts = random_prompts(12)
+    whole = PromptScorer(gpt2, Tokenizer(), token_budget=4096)
+    one_by_one = PromptScorer(gpt2, Tokenizer(), token_budget=1)
+    assert len(one_by_one.batches(prompts)) == 12
+    assert len(whole.batches(prompts)) < 12
+    assert_same(scored(whole, prompts), scored(one_by_one, prompts), 1e-6)
+    # A batch alone, as after an interruption, gives the same bits.
+    again = PromptScorer(gpt2, Tokenizer(), token_budget=4096)
+    batches = again.batches(prompts)
+    complete = scored(whole, prompts)
+    assert again.losses([prompts[i] for i in batches[-1]]) == [complete[i] for i in batches[-1]]
+
+
+def test_like_lengths_keeps_to_budget_and_padding() -> None:
+    lengths = [10, 300, 100, 99, 98, 60, 301, 302, 5]
+    batches = like_lengths(lengths, 610)
+    assert batches == [[7, 6], [1], [2, 3, 4], [5], [0], [8]]
+    assert like_lengths([], 10) == []
+    assert like_lengths([50], 10) == [[0]]
+
+
+def test_an_engine_that_is_wrong_for_the_model_is_refused_by_name() -> None:
+    with pytest.raises(ModelError, match=r"icl.engine=tree does not give .* BloomForCausalLM .* icl.engine=auto"):
+        PromptScorer(tiny_model("bloom"), Tokenizer(), "tree").batches(random_prompts(2))
+
+
+def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
+    model = tiny_model("mistral, short window")
+    short, long = random_prompts(4, shared=(2, 5)), random_prompts(2, shared=(30, 40))
+    scorer = PromptScorer(model, Tokenizer())
+    assert_same(scored(scorer, short), reference(model, short))
+    assert scorer.engine == "tree"
+    # Longer ones than `batches` knew of are looked at by themselves, and change nothing for others.
+    assert_same(scorer.losses(long), reference(model, long))
+    assert scorer.engine == "tree"
+
+
+def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
+    ids = tuple(range(2, CONTEXT + 3))
+    prompt = Prompt(id="7", tokens=(ids, (*ids[:-1], 4)), label_starts=None, shots=())
+    with pytest.raises(ModelError, match=f"example 7 has {CONTEXT + 1} tokens, but GPT2LMHeadModel .* {CONTEXT}"):
+        PromptScorer(gpt2, Tokenizer()).batches([*random_prompts(2), prompt])
+    fits = replace(prompt, tokens=tuple(tokens[:-1] for tokens in prompt.tokens))
+    assert_same(scored(PromptScorer(gpt2, Tokenizer()), [fits]), reference(gpt2, [fits]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("engine", ["auto", "cache"])
+def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) -> None:
+    model, prompts = tiny_model("llama", dtype), random_prompts(6)
+    scorer = PromptScorer(model, Tokenizer(), engine)
+    found = scored(scorer, prompts)
+    assert scorer.engine == ("tree" if engine == "auto" else engine)
+    # The trunk rounds; its logits, made in float32 from the rounded hidden states, do not.
+    alone = scored(PromptScorer(model, Tokenizer(), "plain", token_budget=1), prompts)
+    exact = reference(tiny_model("llama").to(dtype).float(), prompts)
+    for one, other, best in zip(found, alone, exact, strict=True):
+        for mine, plain, ideal in zip(one.prompt_nats, other.prompt_nats, best.prompt_nats, strict=True):
+            assert mine == pytest.approx(plain, rel=1e-2)
+            assert mine == pytest.approx(ideal, rel=2e-2)
+    assert any(nats != torch.tensor(nats).to(dtype).item() for nats in found[0].prompt_nats)
+
+
+def test_the_model_is_left_in_its_mode(gpt2: Any) -> None:
+    gpt2.train()
+    try:
+        scored(PromptScorer(gpt2, Tokenizer()), random_prompts(2))
+        assert gpt2.training
+    finally:
+        gpt2.eval()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("engine", ["tree", "cache"])
+def test_on_a_gpu(dtype: torch.dtype, engine: str) -> None:
+    prompts = random_prompts(30)
+    expected = scored(PromptScorer(tiny_model("llama", dtype).float(), Tokenizer(), "plain"), prompts)
+    found = scored(PromptScorer(tiny_model("llama", dtype).cuda(), Tokenizer(), engine), prompts)
+    for one, other in zip(found, expected, strict=True):
+        assert one.prompt_nats == pytest.approx(other.prompt_nats, rel=1e-4 if dtype == torch.float32 else 2e-2)
+        assert one.label_tokens == other.label_tokens

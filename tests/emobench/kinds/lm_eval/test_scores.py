@@ -1,0 +1,121 @@
+"""Which numbers of lm-eval become metrics, with which examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lm_eval
+import pytest
+
+from emobench.errors import ConfigError
+from emobench.kinds.interface import Subject
+from emobench.kinds.lm_eval import kind
+from emobench.pipeline.planning.names import task_of
+from emobench.pipeline.planning.request import Request
+from emobench.tasks.lm_eval import LmEvalProtocol
+from emobench.tasks.spec import SuiteRun, lm_eval_task
+
+
+def test_a_group_without_numbers_of_its_own_gives_those_of_its_tasks(
+    mmlu_folder: Path, own_tasks: Path, evaluated: Callable[..., Any], tmp_path: Path
+) -> None:
+    text = "group: own_both\ntask: [mmlu_astronomy, own_alike]\n"
+    (own := tmp_path / "own").mkdir()
+    (own / "own_both.yaml").write_text(text)
+    (own / "own_alike.yaml").write_text((own_tasks / "own_alike.yaml").read_text())
+    scored, _, folder = evaluated("own_both", include=str(own), data=str(mmlu_folder), limit=4)
+    assert list(scored.scores) == ["mmlu_astronomy/acc", "own_alike/acc"]
+    assert scored.scores["own_alike/acc"].n == 8
+    ids = set(scored.scores["own_alike/acc"].examples)
+    rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    expected = {f"{r['task']}/{r['doc_id']}-{r['doc_hash'][:12]}" for r in rows if r["task"] != "mmlu_astronomy"}
+    assert ids == expected
+
+
+def test_what_a_reader_needs_to_repeat_it_is_kept(
+    mmlu_folder: Path, evaluated: Callable[..., Any], byte_model: Any
+) -> None:
+    scored, _, folder = evaluated("mmlu_anatomy", data=str(mmlu_folder), num_fewshot=5, max_length=300)
+    results = json.loads((folder / "results.json").read_text())
+    assert results["n-shot"] == {"mmlu_anatomy": 5}
+    assert results["versions"] == {"mmlu_anatomy": 1.0}
+    assert results["config"]["use_cache"] is None
+    assert results["configs"]["mmlu_anatomy"]["doc_to_target"] == "answer"
+    assert len(results["task_hashes"]["mmlu_anatomy"]) == 64
+    start = b"The foll"
+    assert byte_model[1].convert_ids_to_tokens(results["emobench"]["first_prompt_ids"]) == [
+        chr(b) if b != 32 else "Ġ" for b in start
+    ]
+    assert results["emobench"]["prefix_token_id"] == 256
+    # Bytes are tokens here: each prompt of five shots is longer than 300.
+    assert results["emobench"]["prompts_cut"] == 9
+    assert scored.scores["acc"].flags == ("9_prompts_cut_on_the_left",)
+    assert results["warnings"] == []
+
+
+def test_an_answer_longer_than_the_model_reads(own_tasks: Path, subject: Subject, tmp_path: Path) -> None:
+    task = lm_eval_task("own_choice", {"include": str(own_tasks), "max_length": 5})
+    data = kind.load(task, data_dirs=(), offline=True)
+    with pytest.raises(ConfigError, match="an answer has 10 tokens, but the model reads at most 5"):
+        kind.generate(subject, task, data, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_of_lm_eval_in_a_suite_takes_the_settings_of_the_request() -> None:
+    request = Request(suite="mmlu", settings={"lm_eval": {"num_fewshot": 3}}, limit=7)
+    task = task_of(request, "lm-eval:hellaswag")
+    assert task.protocol == LmEvalProtocol(task="hellaswag", num_fewshot=3, limit=7)
+    assert task_of(Request(suite="mmlu"), "mmlu-lm-eval").protocol == LmEvalProtocol(task="mmlu", num_fewshot=5)
+    run = SuiteRun(recipe="lm-finetune", tasks=("sst2",), lm_eval=("mmlu", "hellaswag"))
+    assert run.task_names == ("sst2", "lm-eval:mmlu", "lm-eval:hellaswag")
+
+
+def test_a_longest_prompt_beyond_the_context(subject: Subject) -> None:
+    task = lm_eval_task("mmlu", {"max_length": 2048})
+    model = SimpleNamespace(name="small", tokenizer=subject.tokenizer, context=1024)
+    with pytest.raises(ConfigError, match="max_length is 2048, but small reads at most 1024 tokens"):
+        kind.check(task, None, model)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_through_the_command_line(
+    command: Callable[..., Any], byte_model: Any, questions: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    """A suite names a group of lm-eval; its entry has the metric, what identifies it, and where its examples are."""
+    for part in byte_model:
+        part.save_pretrained(tmp_path / "model")
+    for path in (Path(lm_eval.__file__).parent / "tasks/mmlu/default").glob("mmlu_*.yaml"):
+        name = path.stem.removeprefix("mmlu_")
+        (folder := tmp_path / "mmlu" / name).mkdir(parents=True)
+        for split, rows in (("dev", questions(name, 5)), ("test", questions(f"{name} test", 2))):
+            (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ("--model", tmp_path / "model", "--suite", "mmlu", "--limit", 1, "--set", "tasks=mmlu-lm-eval")
+    places = (
+        "--runs",
+        tmp_path / "runs",
+        "--leaderboard",
+        tmp_path / "board",
+        "--offline",
+        "--quiet",
+        "--json",
+        "--set",
+        "lm_eval.num_fewshot=1",
+    )
+    data = ("--set", f"lm_eval.data={tmp_path / 'mmlu'}")
+    first, second = (command("evaluate", *given, *places, *data) for _ in range(2))
+    assert (first.code, first.err) == (0, "")
+    entry = first.json["entries"][0]
+    assert second.json["entries"][0]["id"] == entry["id"]
+    assert list(entry["metrics"]) == ["mmlu-lm-eval/acc"]
+    assert entry["metrics"]["mmlu-lm-eval/acc"]["n"] == 57
+    assert entry["provenance"]["data"]["definition of mmlu-lm-eval"].endswith(f"(lm-eval {version('lm-eval')})")
+    assert entry["provenance"]["packages"]["lm-eval"] == version("lm-eval")
+    samples = tmp_path / "runs" / entry["runs"][0]["samples"][0]["path"]
+    assert len(samples.read_text().splitlines()) == 57
+    wrong = command("evaluate", *given, *places, "--set", "lm_eval.data=nowhere")
+    assert (wrong.code, "lm_eval.data=nowhere: there is no such folder" in wrong.err) == (2, True)

@@ -1,0 +1,172 @@
+"""The exact distances against plain loops: every hidden path, every symbol, one text and one position at a time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from emobench.data.oracle import HiddenMarkovLanguage
+from emobench.errors import MetricError, ModelError
+from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
+from emobench.metrics.distribution_distances import DISTANCES
+
+EOS = 6
+
+
+@pytest.fixture(scope="module")
+def language() -> HiddenMarkovLanguage:
+    generator = np.random.default_rng(1)
+    emission_SV = generator.dirichlet(np.full(7, 0.3), size=3) * 0.8 + 0.2 / 7
+    start_S, transition_SS = generator.dirichlet(np.ones(3)), generator.dirichlet(np.full(3, 0.5), size=3)
+    return HiddenMarkovLanguage(start_S, transition_SS, emission_SV)
+
+
+def tiny_gpt2(symbols: int = 7, context: int = 16) -> GPT2LMHeadModel:
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=symbols,
+        n_positions=context,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        initializer_range=0.5,  # sharp enough that Q and P, and the two directions, differ plainly
+        bos_token_id=EOS,
+        eos_token_id=EOS,
+    )
+    return GPT2LMHeadModel(config).double()
+
+
+@pytest.fixture(scope="module")
+def model() -> GPT2LMHeadModel:
+    return tiny_gpt2().eval()  # with dropout it would be another model at each call
+
+
+def probability_by_paths(language: HiddenMarkovLanguage, symbols: tuple[int, ...]) -> float:
+    total = 0.0
+    for path in itertools.product(range(3), repeat=len(symbols)):
+        term = 1.0
+        for t, (state, symbol) in enumerate(zip(path, symbols, strict=True)):
+            term *= language.start_S[state] if t == 0 else language.transition_SS[path[t - 1], state]
+            term *= language.emission_SV[state, symbol]
+        total += term
+    return total
+
+
+def distances_by_loops(model: GPT2LMHeadModel, language: HiddenMarkovLanguage, prefix: tuple[int, ...]) -> list[float]:
+    with torch.no_grad():
+        logits_V = model.eval()(torch.tensor([[EOS, *prefix]])).logits[0, -1].tolist()
+    norm = sum(math.exp(z) for z in logits_V)
+    q = [math.exp(z) / norm for z in logits_V]
+    p = [probability_by_paths(language, (*prefix, v)) / probability_by_paths(language, prefix) for v in range(7)]
+    pairs = list(zip(p, q, strict=True))
+    return [
+        -sum(pv * math.log(qv) for pv, qv in pairs),
+        -sum(qv * math.log(pv) for pv, qv in pairs),
+        sum(pv * math.log(pv / qv) for pv, qv in pairs),
+        sum(qv * math.log(qv / pv) for pv, qv in pairs),
+        sum(abs(pv - qv) for pv, qv in pairs) / 2,
+        -sum(qv * math.log(qv) for _, qv in pairs),
+    ]
+
+
+def test_distances_agree_with_loops_over_all_short_texts(
+    model: GPT2LMHeadModel, language: HiddenMarkovLanguage
+) -> None:
+    texts = [list(words) for n in range(3) for words in itertools.product(range(6), repeat=n)]
+    texts += [[5, 0, 1, 4], [2, 2, 3, 1, 0]]  # batches hold texts of unequal length
+    known = {}
+    for prefix in {tuple(text[:n]) for text in texts for n in range(len(text) + 1)}:
+        known[prefix] = distances_by_loops(model, language, prefix)
+    rows = [[known[tuple(text[:n])] for n in range(len(text) + 1)] for text in texts]
+    over_positions = np.mean(list(itertools.chain(*rows)), axis=0)
+
+    scores = oracle_distances(model, language, texts, token_budget=20)
+    assert tuple(scores) == DISTANCES
+    for i, name in enumerate(DISTANCES):
+        score = scores[name]
+        assert score.value == pytest.approx(over_positions[i], rel=1e-10)
+        assert (score.n, score.flags, score.aggregate) == (len(texts), (), "mean")
+        assert score.examples is not None
+        for x, row in enumerate(rows):
+            assert score.examples[str(x)] == pytest.approx((np.mean(row, axis=0)[i], len(row)), rel=1e-10)
+    assert scores["total_variation"].unit == "fraction"
+    assert scores["entropy"].higher_is_better is None
+
+
+def test_forward_cross_entropy_is_what_p_expects_of_the_likelihood(
+    model: GPT2LMHeadModel, language: HiddenMarkovLanguage
+) -> None:
+    """Summed over all texts of P, -sum_v P log Q per position is -log Q of the texts themselves (here up to a tail)."""
+    texts = [list(words) for n in range(4) for words in itertools.product(range(6), repeat=n)]
+    weights_X = np.exp(language.log_prob(texts))
+    begins_X = np.exp(language.log_prob(texts, [False] * len(texts)))  # each text as a prefix: once per position
+    forward = oracle_distances(model, language, texts)["forward_cross_entropy"].examples
+    assert forward is not None
+    last_X = []  # the forward cross-entropy at the position after the whole text
+    for x, text in enumerate(texts):
+        mean, count = forward[str(x)]
+        parent = next(i for i, other in enumerate(texts) if other == text[:-1]) if text else None
+        last_X.append(mean * count - (forward[str(parent)][0] * forward[str(parent)][1] if parent is not None else 0))
+    by_positions = sum(b * v for b, v, text in zip(begins_X, last_X, texts, strict=True) if len(text) <= 2)
+    by_texts = 0.0
+    with torch.no_grad():
+        for x, text in enumerate(texts):
+            targets = torch.tensor([*text, EOS])
+            log_q_TV = model(torch.tensor([[EOS, *text]])).logits[0].log_softmax(-1)
+            log_q_T = log_q_TV[torch.arange(len(targets)), targets]
+            if len(text) <= 2:
+                by_texts -= weights_X[x] * log_q_T.sum().item()
+            else:  # texts that go on: all of them begin with these three words
+                by_texts -= begins_X[x] * log_q_T[:-1].sum().item()
+    assert by_positions == pytest.approx(by_texts, rel=1e-9)
+
+
+def test_positions_past_the_context_are_left_out_and_flagged(language: HiddenMarkovLanguage) -> None:
+    model = tiny_gpt2(context=8)
+    text = [0, 3, 1, 5, 2, 4, 0, 1, 3]
+    scores, whole = (oracle_distances(model, language, [words, [1]]) for words in (text, text[:7]))
+    for name in DISTANCES:
+        examples, expected = scores[name].examples, whole[name].examples
+        assert examples is not None
+        assert expected is not None
+        assert examples["0"] == pytest.approx(expected["0"], rel=1e-10)
+        assert examples["0"][1] == 8
+        assert (scores[name].flags, whole[name].flags) == (("truncated",), ())
+
+
+def test_the_model_s_mode_is_left_as_it_was(language: HiddenMarkovLanguage) -> None:
+    model = tiny_gpt2().train()
+    first, second = (oracle_distances(model, language, [[1, 2]])["forward_kl"].value for _ in range(2))
+    assert first == second  # dropout was off
+    assert model.training
+
+
+def test_oracle_perplexity_by_hand(language: HiddenMarkovLanguage) -> None:
+    samples, ended = [[3, 1], [0, 5, 5], [], []], [True, False, True, False]
+    probabilities = [probability_by_paths(language, p) for p in ((3, 1, EOS), (0, 5, 5), (EOS,))]
+    score = oracle_perplexity(language, samples, ended)
+    assert score.value == pytest.approx(math.prod(probabilities) ** (-1 / 7), rel=1e-12)
+    assert score.examples is not None
+    assert set(score.examples) == {"0", "1", "2"}  # the empty sample without EOS has no symbol
+    assert score.examples["1"] == pytest.approx((-math.log(probabilities[1]) / 3, 3), rel=1e-12)
+    assert (score.n, score.unit, score.aggregate) == (3, "perplexity", "exp_mean")
+    nats = sum(value * weight for value, weight in score.examples.values())
+    assert score.value == pytest.approx(math.exp(nats / 7), rel=1e-12)
+
+
+def test_what_cannot_be_computed_is_an_error(model: GPT2LMHeadModel, language: HiddenMarkovLanguage) -> None:
+    with pytest.raises(MetricError, match="at least one text"):
+        oracle_distances(model, language, [])
+    with pytest.raises(MetricError, match="at least one sampled symbol"):
+        oracle_perplexity(language, [[]], [False])
+    with pytest.raises(ModelError, match="8 symbols, the oracle language 7"):
+        oracle_distances(tiny_gpt2(symbols=8), language, [[1]])
+    broken = tiny_gpt2()
+    torch.nn.init.constant_(broken.transformer.ln_f.weight, math.nan)
+    with pytest.raises(ModelError, match="not finite"):
+        oracle_distances(broken, language, [[1]])

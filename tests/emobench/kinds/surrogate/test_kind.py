@@ -1,0 +1,102 @@
+"""Tasks of kind `surrogate` through the command line, and which texts they use."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import GPT2LMHeadModel
+
+from emobench.data.texts import Texts
+from emobench.errors import DataError
+from emobench.kinds.surrogate.kind import usable_texts
+from emobench.metrics.distribution_distances import COLUMNS
+from emobench.models.catalog import ModelSource
+from emobench.models.load import load_tokenizer
+from emobench.tasks.generation import SurrogateProtocol
+
+SUITE = ("--suite", "figure-2", "--set", "tasks=wikitext2")
+
+
+@pytest.fixture(scope="module")
+def evaluate(command: Callable[..., Any], small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("work")
+    places = ("--data-dir", small_data, "--runs", folder / "runs", "--leaderboard", folder / "board", "--offline")
+
+    def run(model: Path, surrogate: object, *more: object, longest: int = 48) -> Any:
+        chosen = ("--set", f"surrogate.model={surrogate}", "--set", f"surrogate.max_tokens={longest}")
+        return command("evaluate", "--model", model, *SUITE, *chosen, *places, "-q", *more)
+
+    run.folder = folder  # type: ignore[attr-defined]
+    return run
+
+
+def test_a_model_against_itself_and_against_itself_by_name(evaluate: Any, small_model: Path, small_data: Path) -> None:
+    values = []
+    for name in ("pretrained", small_model):
+        done = evaluate(small_model, name, "--json")
+        assert done.code == 0, done.err
+        (entry,) = done.json["entries"]
+        values.append({key: metric["mean"] for key, metric in entry["metrics"].items()})
+    assert values[0] == values[1]
+    names = ("forward_kl", "reverse_kl", "total_variation")
+    assert [values[0][f"wikitext2/{name}"] for name in names] == [0.0] * 3
+    assert values[0]["wikitext2/forward_cross_entropy"] == values[0]["wikitext2/target_entropy"] > 1
+    counts = [json.loads(file.read_text()) for file in evaluate.folder.glob("runs/score/*/texts.json")]
+    texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.validation.jsonl").read_text().splitlines()]
+    expected = {"in_split": 20, "used": 20, "too_few_words": 0, "too_many_tokens": 0, "under_two_tokens": 0}
+    assert min(len(text.split()) for text in texts) >= 20
+    assert counts == [expected] * 2
+
+
+def test_another_vocabulary_is_refused_by_name(evaluate: Any, small_model: Path, byte_model: Path) -> None:
+    done = evaluate(small_model, byte_model)
+    assert done.code == 2
+    assert f"the surrogate {byte_model} has others than {small_model.name}" in done.err
+    assert "--set surrogate.model=MODEL" in done.err
+    assert "pretrained" in done.err
+
+
+def test_a_context_that_is_too_short_is_refused(evaluate: Any, small_model: Path) -> None:
+    done = evaluate(small_model, "pretrained", longest=49)
+    assert done.code == 2
+    assert "reads at most 48; add --set surrogate.max_tokens=48" in done.err
+
+
+def test_texts_that_are_skipped_are_counted(small_model: Path) -> None:
+    tokenizer = load_tokenizer(ModelSource("small", str(small_model), None, "local"))
+    texts = Texts(
+        "c", "validation", ["", "bar", "bar bas", "bar " * 9, "a b c d", "bar bas bal", "bar bar"], "sha", "x"
+    )
+    rules = SurrogateProtocol(min_words=1, max_tokens=4)
+    rows, counts = usable_texts(texts, tokenizer, rules, limit=None)
+    assert {key: len(ids) for key, ids in rows.items()} == {"2": 2, "4": 4, "5": 3, "6": 2}
+    expected = {"in_split": 7, "used": 4, "too_few_words": 0, "too_many_tokens": 1, "under_two_tokens": 2}
+    assert asdict(counts) == expected
+    # Words are split at single spaces, as in the official code: "bar " * 9 has ten of them.
+    rows, counts = usable_texts(texts, tokenizer, SurrogateProtocol(min_words=3, max_tokens=9), limit=2)
+    assert list(rows) == ["3", "4"]
+    assert (counts.used, counts.too_few_words) == (2, 3)
+    with pytest.raises(DataError, match=r"None of the 7 texts of c\.validation has at least 20 words"):
+        usable_texts(texts, tokenizer, SurrogateProtocol(), limit=None)
+
+
+def test_distances_that_are_not_finite_are_missing_with_the_reason(
+    evaluate: Any, small_model: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(small_model, broken)
+    model = GPT2LMHeadModel.from_pretrained(small_model)
+    model.transformer.wpe.weight.data[14:] = float("nan")  # the check of the head reads fewer positions
+    model.save_pretrained(broken)
+    done = evaluate(broken, small_model, "--json")
+    assert done.code == 0, done.err
+    (entry,) = done.json["entries"]
+    assert not entry["metrics"]
+    assert set(entry["missing"]) == {f"wikitext2/{name}" for name in COLUMNS}
+    assert all("logits are not" in reason for reason in entry["missing"].values())

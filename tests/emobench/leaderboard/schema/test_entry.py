@@ -1,0 +1,197 @@
+"""The entry refuses what the schema forbids, and its id is the documented hash."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+from typing import Any
+
+import pytest
+
+from emobench.config import to_plain
+from emobench.errors import ConfigError, UnknownNameError
+from emobench.leaderboard.schema.entry import JSON_SCHEMA, SCHEMA_VERSION, Entry, new_entry, read_entry
+
+ACCURACY = {
+    "mean": 0.952,
+    "std": 0.001,
+    "values": [0.951, 0.952, 0.953],
+    "n": 1821,
+    "ci95": [0.941, 0.962],
+    "ci95_of": "seeds and items",
+    "higher_is_better": True,
+    "unit": "fraction",
+    "flags": [],
+}
+
+
+def fields(**changes: Any) -> dict[str, Any]:
+    """Return all fields of the entry that the design shows, but `schema` and `id`."""
+    given = {
+        "kind": "measured",
+        "supersedes": None,
+        "suite": {"name": "nlu", "version": 1},
+        "protocols": {"sst2": "paper@3fa9c1", "mmlu": "paper@77aa00"},
+        "model": {"name": "llama-7b", "source": "huggyllama/llama-7b", "revision": "abc", "parameters": 6738415616},
+        "objective": {"name": "tailr", "version": "1", "params": {"gamma": 0.2}, "source_sha256": "0" * 64},
+        "recipe": {"name": "lora", "epochs": 1, "lora": {"rank": 32}, "warmup": 0.03},
+        "seeds": [0, 1, 2],
+        "metrics": {"sst2/accuracy": ACCURACY},
+        "missing": {"mmlu/accuracy": "hendrycks_test is not at hand"},
+        "runs": [
+            {"seed": 0, "key": "k0", "examples": {"path": "k0/examples.jsonl", "sha256": "ff" * 32}},
+            {"seed": 1, "key": "k1"},
+            {"seed": 2, "key": "k2", "examples": None},
+        ],
+        "cost": {"train_seconds": 10, "evaluate_seconds": 2.5, "tokens": 1000, "peak_memory_bytes": None},
+        "source": {"command": "emobench run", "cite": None},
+        "provenance": {
+            "commit": "c0ffee",
+            "packages": {"torch": "2.13.0"},
+            "hardware": "2 cores",
+            "data": {"sst2": "sha256:aa (local)"},
+            "created": "2026-01-31T12:00:00+00:00",
+        },
+    }
+    return {**copy.deepcopy(given), **changes}
+
+
+def metric(**changes: Any) -> dict[str, Any]:
+    return fields(metrics={"sst2/accuracy": {**ACCURACY, **changes}})
+
+
+def other(unit: str, value: float) -> dict[str, Any]:
+    return metric(unit=unit, mean=value, values=[value] * 3, ci95=None, ci95_of=None)
+
+
+def test_the_id_is_the_hash_of_the_canonical_json_without_id() -> None:
+    plain = to_plain(new_entry(fields()))
+    without = {key: value for key, value in plain.items() if key != "id"}
+    text = json.dumps(without, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    assert plain["id"] == hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert new_entry(fields(kind="measured")).id == plain["id"]
+    assert new_entry(fields(supersedes="0123456789ab")).id != plain["id"]
+
+
+def test_an_entry_survives_json() -> None:
+    entry = new_entry(fields())
+    assert read_entry(json.loads(json.dumps(to_plain(entry))), "file") == entry
+    assert entry.objective.label == "tailr(gamma=0.2)"
+    assert entry.metrics["sst2/accuracy"].values == (0.951, 0.952, 0.953)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            metric(mean=95.2, values=[95.1, 95.2, 95.3], ci95=None, ci95_of=None),
+            r"`mean` is 95.2, no fraction.*\[0, 1\]",
+        ),
+        (metric(ci95=[0.9, 1.01]), r"`ci95\[1\]` is 1.01, no fraction"),
+        (metric(mean=math.nan), "`mean` is nan; a score that could not be computed is missing"),
+        (metric(values=[0.951, math.inf, 0.953]), r"`values\[1\]` is inf"),
+        (metric(mean=0.5), "`mean` is 0.5, of its values 0.952"),
+        (metric(ci95=[0.96, 0.94]), "lower bound first"),
+        (metric(ci95=[0.96]), r"expected \[low, high\]"),
+        (metric(ci95_of=None), "come together"),
+        (metric(ci95_of="items and moons"), "expected one of 'seeds and items', 'seeds', 'items'"),
+        (metric(std=None), "`std` is a number from two values on"),
+        (metric(std=-0.1), "expected 0 or more"),
+        (metric(n=0), "`n` is 0"),
+        (metric(unit=""), "`unit` is empty"),
+        (metric(values=[0.951, 0.953]), "'sst2/accuracy' has 2 values; expected one for each seed"),
+        (fields(missing={"sst2/accuracy": "gone"}), "'sst2/accuracy' is both measured and missing"),
+        (fields(missing={"mmlu/accuracy": " "}), "without a reason"),
+        (fields(missing={"accuracy": "no task"}), "expected <task>/<metric>"),
+        (fields(protocols={"mmlu": "x"}), "`protocols` has no 'sst2'"),
+        (fields(kind="guessed"), "expected one of 'measured', 'published', 'imported'"),
+        (fields(kind="published"), "names where it was taken from"),
+        (fields(suite={"name": "../../etc", "version": 1}), "letters, digits, dots, - and _"),
+        (fields(suite={"name": "nlu", "version": 0}), "expected 1 or more"),
+        (fields(seeds=[0, 0, 1]), "expected each seed once"),
+        (fields(seeds=[0, 2, 1]), r"`runs` has the seeds \[0, 1, 2\]; expected \[0, 2, 1\]"),
+        (fields(seeds=[], metrics={}), "a trained model has at least one"),
+        (fields(supersedes="yesterday"), "12 hex digits"),
+        (fields(recipe={"lr": [1.0, math.nan]}), r"`recipe.lr\[1\]` is nan"),
+        (fields(cost={"train_seconds": math.inf}), "`cost.train_seconds` is inf"),
+        (fields(provenance={**fields()["provenance"], "created": "today"}), "`created` is 'today'"),
+        (fields(provenance={**fields()["provenance"], "created": "1403-08-01T00:00:00"}), "a year from 2000 to 2099"),
+        (fields(provenance={**fields()["provenance"], "created": "2567-01-01T00:00:00"}), "'2567-01-01T00:00:00'"),
+        (metric(std=0.8), "`std` is 0.8; numbers in \\[0, 1\\] spread by 0.7072 at most"),
+        (metric(n=-1), "`n` is -1"),
+        (other("perplexity", 0.5), "`mean` is 0.5, no perplexity; expected numbers in"),
+        (other("bits per byte", -2.0), "`mean` is -2.0, no bits per byte"),
+        (other("cosine", 1.5), "`mean` is 1.5, no cosine; expected numbers in"),
+        (fields(cost={"train_seconds": -5.0}), "`train_seconds` is -5.0; expected 0 or more"),
+        (fields(cost={"tokens": -1}), "`tokens` is -1; expected 0 or more"),
+        (fields(model={"name": "m", "source": "m", "parameters": 0}), "`parameters` is 0; expected 1 or more"),
+        (fields(seeds=[0, -1, 1]), "`seed` is -1; expected 0 or more"),
+    ],
+)
+def test_a_wrong_entry_gets_a_sentence(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        new_entry(given)
+
+
+def test_unknown_and_missing_keys_stop() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'metrics'"):
+        new_entry({**fields(), "metrix": {}})
+    with pytest.raises(ConfigError, match="`recipe` is missing"):
+        new_entry({key: value for key, value in fields().items() if key != "recipe"})
+
+
+def test_altered_content_and_other_schemas_are_refused() -> None:
+    plain = to_plain(new_entry(fields()))
+    plain["metrics"]["sst2/accuracy"]["n"] = 1822
+    with pytest.raises(ConfigError, match=r"board.json: `id` is .* the file was altered"):
+        read_entry(plain, "board.json")
+    with pytest.raises(ConfigError, match="`schema` is 5; this emobench reads 4 at most"):
+        read_entry({**plain, "schema": SCHEMA_VERSION + 1}, "board.json")
+    with pytest.raises(ConfigError, match="holds no mapping"):
+        read_entry([1], "board.json")
+
+
+def published() -> Entry:
+    row = {**ACCURACY, "std": None, "values": [], "n": None, "ci95": None, "ci95_of": None}
+    source = {"command": None, "cite": "EMO, Table 3, llama-7b, SST-2"}
+    return new_entry(fields(kind="published", seeds=[], runs=[], metrics={"sst2/accuracy": row}, source=source))
+
+
+def untrained() -> Entry:
+    row = {**ACCURACY, "std": None, "values": [0.952]}
+    objective = {"name": "pretrained", "version": "1", "params": {}}
+    return new_entry(fields(objective=objective, seeds=[], recipe={}, runs=[], metrics={"sst2/accuracy": row}))
+
+
+@pytest.mark.parametrize("entry", [new_entry(fields()), published(), untrained()], ids=lambda e: e.kind)
+def test_real_entries_validate_against_the_json_schema(entry: Entry) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema (the extra `dev`) is not installed")
+    schema = json.loads(JSON_SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    plain = json.loads(json.dumps(to_plain(entry)))
+    validator.validate(plain)
+
+    for change in (
+        {"id": "zz"},
+        {"extra": 1},
+        {"missing": {"mmlu": "no metric"}},
+        {"metrics": {"sst2/accuracy": {**plain["metrics"]["sst2/accuracy"], "mean": 95.2}}},
+        {"metrics": {"sst2/accuracy": {**plain["metrics"]["sst2/accuracy"], "mean": "0.9"}}},
+    ):
+        assert not validator.is_valid({**plain, **change}), change
+
+
+def test_the_json_schema_names_the_fields_of_the_dataclass() -> None:
+    schema = json.loads(JSON_SCHEMA.read_text())
+    plain = to_plain(new_entry(fields()))
+    assert list(schema["properties"]) == list(plain)
+    assert schema["required"] == [name for name in plain if name not in ("changes", "primary", "families")]
+    shapes = [
+        (name, schema["properties"][name]) for name in ("suite", "model", "objective", "cost", "source", "provenance")
+    ]
+    for name, shape in shapes:
+        assert list(shape["properties"]) == list(plain[name]), name
+    assert set(schema["$defs"]["metric"]["properties"]) == set(plain["metrics"]["sst2/accuracy"])

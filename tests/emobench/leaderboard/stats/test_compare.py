@@ -1,0 +1,410 @@
+"""Verdicts follow from the tests, what is not comparable is refused, and every output says the same."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from emobench.config import to_plain
+from emobench.errors import ConfigError
+from emobench.leaderboard.charts.compare_chart import png, specification
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.render.compare_lines import sheets
+from emobench.leaderboard.render.compare_noise import noise_tables, unrepeated
+from emobench.leaderboard.render.compare_table import ComparisonView, latex, markdown, to_csv, to_json
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
+
+TASKS = ("sst2", "trec", "cr")
+
+
+def answers(rng: np.random.Generator, share: float, seeds: int = 3, items: int = 200) -> np.ndarray:
+    """Return (S, I) right or wrong answers."""
+    return (rng.random((seeds, items)) < share).astype(float)
+
+
+@pytest.fixture
+def pair(make_entry: Callable[..., Entry]) -> tuple[Entry, Entry]:
+    """A baseline, and a candidate that is better on sst2 and as good on the rest."""
+    rng = np.random.default_rng(0)
+    mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
+    shares = {"sst2": 0.95, "trec": 0.7, "cr": 0.7}
+    return mle, make_entry("emo", {task: answers(rng, share) for task, share in shares.items()})
+
+
+def test_a_contrast_for_each_task_and_for_their_mean(pair: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = pair
+    found = compare(mle, [emo], ExamplesReader(runs))
+    assert [c.metric for c in found.contrasts] == ["sst2/accuracy", "trec/accuracy", "cr/accuracy", "mean/accuracy"]
+    sst2, trec, cr, mean = found.contrasts
+    assert not any(contrast.within for contrast in found.contrasts)  # three seeds say it
+    assert sst2.effect == pytest.approx(emo.metrics["sst2/accuracy"].mean - mle.metrics["sst2/accuracy"].mean)
+    assert mean.effect == pytest.approx((sst2.effect + trec.effect + cr.effect) / 3)
+    assert mean.tasks == TASKS
+    assert (sst2.verdict, trec.verdict, cr.verdict) == ("better", "tied", "tied")
+    assert (sst2.seeds, sst2.items, mean.items) == (3, 200, 600)
+    ps = [c.p for c in found.contrasts]
+    assert [c.p_holm for c in found.contrasts] == pytest.approx(multipletests(ps, method="holm")[1])
+
+
+def test_what_is_shown_changes_no_verdict(pair: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = pair
+    every = {c.metric: c for c in compare(mle, [emo], ExamplesReader(runs)).contrasts}
+    found = compare(mle, [emo], ExamplesReader(runs), metrics=["trec/accuracy"])
+    assert found.contrasts == (every["trec/accuracy"],)
+    assert (found.contrasts[0].family, found.contrasts[0].tests) == ("accuracy", 4)
+    assert any("(Holm): accuracy (4 tests)." in line for line in sheets([found])[1])
+    (line,) = sheets([found])[0][0].lines
+    assert line.metric.startswith("trec/accuracy")  # the task is said where the entries have several
+
+
+def test_the_other_way_round(pair: tuple[Entry, Entry], runs: Path) -> None:
+    mle, emo = pair
+    there = compare(mle, [emo], ExamplesReader(runs)).contrasts
+    back = compare(emo, [mle], ExamplesReader(runs)).contrasts
+    for a, b in zip(there, back, strict=True):
+        assert (b.effect, b.p, b.detectable) == (
+            pytest.approx(-a.effect),
+            pytest.approx(a.p),
+            pytest.approx(a.detectable),
+        )
+    assert back[0].verdict == "worse"
+
+
+def test_corpus_scores_are_compared_by_their_runs(make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(9)
+    mle, emo = (make_entry(name, {"lm": rng.random((3, 1))}, metric="mauve", corpus=True) for name in ("mle", "emo"))
+    (found,) = compare(mle, [emo]).contrasts
+    assert (found.test, found.items) == ("paired t over seeds", None)
+    values = emo.metrics["lm/mauve"].values, mle.metrics["lm/mauve"].values
+    assert found.p == pytest.approx(float(stats.ttest_rel(*values).pvalue))
+    (legend,) = [line for line in sheets([compare(mle, [emo])])[1] if "paired t over seeds" in line]
+    assert "other test texts and sampling runs are not covered" in legend
+
+
+def test_lost_per_example_results_leave_it_undetermined(pair: tuple[Entry, Entry], tmp_path: Path) -> None:
+    mle, emo = pair
+    reader = ExamplesReader(tmp_path / "nowhere")
+    found = compare(mle, [emo], reader)
+    assert {c.verdict for c in found.contrasts} == {"undetermined"}
+    assert {c.why for c in found.contrasts} == {
+        "the per-example results of both sides are not at hand for the same examples"
+    }
+    assert reader.problems
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1)])
+def test_few_seeds_are_undetermined_and_tested_within(
+    seeds: tuple[int, ...], make_entry: Callable[..., Entry], runs: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    mle, emo = (
+        make_entry(n, {"sst2": answers(rng, s, len(seeds))}, seeds=seeds) for n, s in (("mle", 0.5), ("emo", 0.9))
+    )
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    (found,) = comparison.contrasts
+    assert any("seed 0" in text for text in sheets([comparison])[0][0].within)
+    assert (found.verdict, found.p, found.p_holm, found.ci95) == ("undetermined", None, None, None)
+    assert "3 are needed" in (found.why or "")
+    assert [within.seed for within in found.within] == list(seeds)
+    assert all(within.test == "McNemar, mid-p" and within.p < 0.001 for within in found.within)
+
+
+def test_a_perplexity_is_a_ratio(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(2)
+    nats_SI = rng.normal(4, 0.5, 100) + rng.normal(0, 0.01, (3, 100))
+    mle = make_entry("mle", {"lm": nats_SI}, metric="ppl", unit="perplexity")
+    emo = make_entry("emo", {"lm": nats_SI + 0.1 + rng.normal(0, 0.01, (3, 1))}, metric="ppl", unit="perplexity")
+    (found,) = compare(mle, [emo], ExamplesReader(runs)).contrasts
+    assert found.log_scale
+    ratios = [a / b for a, b in zip(emo.metrics["lm/ppl"].values, mle.metrics["lm/ppl"].values, strict=True)]
+    assert found.effect == pytest.approx(math.log(stats.gmean(ratios)))
+    assert found.verdict == "worse"
+    (line,) = sheets([compare(mle, [emo], ExamplesReader(runs))])[0][0].lines
+    assert line.difference == f"{100 * (stats.gmean(ratios) - 1):+.1f} %"
+
+
+def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(0)
+    again = make_entry("twin", {task: answers(rng, 0.7) for task in TASKS})
+    found = compare(pair[0], [again], ExamplesReader(runs)).contrasts
+    assert {(c.effect, c.verdict, c.p, c.ci95, c.why) for c in found} == {
+        (0.0, "tied", None, None, "all values are equal")
+    }
+
+
+def test_a_difference_that_is_float_rounding_shows_as_zero(make_row: Callable[..., Entry]) -> None:
+    values = [0.31, 0.32, 0.34]
+    other = [0.34, 0.31, 0.32]  # the same mean, but for the order of its sum
+    mle, emo = make_row("mle", {"lm/accuracy": values}), make_row("emo", {"lm/accuracy": [v + 1e-16 for v in other]})
+    comparison = compare(mle, [emo])
+    assert 0 < abs(comparison.contrasts[0].effect) < 1e-15
+    (line,) = sheets([comparison])[0][0].lines
+    assert line.difference == "0.0"
+    (plain,) = to_json(comparison)["contrasts"]
+    assert plain["effect"] == comparison.contrasts[0].effect  # as it is, for programs
+
+
+def of_small_n(make_entry: Callable[..., Entry], seeds: tuple[int, ...]) -> list[Entry]:
+    """Two entries whose sst2 is flagged, and whose trec is not."""
+    rng, entries = np.random.default_rng(3), []
+    for name, share in (("mle", 0.1), ("emo", 0.9)):
+        tasks = {task: answers(rng, share, len(seeds)) for task in ("sst2", "trec")}
+        entry = make_entry(name, tasks, seeds=seeds)
+        flagged = {**to_plain(entry.metrics["sst2/accuracy"]), "flags": ["small_n"]}
+        metrics = {**to_plain(entry.metrics), "sst2/accuracy": flagged}
+        entries.append(make_entry(name, tasks, seeds=seeds, metrics=metrics))
+    return entries
+
+
+def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs: Path) -> None:
+    mle, emo = of_small_n(make_entry, (0, 1, 2))
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    sst2, trec, mean = comparison.contrasts
+    assert [(c.verdict, c.small_n) for c in (sst2, trec, mean)] == [
+        ("undetermined", True),
+        ("better", False),
+        ("undetermined", True),
+    ]
+    assert sst2.why == "small n: too few examples for a verdict"
+    assert sst2.ci95 is not None
+    assert not sst2.beyond_noise
+    # It is adjusted for all three, and costs the metric that decides nothing.
+    every = np.asarray(multipletests([c.p for c in comparison.contrasts], method="holm")[1])
+    assert sst2.p_holm == pytest.approx(every[0])
+    assert trec.p_holm == trec.p
+    assert (sst2.tests, trec.tests) == (3, 1)
+    (sheet,), legend = sheets([comparison])
+    assert sheet.lines[0].verdict == "undetermined [1]"
+    assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == (".001", True)
+    assert "[1] small n: too few examples for a verdict." in legend
+    assert "p is adjusted for all tests of its family, shown or not (Holm): accuracy (1 to 3 tests)" in " ".join(legend)
+
+
+def test_what_was_tested_over_seeds_is_not_said_to_lack_examples(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(5)
+    rows = [
+        make_entry(n, {"sst2": answers(rng, 0.6), "cr": answers(rng, s, items=6)})
+        for n, s in (("mle", 0.3), ("emo", 0.9))
+    ]
+    comparison = compare(rows[0], rows[1:], ExamplesReader(runs), metrics=["sst2/accuracy", "cr/accuracy"])
+    assert [c.p is None for c in comparison.contrasts[:2]] == [False, True]
+    within = sheets([comparison])[0][0].within
+    assert any("cr/accuracy, seed 0" in line for line in within)
+    assert not any("Without per-example results" in line for line in within)
+
+
+def test_small_n_of_few_seeds_is_tested_within_each(make_entry: Callable[..., Entry], runs: Path) -> None:
+    mle, emo = of_small_n(make_entry, (0,))
+    found = compare(mle, [emo], ExamplesReader(runs)).contrasts[0]
+    assert (found.verdict, found.p, len(found.within)) == ("undetermined", None, 1)
+    assert "3 are needed" in (found.why or "")
+
+
+def test_a_missing_task_leaves_no_mean(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(4)
+    mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
+    emo = make_entry("emo", {task: answers(rng, 0.7) for task in TASKS[:2]}, protocols=mle.protocols)
+    found = compare(mle, [emo], ExamplesReader(runs))
+    assert [c.metric for c in found.contrasts] == ["sst2/accuracy", "trec/accuracy"]
+    assert found.missing == {emo.id: ("cr/accuracy",)}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"recipe": {"name": "lm", "epochs": 3}}, "recipe.epochs: 3 and none"),
+        ({"model": {"name": "large", "source": "large"}}, r"model: large \(large\) and tiny \(tiny\)"),
+        ({"protocols": dict.fromkeys(TASKS, "paper@2")}, "protocol of sst2, trec, cr: paper@2 and paper@1"),
+        ({"suite": {"name": "nlu", "version": 2}}, "suite: nlu v2 and nlu v1"),
+    ],
+)
+def test_what_is_not_comparable_is_refused_with_what_differs(
+    change: dict[str, Any], told: str, make_entry: Callable[..., Entry], runs: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    mle = make_entry("mle", {task: answers(rng, 0.7) for task in TASKS})
+    emo = make_entry("emo", {task: answers(rng, 0.7) for task in TASKS}, **change)
+    with pytest.raises(ConfigError, match=told) as refusal:
+        compare(mle, [emo], ExamplesReader(runs))
+    assert "--anyway" in str(refusal.value)
+    found = compare(mle, [emo], ExamplesReader(runs), anyway=True)
+    assert {(c.verdict, c.p, c.ci95) for c in found.contrasts} == {(None, None, None)}
+    assert found.apart[emo.id]
+
+
+def test_two_trained_models_are_tested_on_the_same_items_without_a_verdict(
+    make_entry: Callable[..., Entry], runs: Path
+) -> None:
+    rng = np.random.default_rng(8)
+    small, large = (
+        make_entry("pretrained", {"sst2": answers(rng, share, 1)}, seeds=(), model={"name": name, "source": name})
+        for name, share in (("small", 0.5), ("large", 0.9))
+    )
+    (found,) = compare(small, [large], ExamplesReader(runs), anyway=True).contrasts
+    assert (found.verdict, found.p) == (None, None)
+    assert [(w.seed, w.test) for w in found.within] == [(None, "McNemar, mid-p")]
+    other = make_entry("pretrained", {"sst2": answers(rng, 0.9, 1)}, seeds=(), protocols={"sst2": "paper@2"})
+    (found,) = compare(small, [other], ExamplesReader(runs), anyway=True).contrasts
+    assert found.within == ()
+
+
+def test_choices_of_several_models_are_compared_model_by_model(make_entry: Callable[..., Entry]) -> None:
+    rng = np.random.default_rng(6)
+
+    def of(objective: str, model: str) -> Entry:
+        return make_entry(objective, {"sst2": answers(rng, 0.7)}, model={"name": model, "source": model})
+
+    emos, mles = [of("emo", "small"), of("emo", "large")], [of("mle", "large"), of("mle", "small"), of("mle", "huge")]
+    found = comparisons([emos, mles], None)
+    assert [(c.baseline, c.candidates) for c in found] == [(mles[0], (emos[1],)), (mles[1], (emos[0],))]
+    with pytest.raises(ConfigError, match="Not comparable"):
+        comparisons([[emos[0]], [mles[0]]], None)
+    small, large = of("emo", "small"), of("tailr", "large")
+    (found,) = comparisons([[small], emos, [mles[1]]], None)
+    assert (found.candidates, found.left_out) == ((small, emos[0]), (emos[1],))
+    assert any("emo of large" in line for line in sheets([found])[1])
+    with pytest.raises(ConfigError, match="Not comparable"):  # chosen by itself
+        comparisons([[large], [emos[0]], [mles[1]]], None)
+    with pytest.raises(ConfigError, match="nothing to compare with it"):
+        comparisons([mles], None)
+
+
+def test_the_last_one_is_the_baseline_unless_another_is_named(pair: tuple[Entry, Entry]) -> None:
+    mle, emo = pair
+    assert comparisons([[emo], [mle]], None)[0].baseline == mle
+    assert comparisons([[emo], [mle]], [emo])[0].baseline == emo
+
+
+def test_the_papers_differences(tmp_path: Path) -> None:
+    """Table 3, LLaMA-7B: its printed numbers, subtracted by hand."""
+    names = ("emo", "mle")
+    emo, mle = (select(f"published:emo-table3/llama-7b/{name}", tmp_path)[0] for name in names)
+    found = compare(mle, [emo])
+    shown = {line.metric.split(" ")[0]: line.difference for line in sheets([found])[0][0].lines}
+    assert shown["tweet_emotion/accuracy"] == "+12.1"
+    assert shown["mmlu/accuracy"] == "+2.9"
+    assert {c.verdict for c in found.contrasts} == {"undetermined"}
+    assert {c.why for c in found.contrasts} == {"the values of single seeds are not known on either side"}
+    assert any("Published rows carry no per-example data" in line for line in sheets([found])[1])
+
+
+@pytest.fixture
+def found(pair: tuple[Entry, Entry], runs: Path) -> Comparison:
+    return compare(pair[0], [pair[1]], ExamplesReader(runs))
+
+
+def test_every_output_has_every_contrast(found: Comparison) -> None:
+    texts = {str(width): _printed(found, width) for width in (120, 100, 60)}
+    texts |= {"markdown": markdown([found]), "latex": latex([found])}
+    for name, text in texts.items():
+        for line in sheets([found])[0][0].lines:
+            difference = line.difference.replace("-", "$-$").replace("%", "\\%") if name == "latex" else line.difference
+            assert difference in text, name
+            assert line.verdict in text, name
+            assert (line.metric in text) == (name not in ("60", "latex")), f"{name}: in one piece where it has room"
+    rows = list(csv.DictReader(io.StringIO(to_csv([found]))))
+    assert [float(row["effect"]) for row in rows] == [c.effect for c in found.contrasts]
+    assert [float(row["ci95_low"]) for row in rows] == [c.ci95[0] for c in found.contrasts if c.ci95]
+    plain = to_json(found)
+    assert [c["p_holm"] for c in plain["contrasts"]] == [c.p_holm for c in found.contrasts]
+    assert plain["baseline"]["id"] == found.baseline.id
+
+
+def test_the_picture_has_every_contrast(found: Comparison) -> None:
+    (panel,) = specification([found])["vconcat"]
+    assert [row["effect"] for row in panel["data"]["values"]] == [100 * c.effect for c in found.contrasts]
+    assert png([found]).startswith(b"\x89PNG")
+
+
+def test_hostile_names_stay_text(make_entry: Callable[..., Entry], runs: Path) -> None:
+    rng = np.random.default_rng(7)
+    evil = "e[bold]|*vil*\x1b[31m\n$x$_&%{}"
+    mle = make_entry("mle", {"sst2": answers(rng, 0.7)})
+    emo = make_entry("emo", {"sst2": answers(rng, 0.7)}, objective={"name": evil, "version": "1", "params": {}})
+    made = compare(mle, [emo], ExamplesReader(runs))
+    for text in (_printed(made, 120), markdown([made]), latex([made])):
+        assert "\x1b[31m" not in text
+    assert "e[bold]|*vil*" in _printed(made, 120)
+    assert "e\\[bold\\]\\|\\*vil\\*" in markdown([made])
+    assert "\\$x\\$\\_\\&\\%\\{\\}" in latex([made])
+    assert png([made]).startswith(b"\x89PNG")
+
+
+def _printed(comparison: Comparison, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), markup=False, highlight=False)
+    console.print(ComparisonView([comparison]))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def with_components(entry: Entry, make_entry: Callable[..., Entry], times: float, seeds: int) -> Entry:
+    """Return an entry like one, of which sst2 says where its noise comes from."""
+    sds = {"training seed": 0.006, "sampling": 0.004, "k-means": 0.003, "texts": 0.011}
+    draws = {"training seed": seeds, "sampling": 5, "k-means": 5, "texts": 200}
+    parts = {name: {"sd": times * sd, "sd_of_mean": times * sd / 2, "draws": draws[name]} for name, sd in sds.items()}
+    metrics = to_plain(entry.metrics)
+    for summary in metrics.values():  # a spread over seeds would be left, too
+        summary |= {"values": [summary["mean"]] * len(summary["values"]), "std": 0.0}
+    metrics["sst2/accuracy"]["components"] = parts
+    metrics["cr/accuracy"]["components"] = {"k-means": {"sd": 0.0, "sd_of_mean": 0.0, "draws": 5}}
+    rng = np.random.default_rng(0)
+    return make_entry(entry.objective.name, {task: answers(rng, 0.7) for task in TASKS}, metrics=metrics)
+
+
+def test_where_the_noise_comes_from(
+    pair: tuple[Entry, Entry], make_entry: Callable[..., Entry], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mle, emo = (with_components(e, make_entry, t, n) for e, t, n in zip(pair, (1.0, 7**0.5), (3, 4), strict=True))
+    comparison = compare(mle, [emo], ExamplesReader(runs))
+    (table,) = noise_tables([comparison])
+    assert table.heading == "Where the noise comes from · tiny · nlu v1"
+    # The root of the mean of 1 and 7 is 2; left: 2 sqrt(.6^2 + .4^2 + .3^2 + 1.1^2) / 2.
+    assert table.rows == (
+        ("sst2/accuracy (points)", "1.2", "0.8", "0.6", "2.2", "3-4 x 5 x 5", "1.3"),
+        ("cr/accuracy (points)", "–", "–", "0", "–", "5", "0"),
+    )
+    Console(width=80).print(ComparisonView([comparison]))
+    printed = capsys.readouterr().out
+    assert "3-4 x 5 x 5" in printed
+    assert "left: the standard error of a row's mean" in " ".join(printed.split())
+    said = "Not in this table: trec/accuracy, which has one value a seed, so that nothing tells sources apart."
+    assert unrepeated([comparison]) == [said]
+    assert "| sst2/accuracy (points) | 1.2 | 0.8 | 0.6 | 2.2 | 3-4 x 5 x 5 | 1.3 |" in markdown([comparison])
+    plain = to_json(comparison)["components"]
+    assert set(plain) == {"sst2/accuracy", "cr/accuracy"}
+    assert plain["sst2/accuracy"][mle.id]["texts"] == {"sd": 0.011, "sd_of_mean": 0.0055, "draws": 200}
+    without = compare(*pair[:1], [pair[1]], ExamplesReader(runs))
+    assert noise_tables([without]) == []
+    assert "Where the noise" not in markdown([without])
+    assert to_json(without)["components"] == {}
+
+
+def test_the_noise_of_perplexities_is_in_percent(make_row: Callable[..., Entry]) -> None:
+    rows = []
+    for name in ("mle", "emo"):
+        plain = to_plain(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}).metrics["lm/ppl"])
+        plain["components"] = {"sampling": {"sd": math.log(1.05), "sd_of_mean": math.log(1.02), "draws": 5}}
+        rows.append(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}, metrics={"lm/ppl": plain}))
+    (table,) = noise_tables([compare(rows[0], rows[1:])])
+    assert table.rows == (("lm/ppl (%)", "–", "5", "–", "–", "5", "2"),)
+
+
+def test_components_of_float_rounding_are_zero(make_row: Callable[..., Entry]) -> None:
+    rows = []
+    for name in ("mle", "emo"):
+        plain = to_plain(make_row(name, {"lm/ppl": [30.0, 30.0, 30.0]}).metrics["lm/ppl"])
+        plain["components"] = {"sampling": {"sd": 9e-7, "sd_of_mean": 2e-6, "draws": 5}}
+        rows.append(make_row(name, {"lm/ppl": [30.0, 30.0, 30.0]}, metrics={"lm/ppl": plain}))
+    (table,) = noise_tables([compare(rows[0], rows[1:])])
+    assert table.rows == (("lm/ppl (%)", "–", "0", "–", "–", "5", "0.0002"),)

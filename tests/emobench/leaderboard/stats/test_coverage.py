@@ -1,0 +1,201 @@
+"""No test cries wolf, and none sleeps: the share of p < 5 % in simulated null comparisons.
+
+Legend: S seeds, I items. Two rows that are equal in truth are compared 1,000 times and more under noise of items (what
+an item makes of an objective), of seeds, and of both, besides a residual for every seed and item. Where
+objectives are equal, at most 7 % may be called different; at least 3 % for the tests that are not
+exact, or they would miss what is there. The harder conditions of `tests/benchmarks/null_comparisons.py` (examples in
+units, dependent blocks, unequal weights, skewness) are run in short.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emobench.leaderboard.stats.statistics import Series, difference
+from emobench.leaderboard.stats.uncertainty import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
+from emobench.leaderboard.stats.within_seed import within_seed
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks/....py` does
+
+import null_comparisons  # noqa: E402
+
+LIMIT = 0.07
+SMALL = "one-sided lognormal(1.5), 20 items"
+"""The stated limit: of so few items that differ to one side so much, up to 8 % are rejected."""
+NOISES = {"items": (0.0, 0.5), "seeds": (0.3, 0.0), "both": (0.1, 0.5)}
+"""Spread of seeds and of items, where a residual's is 1."""
+
+ITEMS = 100
+
+
+def delta(rng: np.random.Generator, seeds: int, noise: str, items: int = ITEMS) -> np.ndarray:
+    """Return (S, I) paired differences of two rows that are equal in truth."""
+    seed_sd, item_sd = NOISES[noise]
+    return rng.normal(0, seed_sd, (seeds, 1)) + rng.normal(0, item_sd, items) + rng.normal(0, 1, (seeds, items))
+
+
+def row(values_SI: np.ndarray, *, log_scale: bool = False, first: int = 0) -> Series:
+    means = {first + s: float(values.mean()) for s, values in enumerate(values_SI)}
+    return Series(
+        values={s: math.exp(mean) if log_scale else mean for s, mean in means.items()},
+        examples={
+            first + s: {str(i): (float(v), 1.0) for i, v in enumerate(values)} for s, values in enumerate(values_SI)
+        },
+        higher_is_better=True,
+        log_scale=log_scale,
+    )
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("log_scale", [False, True])
+def test_comparisons_of_rows(seeds: int, noise: str, log_scale: bool) -> None:
+    """1,000 comparisons through the front door, with item values of a common difficulty on both sides."""
+    rng = np.random.default_rng([21, seeds, list(NOISES).index(noise), log_scale])
+    rejected = 0
+    for _ in range(1000):
+        base_SI = rng.normal(3, 1, ITEMS) + rng.normal(0, 0.5, (seeds, ITEMS))
+        a, b = row(base_SI + delta(rng, seeds, noise), log_scale=log_scale), row(base_SI, log_scale=log_scale)
+        found = difference(a, b)
+        rejected += found is not None and found.p < 0.05
+    if seeds < 3:
+        assert rejected == 0  # undetermined, whatever is seen
+    else:
+        assert 30 <= rejected <= 70
+
+
+@pytest.mark.parametrize("items", [20, 400])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_random_effects_closely(seeds: int, noise: str, items: int) -> None:
+    """20,000 comparisons tell 3 % from 3.5 %."""
+    rng = np.random.default_rng([22, seeds, list(NOISES).index(noise), items])
+    rejected = 0
+    for _ in range(20_000):
+        values_SI = delta(rng, seeds, noise, items)
+        rejected += beyond(crossed(values_SI), values_SI.mean())
+    assert 600 <= rejected <= 1400
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_right_or_wrong_answers(seeds: int, noise: str) -> None:
+    """Accuracies of 400 items: a latent score of each item, seed and side, cut at 0; items differ in difficulty."""
+    rng = np.random.default_rng([27, seeds, list(NOISES).index(noise)])
+    seed_sd, item_sd = NOISES[noise]
+    rejected = 0
+    for _ in range(4000):
+        difficulty_I = rng.normal(1.2, 2, 400)
+        sides = [
+            difficulty_I
+            + rng.normal(0, seed_sd, (seeds, 1))
+            + rng.normal(0, 2 * item_sd, 400)
+            + rng.normal(0, 0.5, (seeds, 400))
+            > 0
+            for _ in range(2)
+        ]
+        values_SI = sides[0].astype(float) - sides[1]
+        rejected += beyond(crossed(values_SI), values_SI.mean())
+    assert 120 <= rejected <= 280
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_the_mean_over_tasks(seeds: int, noise: str) -> None:
+    """Eight tasks of 50 to 400 items; a seed moves all tasks by the same, and each by an amount of its own."""
+    rng = np.random.default_rng([23, seeds, list(NOISES).index(noise)])
+    rejected = 0
+    for _ in range(4000):
+        common_S1 = rng.normal(0, NOISES[noise][0], (seeds, 1))
+        tasks = [common_S1 + delta(rng, seeds, noise, items) for items in (50, 50, 100, 100, 200, 200, 400, 400)]
+        rejected += beyond(crossed(*tasks), np.mean([values.mean() for values in tasks]))
+    assert 120 <= rejected <= 280
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_other_seeds_on_each_side(seeds: int, noise: str) -> None:
+    rng = np.random.default_rng([24, seeds, list(NOISES).index(noise)])
+    rejected = 0
+    for _ in range(10_000):
+        a_SI, b_SI = (delta(rng, seeds, noise) for _ in range(2))
+        rejected += beyond(unpaired((a_SI, b_SI)), a_SI.mean() - b_SI.mean())
+    assert 300 <= rejected <= 700
+
+
+@pytest.mark.parametrize("noise", ["seeds", "both"])
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_scores_of_a_corpus(seeds: int, noise: str) -> None:
+    """No items: t tests over seeds. A seed's own texts are part of its noise; with noise of shared items alone
+    a score without per-text values cannot know it, which is why `test` names what was covered."""
+    rng = np.random.default_rng([25, seeds, noise == "both"])
+    paired, welch = 0, 0
+    for _ in range(10_000):
+        a_S, b_S = rng.normal(0, 1, (2, seeds))
+        paired += beyond(over_seeds(a_S - b_S), (a_S - b_S).mean())
+        welch += beyond(unpaired_seeds(a_S, b_S), a_S.mean() - b_S.mean())
+    assert 300 <= paired <= 700
+    assert 300 <= welch <= 700
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "text", "perplexity"])
+def test_within_a_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Item noise alone, which is all that one seed's test is about. McNemar's and the permutation test are exact."""
+    monkeypatch.setattr("emobench.leaderboard.stats.within_seed.RESAMPLES", 999)  # ten times faster, and as exact
+    rng = np.random.default_rng([26, ord(kind[0])])
+    rejected = 0
+    for _ in range(1000):
+        base_I = rng.normal(0, 1, ITEMS)
+        a_I, b_I = (base_I + rng.normal(0, 0.7, ITEMS) for _ in range(2))
+        if kind == "accuracy":
+            a_I, b_I = (a_I > 0).astype(float), (b_I > 0).astype(float)
+        sides = [row(values[None], log_scale=kind == "perplexity") for values in (a_I, b_I)]
+        found = within_seed(sides[0], sides[1], 0)
+        rejected += found is not None and found.p < 0.05
+    assert 30 <= rejected <= 70
+
+
+def beyond(found: Uncertainty | None, effect: float) -> bool:
+    return found is not None and abs(effect) > found.critical() * found.standard_error
+
+
+def _error(rate: float, draws: int) -> float:
+    """Return 2.5 standard errors of a simulated rate."""
+    return 2.5 * math.sqrt(rate * (1 - rate) / draws)
+
+
+def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
+    found = json.loads((BENCHMARKS / "results" / "null_comparisons.json").read_text())
+    conditions = found["conditions"]
+    assert found["draws"] >= 2000
+    assert conditions.keys() == null_comparisons.conditions().keys()
+    for name, rates in conditions.items():
+        limit = 0.08 if name == SMALL else LIMIT
+        assert rates["rejected"] <= limit + _error(limit, found["draws"]), name
+        if name.startswith("normal"):
+            assert rates["rejected"] >= 0.02, name
+    # Without sampling units, leverage and skewness the same draws are called different far more often.
+    assert conditions["units of 10, correlation 0.8"]["before"] > 0.4
+    assert conditions["WikiText-2 by article, seeds 0.001"]["before"] > 0.5
+    assert conditions["lognormal(1.5) lengths, 20 texts"]["before"] > 0.1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("units of 5, correlation 0.3", "units of 10, correlation 0.8", "lognormal(1.5) lengths, 20 texts"),
+        *("one-sided lognormal(1.5), 60 items", "WikiText-2 by article, seeds 0.001", "heavy tails, 100 items"),
+        "3 and 6 other seeds",
+    ],
+)
+def test_conditions_in_short(name: str) -> None:
+    """300 draws, the first of those that are recorded."""
+    (rates,) = null_comparisons.rates(300, [name]).values()
+    assert rates["rejected"] <= LIMIT + _error(LIMIT, 300)

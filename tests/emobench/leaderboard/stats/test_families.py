@@ -1,0 +1,100 @@
+"""Families of tests err no oftener than they say, and find what they are said to: the benchmark, with fewer draws."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+from families import (
+    EVERYTHING,
+    GAINS,
+    OUT,
+    TEXTS,
+    Condition,
+    conditions,
+    critical,
+    detectable,
+    found,
+    holm,
+    places,
+    wrong,
+)
+
+from emobench.leaderboard.stats import statistics
+from emobench.leaderboard.stats.uncertainty import ALPHA, Uncertainty, exponent
+from emobench.tasks.families import PRIMARY, SECONDARIES
+
+DRAWS = 1500
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Any:
+    return json.loads(OUT.read_text())
+
+
+def about(share: float) -> Any:
+    """Return what a share of DRAWS may be that is `share` of many."""
+    return pytest.approx(share, abs=4 * np.sqrt(max(share * (1 - share), 0.01) / DRAWS))
+
+
+def test_the_families_are_those_of_the_suite() -> None:
+    assert {name: len(rows) for name, rows in places().items()} == {
+        PRIMARY: 1,
+        "mauve": 6,
+        **dict.fromkeys(("ppl_test", "ppl_oracle", "rouge1", "rouge2", "rougeL"), 7),
+        SECONDARIES: 8 * 7,
+        EVERYTHING: 8 * 7,
+    }
+
+
+def test_the_benchmark_tests_as_the_package_does() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        parts = [((float(v), 2), (1.0, TEXTS - 1)) for v in 0.5 * rng.chisquare(2, 6)]
+        given, effects = [Uncertainty(of, "seeds and items") for of in parts], 4 * rng.normal(size=6)
+        adjusted = statistics.holm([u.p_value(effect) for u, effect in zip(given, effects, strict=True)])
+        t = np.abs(effects) / [u.standard_error for u in given]
+        share = np.array([of[0][0] / (of[0][0] + 1) for of in parts])
+        limits = [critical(share, 2, TEXTS - 1, ALPHA / k, exponent(ALPHA / k, 2)) for k in range(1, 7)]
+        survived = np.sum([t > limit for limit in limits], axis=0)
+        assert holm(survived[None])[0].tolist() == [p <= ALPHA for p in adjusted]
+
+
+@pytest.mark.parametrize("name", ["independent", "tasks correlated .9", "seeds alone", "seeds most, correlated .45"])
+def test_a_family_errs_in_5_percent_of_comparisons_at_most(name: str, recorded: Any) -> None:
+    for title, differing in (("wrong", ()), ("wrong, half of the tasks differ", (0, 2, 4))):
+        shares = recorded[title][name]
+        assert shares.keys() == places().keys()
+        assert max(share for family, share in shares.items() if family != EVERYTHING) <= 0.054
+        now = wrong(conditions()[name], DRAWS, seed=7, differing=differing)
+        assert now == {family: about(share) for family, share in shares.items()}
+
+
+def test_one_adjustment_of_everything_erred_more_often(recorded: Any) -> None:
+    assert recorded["wrong"]["seeds most"][EVERYTHING] > 0.12
+
+
+def test_the_gains_of_the_paper_are_found(recorded: Any) -> None:
+    shares, now = recorded["found"]["3 seeds"], found(Condition(), DRAWS, seed=8)
+    assert now == {name: [about(share) for share in of] for name, of in shares.items()}
+    assert shares[PRIMARY] == [1.0]
+    for place in range(len(GAINS)):
+        assert shares["unadjusted"][place] > shares["mauve"][place]
+        assert 2 <= shares["mauve"][place] / shares[EVERYTHING][place] <= 5.1  # as the README says
+
+
+def test_what_is_detectable_is_so_in_four_of_five_experiments(recorded: Any) -> None:
+    for name, told in recorded["detectable"].items():
+        assert told["now: holds"] >= 0.77, name
+        assert told["before: holds"] < 0.7, name
+    now = detectable(Condition(), DRAWS, seed=9)
+    told = recorded["detectable"]["3 seeds, noise of seeds 1.0, of texts 1.0"]
+    assert now["true"] == pytest.approx(told["true"], rel=0.05)
+    assert now["now: holds"] == pytest.approx(told["now: holds"], abs=0.06)

@@ -1,0 +1,145 @@
+"""A mark on a board says what `emobench compare` says of each pair."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emobench.config import to_plain
+from emobench.leaderboard.query.view import View
+from emobench.leaderboard.render.board_table import to_json
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.pairwise import Pairs
+from emobench.leaderboard.stats.statistics import Series
+from emobench.leaderboard.store.board import Leaderboard
+
+MakeEntry = Callable[..., Entry]
+
+
+def pairs(rows: Sequence[Entry]) -> Pairs:
+    metrics = {metric for entry in rows for metric in entry.metrics}
+    found = {metric: {entry.id: Series.of_entry(entry, metric, None) for entry in rows} for metric in metrics}
+    return Pairs({metric: {key: row for key, row in of.items() if row} for metric, of in found.items()})
+
+
+def best(rows: Sequence[Entry], metric: str) -> str | None:
+    top, _ = pairs(rows).best(rows, metric)
+    return next((entry.objective.name for entry in rows if entry.id == top), None)
+
+
+def named(make_row: MakeEntry, scores: Mapping[str, Mapping[str, Sequence[float]]], **changes: Any) -> list[Entry]:
+    return [make_row(name, values, **changes) for name, values in scores.items()]
+
+
+def noisy(rng: np.random.Generator, mean: float, spread: float = 0.002, seeds: int = 3) -> list[float]:
+    return list(mean + spread * rng.standard_normal(seeds))
+
+
+def test_a_star_is_a_better_verdict_against_every_rival(make_row: MakeEntry) -> None:
+    """Over 30 boards of four objectives whose means are near each other: neither says more than the other."""
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(30):
+        means = {name: 0.5 + 0.03 * rng.random(2) for name in ("mle", "emo", "tailr", "mixce")}
+        scores = {
+            name: {f"{task}/accuracy": noisy(rng, mean[i]) for i, task in enumerate("ab")}
+            for name, mean in means.items()
+        }
+        entries = named(make_row, scores, primary="mean/accuracy")
+        (group,) = to_json(entries)["groups"]
+        verdicts = {
+            (candidate.id, contrast.metric, baseline.id): contrast.verdict
+            for candidate, baseline in itertools.permutations(entries, 2)
+            for contrast in compare(baseline, [candidate]).contrasts
+        }
+        for metric in ("a/accuracy", "b/accuracy", "mean/accuracy"):
+            ahead = [
+                e.id
+                for e in entries
+                if all(verdicts[e.id, metric, other.id] == "better" for other in entries if other is not e)
+            ]
+            assert [group["best"][metric]] == (ahead or [None])
+            seen.add((metric, bool(ahead)))
+    assert len(seen) == 6  # with and without a star, for each
+
+
+def test_an_exact_twin_on_a_merged_board_takes_no_star_away(make_row: MakeEntry, tmp_path: Path) -> None:
+    """Side by side, the two would be rivals of which neither is better."""
+
+    def of(name: str, values: Sequence[float], *, second: int = 0, key: str | None = None) -> Entry:
+        runs = [{"seed": seed, "key": f"{key or name}-{seed}", "examples": None} for seed in range(3)]
+        scores = {f"{task}/accuracy": values for task in "ab"}
+        return make_row(name, scores, runs=runs, created=f"2026-01-31T12:00:0{second}")
+
+    mine, theirs = Leaderboard(tmp_path / "mine"), Leaderboard(tmp_path / "theirs")
+    better = (0.6, 0.603, 0.604)
+    mle, emo, twin = of("mle", (0.5, 0.502, 0.499)), of("emo", better), of("emo", better, second=1)
+    for board, entry in ((mine, mle), (mine, emo), (theirs, mle), (theirs, twin)):
+        board.append(entry)
+    view = View(baseline="mle")
+    before = to_json(mine.entries(), view=view)
+    assert before["groups"][0]["best"] == dict.fromkeys(("a/accuracy", "b/accuracy", "mean/accuracy"), emo.id)
+    assert before["groups"][0]["ranks"]["places"] == {emo.id: 1, mle.id: 2}
+    shutil.copytree(theirs.root, mine.root, dirs_exist_ok=True)
+    assert len(mine.entries(superseded=True)) == 3
+    assert to_json(mine.entries(), view=view) == before
+    (group,) = to_json([mle, emo, twin], view=view)["groups"]
+    assert set(group["best"].values()) == {None}
+    mine.append(of("emo", better, second=2, key="again"))  # other runs are other evidence, whatever their values
+    assert len(mine.entries()) == 3
+
+
+def test_a_test_that_is_one_of_a_family_marks_nothing_alone(make_row: MakeEntry) -> None:
+    """p is .04 on a task, which is one of two beside their mean."""
+    scores = {
+        "emo": {"a/accuracy": [0.850, 0.853, 0.825], "b/accuracy": [0.600, 0.603, 0.599]},
+        "mle": {"a/accuracy": [0.800, 0.803, 0.801], "b/accuracy": [0.601, 0.600, 0.604]},
+    }
+    entries = named(make_row, scores)
+    found = pairs(entries)(entries[0], entries[1], "a/accuracy")
+    assert found is not None
+    assert found.p is not None
+    assert 0.03 < found.p < 0.05
+    assert best(entries, "a/accuracy") is None
+    alone = named(make_row, {name: {"a/accuracy": of["a/accuracy"]} for name, of in scores.items()})
+    assert best(alone, "a/accuracy") == "emo"
+
+
+def test_lower_is_better_and_a_near_rival_takes_the_mark_away(make_row: MakeEntry) -> None:
+    scores = {"a": {"lm/kl": [5.0, 5.1, 5.2]}, "b": {"lm/kl": [2.0, 2.1, 2.2]}, "c": {"lm/kl": [9.0, 9.2, 9.3]}}
+    noise = np.random.default_rng(1)
+    rows = [make_row(n, {"lm/kl": list(np.array(of["lm/kl"]) + 0.01 * noise.random(3))}) for n, of in scores.items()]
+    assert best(rows, "lm/kl") == "b"
+    near = named(make_row, {"d": {"lm/kl": [2.1, 2.0, 2.2]}})
+    assert best([*rows, *near], "lm/kl") is None
+    assert best(rows[:1], "lm/kl") is None
+
+
+@pytest.mark.parametrize("change", [{"flags": ["small_n"]}, {"higher_is_better": None}])
+def test_what_decides_nothing_marks_nothing(make_row: MakeEntry, change: dict[str, Any]) -> None:
+    scores = {"good": {"a/accuracy": [0.9, 0.91, 0.93]}, "bad": {"a/accuracy": [0.1, 0.12, 0.11]}}
+    rows = named(make_row, scores)
+    assert best(rows, "a/accuracy") == "good"
+    changed = []
+    for row in rows:
+        summary = {**to_plain(row.metrics["a/accuracy"]), **change}
+        changed.append(make_row(row.objective.name, scores[row.objective.name], metrics={"a/accuracy": summary}))
+    assert best(changed, "a/accuracy") is None
+
+
+def test_of_equal_objectives_few_boards_have_a_star(make_row: MakeEntry) -> None:
+    """Two objectives are equal and two worse by 5 standard deviations, so that nearly every star would be wrong."""
+    rng, wrong, boards = np.random.default_rng(2), 0, 300
+    means = {"mle": 0.5, "emo": 0.5, "tailr": 0.49, "mixce": 0.49}
+    for _ in range(boards):
+        scores = {n: {f"{t}/accuracy": noisy(rng, mean) for t in "ab"} for n, mean in means.items()}
+        rows = named(make_row, scores)
+        found = pairs(rows)
+        wrong += any(found.best(rows, metric)[0] for metric in ("a/accuracy", "b/accuracy", "mean/accuracy"))
+    assert wrong <= 26  # 5 % of 300 and 3 standard deviations

@@ -1,0 +1,226 @@
+"""The board on disk: what is appended is read back, strange files do no harm, a disk that fails leaves nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emobench.config import to_plain
+from emobench.errors import DataError, StorageError, UserError
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.store.board import Leaderboard, parse
+
+MakeEntry = Callable[..., Entry]
+
+
+@pytest.fixture
+def make(entry_of: MakeEntry) -> MakeEntry:
+    given = {"suite": {"name": "lm-quick", "version": 1}, "missing": {"wikitext2/mauve": "too few texts"}}
+    return lambda **changes: entry_of(**{**given, **changes})
+
+
+def test_an_appended_entry_is_read_back(make: MakeEntry, tmp_path: Path) -> None:
+    board, entry = Leaderboard(tmp_path / "board"), make()
+    path = board.append(entry)
+    assert path == tmp_path / "board" / "lm-quick-v1" / f"{entry.id}.json"
+    assert json.loads(path.read_text()) == to_plain(entry)
+    assert board.entries() == [entry]
+    assert board.problems == []
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_content_again_is_not_written_again(make: MakeEntry, tmp_path: Path) -> None:
+    board, entry = Leaderboard(tmp_path), make()
+    path = board.append(entry)
+    path.write_text(json.dumps(to_plain(entry), sort_keys=True))  # same content, other spacing
+    before = path.stat().st_mtime_ns, path.read_text()
+    assert board.append(entry) == path
+    assert (path.stat().st_mtime_ns, path.read_text()) == before
+
+
+def test_other_content_under_the_same_id_is_refused(make: MakeEntry, tmp_path: Path) -> None:
+    board, entry = Leaderboard(tmp_path), make()
+    path = board.append(entry)
+    path.write_text(path.read_text().replace("too few texts", "too few words"))
+    altered = path.read_text()
+    with pytest.raises(StorageError, match="exists with other content"):
+        board.append(entry)
+    assert path.read_text() == altered
+
+
+def test_superseded_entries_are_hidden_unless_asked_for(make: MakeEntry, tmp_path: Path) -> None:
+    board, old = Leaderboard(tmp_path), make()
+    new = make(supersedes=old.id, seeds=[0, 1])
+    other = make(suite={"name": "nlu", "version": 1})
+    for entry in (old, new, other):
+        board.append(entry)
+    assert {e.id for e in board.entries()} == {new.id, other.id}
+    assert {e.id for e in board.entries(superseded=True)} == {old.id, new.id, other.id}
+    assert [e.id for e in board.entries(suite="lm-quick")] == [new.id]
+
+
+def test_strange_files_are_named_and_skipped(make: MakeEntry, tmp_path: Path) -> None:
+    board, entry = Leaderboard(tmp_path), make()
+    path = board.append(entry)
+    folder, text = path.parent, path.read_text()
+
+    def with_recipe(value: str) -> bytes:
+        return text.replace('"name": "lm"', f'"name": "lm", "x": {value}').encode()
+
+    strange = {
+        "truncated.json": text[: len(text) // 2].encode(),
+        "edited.json": text.replace('"lm"', '"ml"').encode(),
+        "renamed.json": text.encode(),
+        "foreign.json": b'{"hello": 1}',
+        "long_key.json": text.replace('"kind"', f'"{"k" * 10**6}": 1, "kind"').encode(),
+        "list.json": b"[]",
+        "deep.json": b"[" * 200_000,
+        "deep_recipe.json": with_recipe("[" * 500 + "]" * 500),
+        "very_deep_recipe.json": with_recipe("[" * 5000 + "]" * 5000),
+        "nan.json": with_recipe("NaN"),
+        "infinity.json": with_recipe("-Infinity"),
+        "huge.json": with_recipe("1e999"),
+        "long.json": with_recipe("9" * 5000),
+        "surrogate.json": with_recipe(r'"\ud800"'),
+        "bom.json": b"\xef\xbb\xbf" + text.encode(),
+        "utf-16.json": text.encode("utf-16"),
+        "latin.json": b"\xff\xfe\x00",
+        "zeros.json": bytes(len(text)),
+        "notes.txt": b"hello",
+        "empty.json": b"",
+        "\x1b[31mred\n.json": b"{}",
+    }
+    for name, content in strange.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder.json").mkdir()
+    (folder / "nowhere.json").symlink_to(tmp_path / "nowhere")
+    (folder / "itself.json").symlink_to(folder / "itself.json")
+    os.mkfifo(folder / "pipe.json")  # whoever opens it waits
+    with (folder / "sparse.json").open("wb") as file:
+        file.truncate(10**12)
+    (folder / ".hidden.json.part").write_text("{")
+    (tmp_path / "README.md").write_text("A board.")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    named = [str(folder / name) for name in strange] + [str(tmp_path / "loop")]
+    named += [str(folder / f"{name}.json") for name in ("folder", "nowhere", "itself", "pipe", "sparse")]
+    for listed in (board.entries, board.rows):
+        assert [found.id for found in listed()] == [entry.id]
+        assert len(board.problems) == len(named)
+        for name in named:
+            told = [problem for problem in board.problems if problem.startswith(f"{clean(name)}: ")]
+            assert len(told) == 1, name
+            assert told[0].isprintable()
+            assert len(told[0]) < 1000
+
+
+def test_no_change_of_a_file_goes_unnoticed(make: MakeEntry, tmp_path: Path) -> None:
+    """Every truncation, and random changes of bytes: refused, unless what is read is what was written."""
+    entry = make(recipe={"rate": 1e-3, "name": "lm é"}, seeds=[0, 1])
+    content = Leaderboard(tmp_path).append(entry).read_bytes()
+    rng = random.Random(0)
+    changed = [content[:length] for length in range(len(content) - 2)]
+    for _ in range(4000):
+        place, count = rng.randrange(len(content)), rng.choice((0, 1, 1, 1, 2, 8))
+        changed.append(content[:place] + rng.randbytes(rng.choice((0, 1, 1, 3))) + content[place + count :])
+    refused = []
+    for given in changed:
+        try:
+            assert parse(given, "file") == entry
+        except UserError as error:
+            refused.append(str(error))
+    assert all(text.startswith("file: ") for text in refused)
+    assert len(refused) > 0.8 * len(changed)  # the rest are spaces and line ends
+
+
+def test_numbers_that_overflow_in_a_sum_do_no_harm(make: MakeEntry, tmp_path: Path) -> None:
+    row = {"mean": 1.7e308, "std": 0.0, "values": [1.7e308, 1.7e308], "n": 1, "unit": "perplexity"}
+    row |= {"ci95": None, "ci95_of": None, "higher_is_better": None}
+    board = Leaderboard(tmp_path)
+    entry = make(seeds=[0, 1], metrics={"wikitext2/ppl": row})
+    board.append(entry)
+    assert board.entries() == [entry]
+
+
+def test_a_link_to_an_entry_is_an_entry(make: MakeEntry, tmp_path: Path) -> None:
+    entry = make()
+    path = Leaderboard(tmp_path / "a").append(entry)
+    board = Leaderboard(tmp_path / "b")
+    board.path(entry).parent.mkdir(parents=True)
+    board.path(entry).symlink_to(path)
+    assert board.entries() == [entry]
+    assert board.problems == []
+
+
+def test_a_board_that_is_not_there_is_empty_and_one_that_is_a_file_is_a_problem(
+    make: MakeEntry, tmp_path: Path
+) -> None:
+    assert Leaderboard(tmp_path / "none").entries() == []
+    (tmp_path / "file").write_text("")
+    board = Leaderboard(tmp_path / "file")
+    assert board.entries() == []
+    assert "cannot be listed" in board.problems[0]
+    for root in (tmp_path / "none", tmp_path / "file"):
+        with pytest.raises(DataError, match=f"There is no leaderboard {root}: .* --leaderboard {root}"):
+            Leaderboard(root).require_folder()
+    with pytest.raises(StorageError, match=r"could not be written.*--leaderboard DIR"):
+        board.append(make())
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_disk_that_fails_leaves_nothing_and_says_so(
+    make: MakeEntry, tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=os.strerror(code)):
+        Leaderboard(tmp_path).append(make())
+    assert list((tmp_path / "lm-quick-v1").iterdir()) == []
+
+
+def test_an_entry_whose_runs_are_all_among_those_of_another_stands_behind_it(make: MakeEntry, tmp_path: Path) -> None:
+    def of(*seeds: int) -> Entry:
+        runs = [{"seed": seed, "key": f"{seed:016x}", "examples": None} for seed in seeds]
+        return make(seeds=list(seeds), runs=runs, metrics={})
+
+    board = Leaderboard(tmp_path)
+    one, two, both, other = of(0), of(1), of(0, 1), of(1, 2)
+    for entry in (one, two, both, other):
+        board.append(entry)
+    assert {entry.id for entry in board.entries()} == {both.id, other.id}
+    assert {entry.id for entry in board.entries(superseded=True)} == {one.id, two.id, both.id, other.id}
+
+
+def test_of_exact_twins_the_oldest_one_stays(make: MakeEntry, tmp_path: Path) -> None:
+    """Two commands at once, or two boards before a merge, recorded the same results of the same runs."""
+
+    def of(value: float, second: int, *keys: str, supersedes: str | None = None) -> Entry:
+        runs = [{"seed": seed, "key": key * 16, "examples": None} for seed, key in enumerate(keys)]
+        values = [value + int(key) for key in keys]
+        metric = {"mean": sum(values) / 2, "std": 1.0, "values": values, "n": 3, "higher_is_better": False}
+        metric |= {"ci95": None, "ci95_of": None, "unit": "perplexity", "flags": []}
+        created = {**plain["provenance"], "created": f"2026-01-31T12:00:0{second}"}
+        names = {"metrics": {"lm-quick/ppl_test": metric}, "families": {}, "primary": None, "missing": {}}
+        return make(seeds=[0, 1], runs=runs, provenance=created, supersedes=supersedes, **names)
+
+    plain = json.loads(Leaderboard(tmp_path / "x").append(make()).read_text())
+    board = Leaderboard(tmp_path / "board")
+    old, twin, turned, other = of(9.0, 1, "1", "2"), of(9.0, 2, "1", "2"), of(9.0, 3, "2", "1"), of(8.0, 4, "1", "2")
+    for entry in (other, turned, twin, old):
+        board.append(entry)
+    for _ in range(2):  # the second time from the index
+        assert [entry.id for entry in board.entries()] == [old.id, other.id]
+    assert len(board.entries(superseded=True)) == 4
+    board.path(old).write_text("")  # what cannot be read hides nothing
+    assert [entry.id for entry in board.entries()] == [twin.id, other.id]
+    assert len(board.problems) == 1
+    board.append(of(7.0, 5, "1", "2", supersedes=twin.id))  # whoever supersedes one of them supersedes them all
+    assert [entry.id for entry in board.entries()][:1] == [other.id]

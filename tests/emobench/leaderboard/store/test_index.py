@@ -1,0 +1,517 @@
+"""The index of a board saves time and is never believed: rows are those of the entries, whatever the index says."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from emobench.errors import ConfigError, StorageError, UserError
+from emobench.leaderboard.schema.comparable import comparison_key
+from emobench.leaderboard.schema.entry import SCHEMA_VERSION, entry_id, read_entry
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.store import index as indexing
+from emobench.leaderboard.store.board import Leaderboard, parse
+from emobench.leaderboard.store.index import INDEX, WORTH, Row, row_of
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+from boards import fill_board, made_entries
+
+COUNT = WORTH + 20
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A board of entries that were written long enough ago to be remembered."""
+    root = tmp_path / "board"
+    fill_board(root, COUNT)
+    settle(root)
+    return root
+
+
+def settle(root: Path) -> None:
+    for path in root.glob("*/*"):
+        age(path, 60)
+
+
+def age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the files that are opened from now on, as the board reads them."""
+    opened: list[Path] = []
+    real = Path.open
+
+    def counted(path: Path, mode: str = "r", *given: Any, **named: Any) -> IO[Any]:
+        if mode == "rb" and path.name != INDEX:
+            opened.append(path)
+        return real(path, mode, *given, **named)
+
+    monkeypatch.setattr(Path, "open", counted)
+    return opened
+
+
+def lines(root: Path) -> list[Any]:
+    """Return what the lines of an index hold."""
+    return [json.loads(line.partition(" ")[2]) for line in (root / INDEX).read_text().splitlines() if line]
+
+
+def write_lines(root: Path, held: list[Any]) -> None:
+    texts = [json.dumps(line) for line in held]
+    (root / INDEX).write_text("".join(f"{zlib.crc32(text.encode()):08x} {text}\n" for text in texts))
+
+
+def appended(root: Path, count: int) -> Leaderboard:
+    """Return a board to which entries were appended."""
+    board = Leaderboard(root)
+    for plain in made_entries(count):
+        board.append(read_entry(plain, "made"))
+    return board
+
+
+def row_by_hand(path: Path) -> Row:
+    """Return the row of a file, from its JSON."""
+    plain = json.loads(path.read_text())
+    params = ", ".join(f"{key}={value}" for key, value in plain["objective"]["params"].items())
+    name = plain["objective"]["name"]
+    (entry,) = (e for e in Leaderboard(path.parents[1]).entries(superseded=True) if e.id == plain["id"])
+    return Row(
+        id=plain["id"],
+        path=path,
+        kind=plain["kind"],
+        suite=plain["suite"]["name"],
+        suite_version=plain["suite"]["version"],
+        model=plain["model"]["name"],
+        objective=name,
+        label=f"{name}({params})" if params else name,
+        created=plain["provenance"]["created"],
+        comparison_key=comparison_key(entry),
+        metrics=tuple(plain["metrics"]),
+        supersedes=plain["supersedes"],
+        runs=tuple(run["key"] for run in plain["runs"]),
+        values=row_of(entry, path).values,
+    )
+
+
+def test_rows_are_the_entries_with_and_without_an_index(root: Path) -> None:
+    board = Leaderboard(root)
+    cold = board.rows()
+    assert (root / INDEX).is_file()
+    assert board.rows() == cold
+    entries = board.entries()
+    assert [row.id for row in cold] == [entry.id for entry in entries]
+    assert cold == [row_of(entry, board.path(entry)) for entry in entries]
+    assert [board.read(row) for row in cold] == entries
+    assert cold[:3] == [row_by_hand(row.path) for row in cold[:3]]
+    assert [row.created for row in cold] == sorted(row.created for row in cold)
+    assert {row.untrained for row in cold} == {row.objective == "pretrained" for row in cold} == {True, False}
+
+
+def test_superseded_rows_are_hidden_unless_asked_for(root: Path) -> None:
+    board = Leaderboard(root)
+    plain = [json.loads(path.read_text()) for path in root.glob("*/*.json")]
+    superseded = {entry["supersedes"] for entry in plain} - {None}
+    assert len(plain) == COUNT
+    assert len(superseded) == COUNT // 20
+    for _ in range(2):  # cold, then from the index
+        assert {row.id for row in board.rows()} == {entry["id"] for entry in plain} - superseded
+        assert {row.id for row in board.rows(superseded=True)} == {entry["id"] for entry in plain}
+
+
+def test_only_files_that_changed_are_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows(superseded=True)
+    opened = reads(root, monkeypatch)
+    assert board.rows(superseded=True) == rows
+    assert opened == []
+
+    fill_board(root, COUNT + 1)  # rewrites all with the same content, and adds one
+    settle(root)
+    assert len(board.rows(superseded=True)) == COUNT + 1
+    assert len(opened) == COUNT + 1
+    opened.clear()
+
+    changed, gone = rows[3].path, rows[5].path
+    age(changed, 30)
+    gone.unlink()
+    assert {row.path for row in board.rows(superseded=True)} == {*root.glob("*/*.json")}
+    assert opened == [changed]
+    assert board.problems == []
+
+
+def test_a_file_that_just_changed_is_not_remembered(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within one tick of the clock a file could change twice, and keep its time and size."""
+    fresh = next(root.glob("*/*.json"))
+    age(fresh, 0)
+    board = Leaderboard(root)
+    board.rows()
+    opened = reads(root, monkeypatch)
+    board.rows()
+    assert opened == [fresh]
+
+
+def test_few_files_are_not_worth_an_index(tmp_path: Path) -> None:
+    fill_board(tmp_path, 30)
+    settle(tmp_path)
+    assert Leaderboard(tmp_path).rows()
+    assert not (tmp_path / INDEX).exists()
+
+
+def spoil(root: Path) -> dict[str, bytes]:
+    """Put strange files into a board, and return their contents."""
+    path = next(root.glob("*/*.json"))
+    text = path.read_text()
+    strange = {
+        "truncated.json": text[: len(text) // 2].encode(),
+        "edited.json": text.replace('"measured"', '"imported"').encode(),
+        "copy.json": text.encode(),
+        "foreign.json": b'{"hello": 1}',
+        "newer.json": text.replace(f'"schema": {SCHEMA_VERSION}', '"schema": 9').encode(),
+        "latin.json": b"\xff\xfe\x00",
+    }
+    for name, content in strange.items():
+        (path.parent / name).write_bytes(content)
+    (path.parent / "folder.json").mkdir()
+    (path.parent / "link.json").symlink_to(root / "nowhere")
+    settle_files = [path.parent / name for name in strange]
+    for file in settle_files:
+        age(file, 60)
+    return {str(path.parent / name): b"" for name in (*strange, "folder.json", "link.json")}
+
+
+def test_problems_are_named_each_time_also_from_the_index(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    strange = spoil(root)
+    board = Leaderboard(root)
+    ids = [entry.id for entry in board.entries()]
+    (root / INDEX).unlink(missing_ok=True)
+    said = []
+    opened = reads(root, monkeypatch)
+    for _ in range(3):
+        assert [row.id for row in board.rows()] == ids
+        said.append(sorted(board.problems))
+    assert said[0] == said[1] == said[2]
+    assert len(said[0]) == len(strange)
+    for name in strange:
+        assert any(problem.startswith(name) for problem in said[0]), name
+    assert len(opened) == COUNT + 6  # the first time; what is no file is not opened
+    monkeypatch.undo()
+    board.entries()
+    assert sorted(board.problems) == said[0]
+
+
+def test_a_board_that_was_moved_names_its_new_place(root: Path, tmp_path: Path) -> None:
+    spoil(root)
+    Leaderboard(root).rows()
+    moved = root.rename(tmp_path / "moved")
+    board = Leaderboard(moved)
+    assert all(row.path.is_relative_to(moved) for row in board.rows())
+    assert all(problem.startswith(str(moved)) for problem in board.problems)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n",
+        b"{",
+        b"[]\n7\n",
+        b"null",
+        b"\xff\xfe\n\x00",
+        b"[" * 100_000,
+        b"x" * 10**6,
+        b"9" * 5000,
+        json.dumps([indexing.VERSION]).encode(),
+        json.dumps([indexing.VERSION, ["nlu-v1/x.json"], 1, 2, "no entry"]).encode(),
+        b'{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}',
+    ],
+)
+def test_a_corrupt_index_is_done_without_and_added_to(
+    root: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    (root / INDEX).write_bytes(content)
+    opened = reads(root, monkeypatch)
+    for _ in range(2):  # the second time, all is in the index
+        assert board.rows() == rows
+        assert board.problems == []
+        assert len(opened) == COUNT
+
+
+WRONG: tuple[Any, ...] = (None, 1, [], {}, ["x"] * 12, {str(i): 1 for i in range(12)})
+
+
+@pytest.mark.parametrize("found", WRONG)
+def test_a_corrupt_line_of_the_index_is_not_believed(root: Path, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    write_lines(root, [[*line[:4], found] for line in lines(root)])
+    opened = reads(root, monkeypatch)
+    for _ in range(2):
+        assert board.rows() == rows
+        assert board.problems == []
+        assert len(opened) == COUNT
+
+
+def test_lines_of_another_version_are_not_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    write_lines(root, [["1.1", *line[1:4], "is no entry"] for line in lines(root)])
+    opened = reads(root, monkeypatch)
+    assert board.rows() == rows
+    assert len(opened) == COUNT
+
+
+@pytest.mark.parametrize("wrong", [{"a": 1}, 10**6, True])
+@pytest.mark.parametrize("place", range(12))
+def test_each_fact_of_the_index_has_its_type(root: Path, place: int, wrong: Any) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    held = lines(root)
+    for line in held:
+        line[4][place] = wrong
+    write_lines(root, held)
+    assert board.rows() == rows
+
+
+@pytest.mark.parametrize(("fact", "wrong"), [("created", "yesterday"), ("metrics", ["accuracy"]), ("runs", "abc")])
+def test_texts_that_others_take_apart_can_be(root: Path, fact: str, wrong: Any) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    held = lines(root)
+    for line in held:
+        line[4][Row._fields.index(fact) - 1] = wrong
+    write_lines(root, held)
+    assert board.rows() == rows
+
+
+def test_an_index_cannot_lend_a_row_another_files_name(root: Path) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    held = lines(root)
+    first, second = [line for line in held if line[1].startswith("nlu-v1/")][:2]
+    first[4] = second[4]
+    write_lines(root, held)
+    assert board.rows() == rows
+
+
+def test_reading_a_row_reads_and_verifies_its_file(root: Path) -> None:
+    board = Leaderboard(root)
+    edited, gone, *_ = board.rows()
+    status = edited.path.stat()
+    text = edited.path.read_text()
+    edited.path.write_text(text.replace("x86_64, 2 cores", "x86_64, 9 cores"))  # as long as before
+    os.utime(edited.path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert edited in board.rows()  # nothing tells that it changed, and no content is taken from the index:
+    with pytest.raises(ConfigError, match=rf"^{edited.path}: `id` is .* the file was altered"):
+        board.read(edited)
+    entries = board.entries()
+    assert edited.id not in {entry.id for entry in entries}
+    assert [problem for problem in board.problems if str(edited.path) in problem]
+
+    gone.path.unlink()
+    with pytest.raises(StorageError, match=rf"^{gone.path}: cannot be read \(No such file"):
+        board.read(gone)
+
+
+def test_an_appended_entry_is_remembered_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = appended(tmp_path, 30)
+    opened = reads(tmp_path, monkeypatch)
+    rows = board.rows(superseded=True)
+    assert opened == []
+    assert board.problems == []
+    (tmp_path / INDEX).unlink()
+    assert board.rows(superseded=True) == rows
+    assert len(opened) == len(rows) == 30
+
+
+def test_an_appended_entry_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = appended(tmp_path, 5)
+    first, second, *_ = board.rows(superseded=True)
+    second.path.write_text(second.path.read_text().replace("2 cores", "22 cores"))
+    age(first.path, 60)
+    opened = reads(tmp_path, monkeypatch)
+    assert {row.id for row in board.rows(superseded=True)} == {path.stem for path in tmp_path.glob("*/*")} - {second.id}
+    assert sorted(opened) == sorted([first.path, second.path])
+    assert len(board.problems) == 1
+    assert "the file was altered" in board.problems[0]
+
+
+def test_a_flipped_bit_of_the_index_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is superseded, for one: a digit of an id would bring it back."""
+    board, draw = Leaderboard(root), random.Random(0)
+    rows = board.rows()
+    whole = (root / INDEX).read_bytes()
+    for _ in range(100):
+        data = bytearray(whole)
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        (root / INDEX).write_bytes(data)
+        assert board.rows() == rows
+        assert board.problems == []
+
+
+def test_a_torn_line_loses_nothing_but_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whatever byte the last write ended: what is added later is whole."""
+    board = appended(tmp_path, 3)
+    rows = {row.path: row for row in board.rows(superseded=True)}
+    whole = (tmp_path / INDEX).read_bytes()
+    torn, last = (tmp_path / lines(tmp_path)[number][1] for number in (-1, 0))
+    opened = reads(tmp_path, monkeypatch)
+    for length in range(whole.rindex(b"[" + json.dumps(indexing.VERSION).encode()), len(whole)):
+        (tmp_path / INDEX).write_bytes(whole[:length])
+        age(last, length)
+        opened.clear()
+        indexing.remember(tmp_path, rows[last])
+        assert {row.path: row for row in board.rows(superseded=True)} == rows
+        assert opened == ([] if length == len(whole) - 1 else [torn])
+
+
+def test_stale_lines_are_dropped_where_they_are_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    for seconds in range(100, 110):
+        for path in root.glob("*/*"):
+            age(path, seconds)
+        assert board.rows() == rows
+        assert COUNT <= len(lines(root)) <= 2 * COUNT + WORTH
+    for path in list(root.glob("*/*"))[: COUNT - 3]:
+        path.unlink()
+    left = board.rows(superseded=True)
+    assert len(lines(root)) == len(left) == 3
+    opened = reads(root, monkeypatch)
+    assert board.rows(superseded=True) == left
+    assert opened == []
+
+
+def test_an_index_that_cannot_be_written_is_done_without(root: Path) -> None:
+    (root / INDEX).mkdir()  # a folder in its place stops every user, root too
+    assert Leaderboard(root).rows() == Leaderboard(root).rows()
+    assert Leaderboard(root).problems == []
+    appended(root, COUNT + 5)
+    assert len(Leaderboard(root).rows(superseded=True)) == COUNT + 5
+    assert sorted(path.name for path in root.iterdir() if path.name.startswith(".")) == [INDEX]
+
+
+def test_a_pipe_in_place_of_the_index_is_not_waited_for(root: Path) -> None:
+    os.mkfifo(root / INDEX)
+    rows = Leaderboard(root).rows()
+    appended(root, COUNT + 1)
+    assert len(Leaderboard(root).rows()) == len(rows) + 1
+
+
+def test_a_link_in_place_of_the_index_is_not_written_through(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "profile"
+    other.write_text("mine")
+    (root / INDEX).symlink_to(other)
+    assert Leaderboard(root).rows()
+    appended(root, COUNT + 1)
+    assert other.read_text() == "mine"
+
+
+def test_entries_of_one_suite_are_read_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    expected = [entry for entry in board.entries() if entry.suite.name == "nlu"]
+    opened = reads(root, monkeypatch)
+    assert board.entries(suite="nlu") == expected
+    assert {path.parent.name for path in opened} == {"nlu-v1"}
+    assert len(opened) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("metrics", "sst2/accuracy", "ci95"), [0.5, 95.2], "no fraction"),
+        (("metrics", "sst2/accuracy", "std"), "0.5", "in quotes"),
+        (("metrics", "sst2/accuracy", "mean"), None, "expected a number"),
+        (("metrics", "sst2/accuracy"), {}, "is missing; give it a value"),
+        (("metrics", "sst2/accuracy"), 3, "expected a mapping"),
+        (("missing", "sst2/accuracy"), "why", "is both measured and missing"),
+        (("seeds",), [7], "expected"),
+        (("recipe", "deep"), [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]], "nested deeper"),
+        (("cost",), 3, "expected a mapping"),
+        (("extra",), 3, "no setting 'extra'"),
+    ],
+)
+def test_what_is_hashed_right_and_is_not_valid_is_found_where_it_is_read(
+    tmp_path: Path, place: tuple[str, ...], value: Any, said: str, command: Any
+) -> None:
+    """`rows` may list it, and nobody takes it for an entry."""
+    board = appended(tmp_path / "board", 12)
+    good = next(row for row in board.rows() if "sst2/accuracy" in row.metrics and len(row.runs) > 1)
+    path = put(board.root, altered(good.path, place, value))
+    for listed in (board.rows, board.rows, board.entries):
+        found = {one.id for one in listed()}
+        assert good.id in found
+    assert path.stem not in found
+    (told,) = board.problems
+    assert told.startswith(f"{path}: ")
+    assert said in told
+    done = command("leaderboard", "show", "--leaderboard", board.root, "--suite", "nlu")
+    assert done.code == 0
+    assert f"skipped: {path}: " in done.err
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("kind",), 3),
+        (("suite", "version"), "1"),
+        (("suite", "more"), 1),
+        (("model", "name"), 3),
+        (("model",), None),
+        (("objective", "params"), []),
+        (("provenance", "created"), "yesterday"),
+        (("provenance", "created"), 2026),
+        (("provenance", "data"), {"x": 1}),
+        (("metrics", "accuracy"), {}),
+        (("metrics",), 3),
+        (("supersedes",), 3),
+        (("runs",), [3]),
+        (("runs",), {"key": 1}),
+        (("schema",), 9),
+        (("schema",), None),
+    ],
+)
+def test_what_is_no_row_is_named_by_its_file(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
+    """As it is where all of the entry is checked."""
+    board = appended(tmp_path / "board", 3)
+    path = put(board.root, altered(next(board.root.glob("*/*.json")), place, value))
+    assert len(board.rows(superseded=True)) == 3
+    with pytest.raises(UserError) as error:
+        parse(path.read_bytes(), str(path))
+    assert board.problems == [clean(str(error.value))]
+
+
+def altered(path: Path, place: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return the content of an entry with another value, and the hash of that."""
+    plain = json.loads(path.read_text())
+    at = plain
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    return {**plain, "id": entry_id(plain)}
+
+
+def put(root: Path, plain: dict[str, Any]) -> Path:
+    path = root / "nlu-v1" / f"{plain['id']}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(plain))
+    return path
+
+
+def test_rows_of_an_older_schema_are_those_of_its_entries() -> None:
+    board = Leaderboard(Path(__file__).parents[1] / "schema" / "schema_1")
+    entries = board.entries(superseded=True)
+    assert entries
+    assert board.rows(superseded=True) == [row_of(entry, board.path(entry)) for entry in entries]

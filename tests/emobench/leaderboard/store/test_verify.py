@@ -1,0 +1,332 @@
+"""`verify` finds everything that is wrong with a board, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.errors import DataError
+from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry
+from emobench.leaderboard.store import index as indexing
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.index import INDEX
+from emobench.leaderboard.store.verify import Finding, verify
+
+NAMES = ("examples/k0/examples.jsonl", "train/t0/log.jsonl", "generate/g0/samples.jsonl", "generate/g1/samples.json")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for name in NAMES:
+        path = tmp_path / "runs" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{name}\n")
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def board(tmp_path: Path, runs: Path, entry_of: Callable[..., Entry]) -> Leaderboard:
+    """A board of three entries: one with files, one that supersedes another, and that other."""
+    board = Leaderboard(tmp_path / "board")
+    files = [{"path": name, "sha256": hashlib.sha256(f"{name}\n".encode()).hexdigest()} for name in NAMES]
+    run = {"seed": 0, "key": "k0", "examples": files[0], "curves": files[1:2], "samples": files[2:]}
+    suite = {"name": "lm-quick", "version": 1}
+    old = entry_of(suite=suite, recipe={"name": "old"})
+    new = entry_of(suite=suite, recipe={"name": "new"}, supersedes=old.id)
+    for entry in (entry_of(suite=suite, runs=[run]), old, new):
+        board.append(entry)
+    return board
+
+
+def test_impossible_values_of_another_board_are_named_and_not_shown(
+    board: Leaderboard, entry_of: Callable[..., Entry], command: Callable[..., Any]
+) -> None:
+    from emobench.config import to_plain
+    from emobench.leaderboard.schema.entry import entry_id
+
+    accuracy = {"mean": 0.5, "std": None, "values": [0.5], "n": 10, "ci95": None, "ci95_of": None, "unit": "fraction"}
+    wrong = {"mean": 2.0, "values": [2.0]}, {"std": -5.0}, {"n": -1}
+    for changes in wrong:
+        plain = to_plain(entry_of("evil", metrics={"sst2/accuracy": {**accuracy, "higher_is_better": True}}))
+        plain["metrics"]["sst2/accuracy"] |= changes
+        plain["id"] = entry_id(plain)
+        path = board.root / "nlu-v1" / f"{plain['id']}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(plain))
+    _, findings = verify(board, None)
+    said = " ".join(finding.text for finding in findings)
+    for text in ("`mean` is 2.0, no fraction", "`std` is", "`n` is -1"):
+        assert text in said
+    shown = command("leaderboard", "show", "--leaderboard", board.root)
+    assert shown.code == 0, shown.err
+    assert "evil" not in shown.out
+    assert shown.err.count("skipped: ") == len(wrong)
+
+
+def path_of(board: Leaderboard, recipe: str) -> Path:
+    (entry,) = (e for e in board.entries(superseded=True) if e.recipe["name"] == recipe)
+    return board.path(entry)
+
+
+def only(found: tuple[int, list[Finding]], entries: int) -> Finding:
+    count, findings = found
+    assert count == entries
+    assert len(findings) == 1
+    assert findings[0].text.startswith(findings[0].path)
+    assert findings[0].text.isprintable()
+    return findings[0]
+
+
+def type_in(text: str) -> None:
+    """Type what a finding says after its last colon."""
+    subprocess.run(text.rpartition(": ")[2], shell=True, check=True)
+
+
+def test_a_whole_board_has_no_findings(board: Leaderboard, runs: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    assert verify(board, runs, lambda done, total: seen.append((done, total))) == (3, [])
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert verify(board, None) == (3, [])
+
+
+def test_boards_of_the_repository_are_whole() -> None:
+    for root in (
+        Path(__file__).parents[4] / "leaderboards" / "published",
+        Path(__file__).parents[1] / "schema" / "schema_1",
+    ):
+        count, findings = verify(Leaderboard(root), None)
+        assert count > 0
+        assert findings == []
+
+
+def test_no_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="There is no leaderboard"):
+        verify(Leaderboard(tmp_path / "none"), None)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda text: text[:200], "it may be truncated"),
+        (lambda text: text.replace('"tiny"', '"huge"'), "the file was altered"),
+        (lambda text: text.replace('"kind"', '"kin"'), "no setting 'kin'; did you mean 'kind'"),
+        (lambda text: text.replace('"recipe": {', '"recipe": {"lr": NaN, '), "NaN is no number of JSON"),
+        (lambda text: text.replace('"seeds"', '"cost": {"tokens": 1}, "seeds"'), "'cost' stands there twice"),
+    ],
+)
+def test_a_wrong_entry_is_named(board: Leaderboard, runs: Path, change: Callable[[str], str], told: str) -> None:
+    path = path_of(board, "lm")
+    path.write_text(change(path.read_text()))
+    finding = only(verify(board, runs), 2)
+    assert (finding.kind, finding.path) == ("entry", str(path))
+    assert told in finding.text
+    assert "Restore or remove" not in finding.text
+    assert finding.text.endswith(f"Remove it, and the command that recorded it records it anew: rm {path}")
+
+
+def test_an_entry_of_a_newer_emobench_is_not_to_be_removed(board: Leaderboard, runs: Path) -> None:
+    path = path_of(board, "lm")
+    path.write_text(path.read_text().replace(f'"schema": {SCHEMA_VERSION}', '"schema": 7'))
+    finding = only(verify(board, runs), 2)
+    assert "Install a newer one" in finding.text
+    assert "rm " not in finding.text
+
+
+def track(board: Leaderboard) -> None:
+    for given in (["init", "--quiet"], ["add", "."]):
+        subprocess.run(["git", "-C", board.root, *given], check=True)
+
+
+def test_what_git_tracks_is_restored_from_it(board: Leaderboard, runs: Path) -> None:
+    track(board)
+    wrong, gone = path_of(board, "lm"), path_of(board, "old")
+    wrong.write_text("{")
+    gone.unlink()
+    count, findings = verify(board, runs)
+    assert (count, [finding.kind for finding in findings]) == (1, ["entry", "supersedes"])
+    for finding in findings:
+        type_in(finding.text)
+    assert verify(board, runs) == (3, [])
+
+
+def test_without_git_nothing_is_tracked(board: Leaderboard, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    track(board)
+    path = path_of(board, "lm")
+    path.write_text("{")
+    monkeypatch.setenv("PATH", "")
+    assert only(verify(board, runs), 2).text.endswith(f"records it anew: rm {path}")
+
+
+@pytest.mark.parametrize("place", ["lm-quick-v1/notes.txt", "notes.txt", "page.html", "copy.json"])
+def test_a_stray_file_is_named_and_never_removed(board: Leaderboard, runs: Path, place: str) -> None:
+    path = board.root / place
+    path.write_text("mine")
+    finding = only(verify(board, runs), 3)
+    assert (finding.kind, finding.text) == ("stray", f"{path}: is no entry; move it elsewhere.")
+
+
+def test_a_readme_and_settings_may_lie_beside_the_suites(board: Leaderboard, runs: Path) -> None:
+    for name in ("README.md", "LICENSE", "emo.toml", ".gitignore"):
+        (board.root / name).write_text("mine")
+    assert verify(board, runs) == (3, [])
+
+
+def test_what_is_no_file_is_named(board: Leaderboard, runs: Path) -> None:
+    os.mkfifo(board.root / "lm-quick-v1" / "pipe.json")
+    finding = only(verify(board, runs), 3)
+    assert finding.path == str(board.root / "lm-quick-v1" / "pipe.json")
+    assert "is no file" in finding.text
+
+
+@pytest.mark.parametrize("place", ["lm-quick-v2/{name}", "lm-quick-v1/copy.json", "{name}", "other suite/x.json"])
+def test_an_entry_in_another_place_is_named_and_moves_where_it_belongs(
+    board: Leaderboard, runs: Path, place: str
+) -> None:
+    right = path_of(board, "lm")
+    wrong = board.root / place.format(name=right.name)
+    wrong.parent.mkdir(exist_ok=True)
+    right.rename(wrong)
+    finding = only(verify(board, runs), 2)
+    assert (finding.kind, finding.path) == ("place", str(wrong))
+    type_in(finding.text)
+    assert verify(board, runs) == (3, [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_altered_and_missing_files_of_runs_are_named(board: Leaderboard, runs: Path, name: str) -> None:
+    with (runs / name).open("a") as file:
+        file.write("{}\n")
+    finding = only(verify(board, runs), 3)
+    assert (finding.kind, finding.path) == ("altered", str(runs / name))
+    assert str(path_of(board, "lm")) in finding.text
+
+    (runs / name).unlink()
+    finding = only(verify(board, runs), 3)
+    assert (finding.kind, finding.path) == ("missing", str(path_of(board, "lm")))
+    assert f"1 of the 4 files that it names are not in {runs}: {name}." in finding.text
+    assert "--runs DIR" in finding.text
+    assert verify(board, None) == (3, [])
+
+
+def test_files_that_were_replaced_with_their_entry_are_not_altered(
+    board: Leaderboard, runs: Path, entry_of: Callable[..., Entry]
+) -> None:
+    (old,) = (e for e in board.entries(superseded=True) if e.recipe["name"] == "lm")
+    (runs / NAMES[0]).write_text("scores that were computed again\n")
+    assert only(verify(board, runs), 3).kind == "altered"
+    files = [{"path": name, "sha256": hashlib.sha256((runs / name).read_bytes()).hexdigest()} for name in NAMES]
+    run = {"seed": 0, "key": "k1", "examples": files[0], "curves": files[1:2], "samples": files[2:]}
+    suite = {"name": "lm-quick", "version": 1}
+    new = entry_of(suite=suite, recipe={"name": "again"}, runs=[run], supersedes=old.id)
+    board.append(new)
+    assert verify(board, runs) == (4, [])
+    (runs / NAMES[1]).write_text("altered\n")
+    finding = only(verify(board, runs), 4)
+    assert (finding.kind, finding.path) == ("altered", str(runs / NAMES[1]))
+    assert str(board.path(new)) in finding.text
+
+
+def test_runs_that_are_elsewhere_are_one_line_for_each_entry(board: Leaderboard, tmp_path: Path) -> None:
+    finding = only(verify(board, tmp_path / "none"), 3)
+    assert f"4 of the 4 files that it names are not in {tmp_path / 'none'}: {', '.join(NAMES)}." in finding.text
+
+
+def test_of_many_absent_files_five_are_listed(tmp_path: Path, entry_of: Callable[..., Entry]) -> None:
+    board = Leaderboard(tmp_path / "board")
+    curves = [{"path": f"train/t{i}/log.jsonl", "sha256": "0" * 64} for i in range(7)]
+    board.append(entry_of(runs=[{"seed": 0, "key": "k0", "curves": curves}]))
+    listed = ", ".join(curve["path"] for curve in curves[:5])
+    assert f"are not in {tmp_path}: {listed}, and 2 more." in only(verify(board, tmp_path), 1).text
+
+
+def test_an_entry_that_supersedes_nothing_is_named(board: Leaderboard, runs: Path) -> None:
+    old, new = path_of(board, "old"), path_of(board, "new")
+    old.unlink()
+    finding = only(verify(board, runs), 2)
+    assert (finding.kind, finding.path) == ("supersedes", str(new))
+    assert f"supersedes {old.stem}, which is not on this board" in finding.text
+    assert finding.text.endswith(f"Copy it from a board that has it to {old}")
+
+
+def test_what_killed_writes_left_is_named_and_can_be_removed(board: Leaderboard, runs: Path) -> None:
+    left = [board.root / "lm-quick-v1" / ".0123456789ab.json.00ff.part", board.root / f".{INDEX}.00ff.part"]
+    for path in left:
+        path.write_text("{")
+    count, findings = verify(board, runs)
+    assert count == 3
+    assert {(f.kind, f.path) for f in findings} == {("leftover", str(path)) for path in left}
+    for finding in findings:
+        type_in(finding.text)
+    assert verify(board, runs) == (3, [])
+
+
+def test_an_index_that_lies_is_named(board: Leaderboard, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing, "WORTH", 1)
+    monkeypatch.setattr(indexing, "SETTLED_NS", 0)
+    board.rows()
+    assert verify(board, runs) == (3, [])
+    path = board.root / INDEX
+    lie = next(line.partition(" ")[2] for line in path.read_text().split("\n") if line).replace('"tiny"', '"llama-70b"')
+    path.write_text(f"{zlib.crc32(lie.encode()):08x} {lie}\n")
+    finding = only(verify(board, runs), 3)
+    assert (finding.kind, finding.path) == ("index", str(path))
+    path.unlink()
+    assert verify(board, runs) == (3, [])
+
+
+def test_everything_is_found_at_once(board: Leaderboard, runs: Path) -> None:
+    (runs / NAMES[0]).unlink()
+    (runs / NAMES[1]).write_text("")
+    path_of(board, "old").write_text("")
+    (board.root / "lm-quick-v1" / ".x.part").write_text("")
+    count, findings = verify(board, runs)
+    assert count == 2
+    assert sorted(f.kind for f in findings) == ["altered", "entry", "leftover", "missing", "supersedes"]
+
+
+@pytest.fixture
+def verified(command: Callable[..., Any], board: Leaderboard, runs: Path) -> Callable[..., Any]:
+    return lambda *given: command("leaderboard", "verify", *(given or (board.root,)), "--runs", runs)
+
+
+def test_the_command_says_in_a_line_that_nothing_is_wrong(verified: Callable[..., Any], board: Leaderboard) -> None:
+    done = verified()
+    assert (done.code, done.out) == (0, f"{board.root}: 3 entries, nothing wrong.\n")
+    done = verified(board.root, "--json", "--quiet")
+    assert (done.code, done.err) == (0, "")
+    assert done.json == {"boards": [{"board": str(board.root), "entries": 3, "findings": []}]}
+
+
+def test_a_board_can_be_given_as_to_other_commands(verified: Callable[..., Any], board: Leaderboard) -> None:
+    done = verified("--leaderboard", board.root)
+    assert (done.code, done.out) == (0, f"{board.root}: 3 entries, nothing wrong.\n")
+
+
+def test_the_command_names_each_finding_and_fails(
+    verified: Callable[..., Any], board: Leaderboard, runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(board.root, tmp_path / "other")
+    (runs / NAMES[0]).unlink()
+    _, (finding,) = verify(board, runs)
+    done = verified(board.root)
+    assert (done.code, done.out) == (1, f"{finding.text}\n{board.root}: 3 entries, 1 thing wrong.\n")
+    found = verified(tmp_path / "other", board.root, "--json")
+    assert found.code == 1
+    assert [b["board"] for b in found.json["boards"]] == [str(tmp_path / "other"), str(board.root)]
+    assert found.json["boards"][1]["findings"] == [json.loads(json.dumps(finding.__dict__))]
+    assert verified(board.root, "--entries-only").code == 0
+
+
+def test_the_command_says_that_there_is_no_such_board(verified: Callable[..., Any], board: Leaderboard) -> None:
+    done = verified(board.root, board.root / "none")
+    assert (done.code, done.out) == (2, "")
+    assert f"There is no leaderboard {board.root / 'none'}" in done.err

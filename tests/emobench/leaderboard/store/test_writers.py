@@ -1,0 +1,159 @@
+"""A board stays whole whoever writes: many processes at once, full disks, writers that are killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.leaderboard.schema.entry import new_entry
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.index import INDEX
+from emobench.leaderboard.store.verify import verify
+
+
+@pytest.fixture
+def fields(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "suite": {"name": "lm-quick", "version": 1}}
+
+
+def run(code: str, *arguments: str) -> subprocess.Popen[str]:
+    program = textwrap.dedent(code)
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_full_disk_for_real(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """A limit on file size is what a process can give itself without a file system of its own."""
+    code = """
+        import json, resource, signal, sys
+        from emobench.errors import StorageError
+        from emobench.leaderboard.schema.entry import new_entry
+        from emobench.leaderboard.store.board import Leaderboard
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        try:
+            Leaderboard(sys.argv[1]).append(new_entry(json.loads(sys.argv[2])))
+        except StorageError as error:
+            sys.exit(f"SAID {error}")
+    """
+    process = run(code, str(tmp_path), json.dumps(fields))
+    _, said = process.communicate(timeout=60)
+    assert said.startswith("SAID The entry ")
+    assert "File too large" in said
+    assert list((tmp_path / "lm-quick-v1").iterdir()) == []
+
+
+def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path, fields: dict[str, Any]) -> None:
+    code = """
+        import json, os, pathlib, signal, sys
+        from emobench.leaderboard.schema.entry import new_entry
+        from emobench.leaderboard.store.board import Leaderboard
+        pathlib.Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
+        Leaderboard(sys.argv[1]).append(new_entry(json.loads(sys.argv[2])))
+    """
+    process = run(code, str(tmp_path), json.dumps(fields))
+    process.communicate(timeout=60)
+    assert process.returncode == -9
+    left = list((tmp_path / "lm-quick-v1").iterdir())
+    assert [p.suffix for p in left] == [".part"]
+
+    board = Leaderboard(tmp_path)
+    assert board.entries() == []
+    assert board.problems == []
+    entry = new_entry(fields)
+    board.append(entry)
+    assert board.entries() == [entry]
+
+
+def test_processes_appending_at_once_lose_nothing(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """8 processes, 200 entries each: 150 of its own and 50 that all of them write; they read in between."""
+    code = """
+        import json, sys
+        from emobench.leaderboard.schema.entry import new_entry
+        from emobench.leaderboard.store.board import Leaderboard
+        root, fields, worker = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+        board = Leaderboard(root)
+        for i in range(200):
+            board.append(new_entry({**fields, "seeds": [i], "recipe": {"worker": worker} if i < 150 else {}}))
+            if i % 40 == worker:
+                board.rows()
+                assert not board.problems, board.problems
+    """
+    processes = [run(code, str(tmp_path), json.dumps(fields), str(worker)) for worker in range(8)]
+    for process in processes:
+        _, said = process.communicate(timeout=400)
+        assert process.returncode == 0, said
+    board = Leaderboard(tmp_path)
+    entries = board.entries()
+    assert board.problems == []
+    own = {(worker, i) for worker in range(8) for i in range(150)}
+    assert {(e.recipe.get("worker"), e.seeds[0]) for e in entries} == own | {(None, i) for i in range(150, 200)}
+    assert len(list((tmp_path / "lm-quick-v1").iterdir())) == len(entries) == 8 * 150 + 50
+    assert {row.id for row in board.rows()} == {entry.id for entry in entries}
+    assert verify(board, None) == (1250, [])
+    lines = [line.split(" ", 1) for line in (tmp_path / INDEX).read_text().splitlines() if line]
+    assert all(int(checksum, 16) == zlib.crc32(text.encode()) for checksum, text in lines)  # all lines are whole
+    files = [json.loads(text)[1] for _, text in lines]
+    assert set(files) == {f"lm-quick-v1/{entry.id}.json" for entry in entries}
+
+
+WRITER = """
+    import json, sys
+    from emobench.leaderboard.store import index
+    from emobench.leaderboard.schema.entry import new_entry
+    from emobench.leaderboard.store.board import Leaderboard
+    index.WORTH, index.SETTLED_NS = 1, 0  # an index is written each time
+    root, fields, worker = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+    board = Leaderboard(root)
+    for i in range(10**6):
+        print(board.append(new_entry({**fields, "seeds": [i], "recipe": {"worker": worker}})), flush=True)
+        if i % 3 == 0:
+            board.rows()
+"""
+
+
+def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path, fields: dict[str, Any]) -> None:
+    rng = random.Random(0)
+    promised: set[str] = set()
+    for worker in range(24):
+        process = run(WRITER, str(tmp_path), json.dumps(fields), str(worker))
+        assert process.stdout is not None
+        first = process.stdout.readline()  # it has started
+        time.sleep(rng.uniform(0, 0.05))
+        process.kill()
+        rest, said = process.communicate(timeout=60)
+        assert process.returncode == -9, said
+        promised |= {line for line in (first + rest).splitlines() if line.endswith(".json")}
+
+    board = Leaderboard(tmp_path)
+    entries = board.entries()
+    for _ in range(2):  # with whatever index was left, then with its own
+        rows = board.rows()
+        assert board.problems == []
+        assert {row.id for row in rows} == {entry.id for entry in entries}
+        assert promised <= {str(board.path(entry)) for entry in entries}
+    assert len(entries) >= len(promised) >= 24
+
+    left = {str(path) for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".json", ".jsonl")}
+    assert left, "no writer was killed while it wrote; the test shows nothing"
+    count, findings = verify(board, None)
+    assert count == len(entries)
+    assert {finding.kind for finding in findings} == {"leftover"}
+    assert {finding.path for finding in findings} == left
+    assert left <= {str(path) for folder in (tmp_path, tmp_path / "lm-quick-v1") for path in folder.glob(".*.part")}

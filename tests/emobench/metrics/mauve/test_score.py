@@ -1,0 +1,111 @@
+"""MAUVE: mauve-text's own numbers, over runs and seeds; too little data is an error and never a number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emobench.errors import MetricError
+from emobench.metrics.mauve.features import embed
+from emobench.metrics.mauve.score import mauve_scores
+
+BASE = Path(__file__).parents[5] / "shared" / "models" / "base-en-7m"
+
+
+def clouds(n: int, shift: float, width: int = 16, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, width)).astype("f4"), (rng.normal(size=(n, width)) + shift).astype("f4")
+
+
+# Sizes for each of scikit-learn's ways to a PCA: by the covariance (many rows), whole (few rows), and wide rows.
+@pytest.mark.parametrize(("n", "width"), [(120, 16), (40, 30), (60, 300)])
+def test_scores_are_the_means_of_what_mauve_text_gives(n: int, width: int, capfd: pytest.CaptureFixture[str]) -> None:
+    import mauve
+
+    human, first = clouds(n, 0.3, width)
+    runs, seeds = [first, clouds(n, 0.5, width, seed=1)[1]], [25, 7, 3]
+    found = mauve_scores(human, runs, seeds=seeds)
+    assert capfd.readouterr() == ("", "")  # faiss warns of few points for 12 clusters when called directly
+    direct = [[mauve.compute_mauve(p_features=human, q_features=run, seed=s) for s in seeds] for run in runs]
+    for name in ("mauve", "mauve_star"):
+        score = found.scores[name]
+        assert score.repeats == tuple(tuple(getattr(d, name) for d in row) for row in direct)
+        assert score.value == pytest.approx(np.mean(score.repeats), rel=1e-15)
+    assert len({value for row in found.scores["mauve"].repeats for value in row}) > 2
+    assert mauve_scores(human, runs, seeds=seeds) == found  # again, the same
+    written = json.loads(found.to_json())["runs"]
+    assert [(run["sampling_run"], run["kmeans_seed"]) for run in written] == [(r, s) for r in (0, 1) for s in seeds]
+    for run, each in zip(written, [d for row in direct for d in row], strict=True):
+        assert (run["mauve"], run["mauve_star"]) == (each.mauve, each.mauve_star)
+        assert run["curve"] == each.divergence_curve.tolist()
+        assert (run["curve"][0], run["curve"][-1]) == ([1, 0], [0, 1])
+
+
+@pytest.mark.parametrize("name", ["small", pytest.param("base-en-7m", marks=pytest.mark.slow)])
+def test_scores_of_texts_are_what_mauve_text_gives_by_itself(
+    name: str, small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    """Its own tokenizing, featurizing and clustering, from texts to scores."""
+    import mauve
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = tmp_path / f"gpt2-{name}"  # it takes models with gpt2 in their name
+    folder.symlink_to(small_model if name == "small" else BASE)
+    if not folder.exists():
+        pytest.skip("needs ../shared/models/base-en-7m")
+    texts = [json.loads(line)["text"] for line in (small_data / "wikitext2.train.jsonl").read_text().splitlines()]
+    human, generated = texts[:40], [" ".join(sorted(text.split())) for text in texts[40:75]]
+    model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    ours = [embed(side, model, tokenizer, pooling="last", max_length=48) for side in (human, generated)]
+    found = mauve_scores(ours[0], [ours[1]], seeds=(25, 7)).scores
+    given = {"p_text": human, "q_text": generated, "featurize_model_name": str(folder), "max_text_length": 48}
+    direct = [mauve.compute_mauve(**given, seed=seed) for seed in (25, 7)]
+    for metric in ("mauve", "mauve_star"):
+        assert found[metric].repeats[0] == pytest.approx([getattr(one, metric) for one in direct], abs=1e-6)
+        assert 0 < found[metric].value < 1
+
+
+def test_sides_of_unequal_length_are_mauve_texts_too() -> None:
+    import mauve
+
+    human, generated = clouds(120, 0.3)
+    found = mauve_scores(human, [generated[:90]], seeds=[1])
+    assert found.scores["mauve"].repeats == ((mauve.compute_mauve(human, generated[:90], seed=1).mauve,),)
+    assert found.scores["mauve"].n == 90
+
+
+def test_nearer_clouds_score_higher_and_say_so() -> None:
+    near, far = (
+        mauve_scores(human, [generated], seeds=[0]).scores["mauve"]
+        for human, generated in (clouds(200, 0.1), clouds(200, 2.0))
+    )
+    assert near.value > 0.9
+    assert far.value < 0.1
+    assert (near.n, near.unit, near.higher_is_better, near.aggregate) == (200, "fraction", True, "corpus")
+    assert near.examples is None
+
+
+def test_small_n_is_the_smaller_side_under_a_thousand() -> None:
+    human, generated = clouds(1000, 0.1, width=3)
+    assert mauve_scores(human, [generated], seeds=[0]).scores["mauve"].flags == ()
+    fewer = mauve_scores(human, [generated, generated[:999]], seeds=[0]).scores
+    assert fewer["mauve"].flags == fewer["mauve_star"].flags == ("small_n",)
+    assert fewer["mauve"].n == 999
+
+
+def test_what_cannot_be_clustered_is_a_metric_error() -> None:
+    human, generated = clouds(20, 0.1)
+    assert 0 < mauve_scores(human, [generated], seeds=[0]).scores["mauve"].value <= 1
+    with pytest.raises(MetricError, match="given 19 generated texts"):
+        mauve_scores(human, [generated, generated[:19]])
+    with pytest.raises(MetricError, match="given 0 human texts"):
+        mauve_scores(human[:0], [generated])
+    with pytest.raises(MetricError, match="generated texts are not finite"):
+        mauve_scores(human, [np.full_like(generated, np.nan)])
+    with pytest.raises(MetricError, match="nothing to cluster"):
+        mauve_scores(np.ones_like(human), [np.ones_like(human)])
+    with pytest.raises(MetricError, match="at least one k-means seed"):
+        mauve_scores(human, [generated], seeds=[])

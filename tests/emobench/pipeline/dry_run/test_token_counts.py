@@ -1,0 +1,141 @@
+"""Tokens that an evaluation forwards, against a count by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from emobench.data.labelled import Example, LabelledData, LabelledSource, LabelledSplit
+from emobench.pipeline.dry_run.token_counts import (
+    Forwarded,
+    SplitSize,
+    generation_forwarded,
+    icl_forwarded,
+    oracle_forwarded,
+    surrogate_forwarded,
+)
+from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.request import Request
+from emobench.tasks.generation import (
+    CoherenceRule,
+    GenerationProtocol,
+    MauveRule,
+    OracleProtocol,
+    OracleRule,
+    Sampling,
+    SurrogateProtocol,
+)
+from emobench.tasks.icl import IclProtocol
+
+SOURCE = LabelledSource(
+    name="made",
+    classes=("a", "b"),
+    repo="some/where",
+    pool=LabelledSplit(split="train", rows=100, text_bytes=20),
+    test=LabelledSplit(split="test", rows=50, text_bytes=10),
+)
+# Of one byte a token: a shot is `"` + 20 + `" is ` + label + `.` + separator.
+FIXED, LABELS, TAIL = len('"" is '), {"a": "good", "b": "bad"}, 1
+SHOT = FIXED + 20 + (4 + 3) / 2 + TAIL + 1
+PREFIX = 8 * SHOT + FIXED + 10
+SUFFIXES = (4 + TAIL, 3 + TAIL)
+
+
+def rules(**changes: Any) -> IclProtocol:
+    return IclProtocol(**{"template": '"{text}" is {label}.', "labels": LABELS, **changes})
+
+
+def per_example(**changes: Any) -> float:
+    found = icl_forwarded(rules(**changes), SOURCE, None, None, 1.0)
+    assert found.examples
+    assert found.tokens is not None
+    return found.tokens / found.examples
+
+
+def test_a_prompt_is_its_shared_prefix_and_each_labels_suffix_less_one_token() -> None:
+    assert per_example() == PREFIX + sum(s - 1 for s in SUFFIXES)
+    assert per_example(engine="plain") == sum(PREFIX + s for s in SUFFIXES)
+    assert per_example(shots=0) == FIXED + 10 + sum(s - 1 for s in SUFFIXES)
+    assert per_example(header="12345") == PREFIX + 5 + sum(s - 1 for s in SUFFIXES)
+    assert per_example(scorer="calibrated") == 2 * per_example()
+    assert per_example(max_length=100) == 100 + sum(s - 1 for s in SUFFIXES)
+    short = icl_forwarded(rules(limit=1), SOURCE, None, None, 1.0, 100)  # a model that reads 100 tokens
+    assert short.tokens == 100 + sum(s - 1 for s in SUFFIXES)
+    halved = icl_forwarded(rules(), SOURCE, None, None, 2.0)
+    assert halved == Forwarded(50, round(50 * (PREFIX / 2 + sum(s / 2 - 1 for s in SUFFIXES))))
+
+
+def test_what_is_answered_and_what_nobody_knows() -> None:
+    assert icl_forwarded(rules(limit=7), SOURCE, None, None, 1.0).examples == 7
+    assert icl_forwarded(rules(held_out=20), SOURCE, None, None, 1.0).examples == 20
+    unknown = replace(SOURCE, test=LabelledSplit(split="test", rows=50))
+    assert icl_forwarded(rules(), unknown, None, None, 1.0) == Forwarded(50, None)
+    assert icl_forwarded(rules(), replace(SOURCE, test=LabelledSplit(split="test")), None, None, 1.0).examples is None
+
+
+def test_data_that_is_here_is_counted(byte_model: Path) -> None:
+    """Texts of 20 and 10 bytes, so that any shots give the same number; the byte tokenizer adds nothing."""
+
+    def made(split: str, size: int, count: int) -> list[Example]:
+        return [Example(f"{split}-{i}", {"text": f"{i:0{size}d}"}, "a") for i in range(count)]
+
+    data = LabelledData("made", made("train", 20, 100), made("test", 10, 50), {})
+    model = find_base_model(str(byte_model), Request(suite="nlu", offline=True))
+    shot = FIXED + 20 + 4 + TAIL + 1  # all are of the class "a"
+    expected = 50 * (8 * shot + FIXED + 10 + sum(s - 1 for s in SUFFIXES))
+    assert icl_forwarded(rules(), SOURCE, data, model, 4.0) == Forwarded(50, expected)
+    assert icl_forwarded(rules(limit=5), SOURCE, data, model, 4.0) == Forwarded(5, expected // 10)
+    # Without a tokenizer, from the bytes of the data that is here, and the labels' mean.
+    assert icl_forwarded(rules(limit=5), SOURCE, data, None, 1.0).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
+
+
+def rule(**changes: Any) -> GenerationProtocol:
+    given = {"prefix": 20, "continuation": 80, "limit": 10, "test_blocks": 4, "sampling": Sampling(samples=5)}
+    return GenerationProtocol(**{**given, **changes})
+
+
+def test_a_prefix_is_read_once_a_prompt_and_each_sample_once_by_each_model_beside() -> None:
+    found = generation_forwarded(rule(), SplitSize(None, None))
+    assert (found.examples, found.tokens) == (10, 10 * (20 + 5 * 80) + 4 * 256)
+    assert found.beside == {"featurizer": 10 * 6 * 100}  # and the human texts
+    assert found.steps == 80  # one batch: 10 * 5 * 100 tokens
+    beside = {"oracle": OracleRule(model="gpt2-large"), "coherence": CoherenceRule(encoder="all-mpnet-base-v2")}
+    assert generation_forwarded(rule(**beside), SplitSize(None, None)).beside == {
+        "featurizer": 10 * 6 * 100,
+        "oracle": 10 * 5 * 100,
+        "coherence": 10 * (20 + 5 * 80),
+    }
+    short = generation_forwarded(rule(mauve=MauveRule(max_length=64)), SplitSize(None, None))
+    assert short.beside["featurizer"] == 10 * 6 * 64
+
+
+def test_there_are_no_more_prompts_than_rows_and_than_tokens_for_them() -> None:
+    def prompts(rows: int | None, tokens: int | None, **changes: Any) -> int | None:
+        return generation_forwarded(rule(limit=None, **changes), SplitSize(rows, tokens)).examples
+
+    assert prompts(7, 10_000) == 7
+    assert prompts(None, 10_000) == 100
+    assert prompts(1000, 10_000) == 100
+    assert prompts(1000, 10_000, margin=25, unit="words") == 62  # of 125 words, each of 1.3 tokens
+    found = generation_forwarded(rule(limit=None, test_blocks=None), SplitSize(1000, 500_000))
+    assert found.tokens == 1000 * (20 + 5 * 80) + 500_000
+    assert found.steps == 80 * 31  # 1000 * 5 * 100 tokens in batches of 16,384
+    assert generation_forwarded(rule(limit=None), SplitSize(None, None)) == Forwarded(None, None)
+
+
+def test_words_are_tokens_and_the_official_code_samples_one_more() -> None:
+    official = rule(unit="words", sampling=Sampling(samples=5, extra_tokens=1))
+    assert generation_forwarded(official, SplitSize(None, None)).tokens == 10 * (26 + 5 * 81) + 4 * 256
+
+
+def test_a_surrogate_reads_what_the_model_reads() -> None:
+    rules = SurrogateProtocol(max_tokens=500)
+    assert surrogate_forwarded(rules, SplitSize(10, 1000)) == Forwarded(10, 1000, beside={"surrogate": 1000})
+    assert surrogate_forwarded(rules, SplitSize(10, 100_000)).tokens == 5000
+    assert surrogate_forwarded(replace(rules, limit=3), SplitSize(10, 100_000)).tokens == 1500
+    assert surrogate_forwarded(rules, SplitSize(None, None)) == Forwarded(None, None)
+
+
+def test_samples_of_the_language_are_compared_with_as_many_texts() -> None:
+    assert oracle_forwarded(OracleProtocol(texts=10, length=20, prefix=2, continuation=4)) == Forwarded(10, 10 * 92)
