@@ -28,6 +28,14 @@ def locked(path: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def remove_abandoned(path: Path) -> None:
+    """Remove the file of a lock whose process was killed; a lock that is held, or on no such file system, stays."""
+    with suppress(OSError), os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_named(file.fileno(), path):
+            path.unlink()
+
+
 @contextmanager
 def open_locked(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing, made where it is absent, that no other process has open by this function.

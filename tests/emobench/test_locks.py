@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emobench.errors import StorageError
-from emobench.locks import locked, open_locked
+from emobench.locks import locked, open_locked, remove_abandoned
 
 COUNTERS = """
 import sys
@@ -77,3 +77,14 @@ def test_a_file_system_without_locks_is_a_sentence(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("fcntl.flock", flock)
     with pytest.raises(StorageError, match="is on a file system without locks"), locked(tmp_path / "lock"):
         pass
+
+
+def test_only_the_lock_of_a_process_that_was_killed_is_removed(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    remove_abandoned(lock)  # there is none
+    lock.touch()
+    remove_abandoned(lock)
+    assert not lock.exists()
+    with locked(lock):
+        remove_abandoned(lock)
+        assert lock.exists()

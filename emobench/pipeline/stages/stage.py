@@ -24,7 +24,7 @@ from typing import Any
 from emobench.config import canonical_json, content_hash
 from emobench.errors import StorageError
 from emobench.kinds.journal import UNFINISHED
-from emobench.locks import locked
+from emobench.locks import locked, remove_abandoned
 from emobench.pipeline.stages.storage import storage_errors
 from emobench.seals import Damage, find_damage, write_seal
 
@@ -89,10 +89,11 @@ class Stages:
 
         Raises StorageError where a file was added to a finished stage, which might change what is read of it.
         """
-        final = self.folder(stage)
+        final, lock = self.folder(stage), self._lock(stage)
         if self._is_whole(stage, full=not glance):
+            remove_abandoned(lock)
             return final
-        with storage_errors(self.root), locked(final.with_name(f"{final.name}.lock")):
+        with storage_errors(self.root), locked(lock):
             _put_back(final)
             # Another process may have made it, or made it anew, while this one waited.
             if not self._is_whole(stage, full=not glance):
@@ -102,15 +103,17 @@ class Stages:
 
     def drop(self, stage: Stage, why: str) -> None:
         """Put a finished stage aside, whole or not, to be made anew."""
-        final = self.folder(stage)
-        with storage_errors(self.root), locked(final.with_name(f"{final.name}.lock")):
-            if final.exists():
+        with storage_errors(self.root), locked(self._lock(stage)):
+            if self.folder(stage).exists():
                 self._put_aside(stage, why)
 
     def was_damaged(self, file: Path) -> bool:
         """Return whether the stage of a file, given by its path in the folder of stages, was ever put aside."""
         kind, key, *_ = file.parts
         return (self.root / DAMAGED / f"{kind}-{key}").exists()
+
+    def _lock(self, stage: Stage) -> Path:
+        return self.folder(stage).with_name(f"{stage.key}.lock")
 
     def _awaited(self, stage: Stage) -> bool:
         return stage.kind in self._anew and stage.key not in self._made

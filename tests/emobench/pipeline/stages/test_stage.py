@@ -364,3 +364,13 @@ def test_what_a_user_may_not_use_is_said_with_the_reason(tmp_path: Path, mode: i
     final = Stages(tmp_path / "runs").make(STAGE, lambda folder: (folder / "x").write_text("made"))
     (final / "x").chmod(0o644 if mode is None else mode)
     assert said in start(code, str(tmp_path), str(mode)).communicate()[0]
+
+
+def test_a_lock_that_a_kill_left_beside_a_finished_stage_goes(tmp_path: Path) -> None:
+    """A process that is killed between the last rename and the end of its lock leaves the lock's file."""
+    stages = Stages(tmp_path)
+    folder = stages.make(STAGE, lambda made: None)
+    lock = folder.with_name(f"{STAGE.key}.lock")
+    lock.touch()
+    assert stages.make(STAGE, lambda made: None) == folder
+    assert not lock.exists()
