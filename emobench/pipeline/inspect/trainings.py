@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import content_hash, parse_call
-from emobench.errors import ConfigError, DataError
+from emobench.errors import ConfigError, DataError, UserError
 from emobench.leaderboard.schema.entry import Entry, Objective
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.pipeline.planning.tiny_models import TINY_MODELS
-from emobench.pipeline.stages.stage import FACTS
+from emobench.pipeline.stages.stage import FACTS, Stage
+from emobench.reading import parse_json, read_text
 from emobench.seals import SEAL, find_damage
 from emobench.training.curves import LOG
 
@@ -163,7 +163,9 @@ def _of_stage(folder: Path, runs: Path) -> list[Path]:
 
 
 def _facts(folder: Path) -> dict[str, Any] | None:
+    """Return what determined a stage, where its file still is what the name of its folder is a hash of."""
     try:
-        return json.loads((folder / FACTS).read_text())
-    except (OSError, ValueError):
+        facts = parse_json(read_text(folder / FACTS))
+    except (OSError, ValueError, UserError):
         return None
+    return facts if Stage(folder.parent.name, facts).key == folder.name else None
