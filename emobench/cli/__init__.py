@@ -8,8 +8,6 @@ from contextlib import nullcontext
 
 import typer
 
-from emobench.cli.answers import answers
-from emobench.cli.compare import compare
 from emobench.cli.console import (
     INTERRUPTED,
     fail,
@@ -18,38 +16,68 @@ from emobench.cli.console import (
     stdout_for_json_alone,
     stopped_by_signals,
 )
-from emobench.cli.curves import curves
-from emobench.cli.doctor import doctor
-from emobench.cli.figures import figures
-from emobench.cli.leaderboard import app as leaderboard
-from emobench.cli.listings import models, suites, tasks
-from emobench.cli.objectives import app as objectives
-from emobench.cli.prompts import prompts
-from emobench.cli.reproduce import reproduce
-from emobench.cli.run import evaluate, run, train
-from emobench.cli.sample_corpus import sample_corpus
-from emobench.cli.samples import samples
+from emobench.cli.lazy import lazy_group
 from emobench.cli.streams import standard_streams
 from emobench.errors import ConfigError, EmobenchError
+
+COMMANDS = {
+    "run": ("emobench.cli.run:run", "Train with each objective, evaluate, record."),
+    "train": ("emobench.cli.run:train", "Train only, and print the models' folders."),
+    "evaluate": (
+        "emobench.cli.run:evaluate",
+        "Evaluate a model as it is, or what `emobench train` trained with each --objective; nothing is trained.",
+    ),
+    "prompts": (
+        "emobench.cli.prompts:prompts",
+        "Show prompts token by token, with the right label, and the loss of each label.",
+    ),
+    "answers": (
+        "emobench.cli.answers:answers",
+        "Show the answers behind an entry's accuracies: scores by class, the confusion matrix, the worst mistakes.",
+    ),
+    "samples": (
+        "emobench.cli.samples:samples",
+        "Show prefix, human and generated text side by side, as they were recorded.",
+    ),
+    "figures": (
+        "emobench.cli.figures:figures",
+        "Draw entries: divergence curves of MAUVE, histograms, and forward against reverse cross-entropy.",
+    ),
+    "compare": (
+        "emobench.cli.compare:compare",
+        "Compare entries: difference, 95 % interval, p, and a difference that would have been seen.",
+    ),
+    "curves": (
+        "emobench.cli.curves:curves",
+        "Show training curves: loss, its parts and validation over the steps, as means over seeds.",
+    ),
+    "reproduce": (
+        "emobench.cli.reproduce:reproduce",
+        "Make a table of a paper again: train and evaluate what is missing, and print our numbers beside the paper's.",
+    ),
+    "sample-corpus": (
+        "emobench.cli.sample_corpus:sample_corpus",
+        "Sample a corpus from a model, each text from nothing until it ends: to be used with --data-dir.",
+    ),
+    "doctor": ("emobench.cli.doctor:doctor", "Say what this machine can run, and what is missing."),
+    "leaderboard": ("emobench.cli.leaderboard:app", "Recorded results: show, site, export, import, verify."),
+    "objectives": ("emobench.cli.objectives:app", "Training objectives: list, show, check, bench, new."),
+    "tasks": ("emobench.cli.listings:tasks", "Evaluation tasks: list, show, export to lm-evaluation-harness."),
+    "suites": ("emobench.cli.listings:suites", "Suites of trainings and tasks: list, show."),
+    "models": ("emobench.cli.listings:models", "Models: list, convert."),
+}
+"""Each command's name, where it is, and the first sentence of its help."""
 
 app = typer.Typer(
     name="emobench",
     help="Does this training objective make a language model better, by how much, and are we sure?",
+    cls=lazy_group(COMMANDS),
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-SHOWING = (prompts, answers, samples, figures, compare, curves)
-"""Commands that show what the others made, or would."""
-for command in (run, train, evaluate, *SHOWING, reproduce, sample_corpus, doctor):
-    app.command()(command)
-app.add_typer(leaderboard, name="leaderboard")
-app.add_typer(objectives, name="objectives")
-app.add_typer(tasks, name="tasks")
-app.add_typer(suites, name="suites")
-app.add_typer(models, name="models")
 
 
 @app.callback(invoke_without_command=True)

@@ -9,6 +9,9 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table
 from emobench.cli.prompts import posterior_line
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.labels import clean
+from emobench.pipeline.inspect.answers import find_answers, pooled, worst
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +35,11 @@ def answers(
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Show the answers behind an entry's accuracies: scores of each class, the confusion matrix, the worst mistakes.
+    """Show the answers behind an entry's accuracies: scores by class, the confusion matrix, the worst mistakes.
 
     Of several entries, the newest one is shown, with its seeds pooled; --json has each seed's answers. A row is a
     right class; the columns after F1 count what was answered.
     """
-    from emobench.leaderboard.query.references import select
-    from emobench.pipeline.inspect.answers import find_answers
-
     found, named = find_answers(select(entry, leaderboard), runs, task or ())
     if json:
         print_json({"answers": found, "older": [one.id for one in named.older]})
@@ -52,9 +52,6 @@ def answers(
 
 def _print(found: Sequence[FoundAnswers], count: int) -> None:
     """Print the answers of an entry's runs to one task."""
-    from emobench.leaderboard.schema.labels import clean
-    from emobench.pipeline.inspect.answers import pooled
-
     table, one = pooled(found), found[0]
     rows = table["examples"]
     right = sum(row["right"] == row["answer"] for row in rows)
@@ -75,9 +72,6 @@ def _print(found: Sequence[FoundAnswers], count: int) -> None:
 
 
 def _print_worst(found: Sequence[FoundAnswers], unit: str, count: int) -> None:
-    from emobench.leaderboard.schema.labels import clean
-    from emobench.pipeline.inspect.answers import worst
-
     mistakes = worst(found, count)
     if not mistakes:
         return
@@ -125,8 +119,6 @@ def _remarks(found: Sequence[FoundAnswers], tied: int) -> list[str]:
 
 
 def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
-    from emobench.leaderboard.schema.labels import clean
-
     # Without an example of the class, an F1 says nothing of it.
     shares = [row["precision"], row["recall"], row["f1"] if row["support"] else None]
     shown = (ABSENT if share is None else f"{100 * share:.1f} %" for share in shares)
@@ -134,6 +126,4 @@ def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
 
 
 def _group_row(row: dict[str, Any]) -> tuple[str, ...]:
-    from emobench.leaderboard.schema.labels import clean
-
     return (clean(row["name"]), str(row["n"]), f"{100 * row['accuracy']:.1f} %")

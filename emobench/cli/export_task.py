@@ -10,6 +10,10 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, reporter
+from emobench.config import parse_overrides
+from emobench.models.device import resolve_device
+from emobench.pipeline.inspect.export_task import export_task
+from emobench.pipeline.planning.request import Request
 
 
 def export(
@@ -33,11 +37,6 @@ def export(
     quiet: options.Quiet = False,
 ) -> None:
     """Write a task for lm-evaluation-harness: its test examples, each with its own shots as text, and the YAML."""
-    from emobench.config import parse_overrides
-    from emobench.models.device import resolve_device
-    from emobench.pipeline.inspect.export_task import export_task
-    from emobench.pipeline.planning.request import Request
-
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
     request = Request(

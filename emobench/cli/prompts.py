@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table, reporter, visible
+from emobench.config import parse_overrides
+from emobench.models.device import resolve_device
+from emobench.pipeline.inspect.prompts import show_prompts
+from emobench.pipeline.planning.request import Request
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -54,11 +59,6 @@ def prompts(
     Parts are named at the left, and coloured in a terminal; every second token is underlined. Shot 1 is the most
     similar one, wherever it stands.
     """
-    from emobench.config import parse_overrides
-    from emobench.models.device import resolve_device
-    from emobench.pipeline.inspect.prompts import show_prompts
-    from emobench.pipeline.planning.request import Request
-
     settings = parse_overrides([*(set_ or ()), *([f"protocol={protocol}"] if protocol else ())])
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -117,8 +117,6 @@ def _said(prompt: ShownPrompt, name: str) -> str:
 
 def _lines(prompt: ShownPrompt) -> Iterator[Text]:
     """Yield a line for each line of each part, with the part's name at the left of its first one."""
-    from rich.text import Text
-
     width = max(len(piece.part) for piece in prompt.pieces)
 
     def begun(part: str) -> Text:

@@ -10,6 +10,9 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, reporter
+from emobench.models.device import resolve_device
+from emobench.pipeline.reproduce import sample_corpus as corpora
+from emobench.registry import find_task
 from emobench.tasks.generation import GenerationProtocol
 
 
@@ -40,12 +43,9 @@ def sample_corpus(
 
     For the suite gpt2-oracle with an oracle of your own. The same call goes on where it was stopped.
     """
-    from emobench.models.device import resolve_device
-    from emobench.pipeline.reproduce.sample_corpus import CorpusRequest, sample_corpus
-
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
-    request = CorpusRequest(
+    request = corpora.CorpusRequest(
         model=model,
         out=out,
         texts={"train": train, "validation": validation, "test": test},
@@ -59,7 +59,7 @@ def sample_corpus(
         offline=offline,
         trust_remote_code=trust_remote_code,
     )
-    facts = sample_corpus(request, reporter(quiet))
+    facts = corpora.sample_corpus(request, reporter(quiet))
     if json:
         print_json(facts)
         return
@@ -70,8 +70,6 @@ def sample_corpus(
         print_lines(f"{request.file(split)}: {numbers}")
     print_lines(f"{request.facts_file}: what they were sampled from")
     if name == "gpt2-oracle":
-        from emobench.registry import find_task
-
         need = find_task(name).protocol_as(GenerationProtocol).shortest
         if facts["length"] < need:
             print_lines(

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_out, visible
+from emobench.pipeline.inspect.recorded_runs import newest_of
+from emobench.pipeline.inspect.samples import has_texts, side_by_side
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -46,9 +51,6 @@ def samples(
     Entries are shown after the same prompts. Where an objective has several entries, the newest one is meant. A ↵ is a
     line break of the text, a ∎ the end that a model gave it.
     """
-    from emobench.pipeline.inspect.recorded_runs import newest_of
-    from emobench.pipeline.inspect.samples import has_texts, side_by_side
-
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
     found = side_by_side(
         [one.entry for one in named], runs, task or (), seed=seed, sample=sample, prompt=prompt, count=count
@@ -65,10 +67,6 @@ def samples(
 
 def _print(table: SideBySide) -> None:
     """Print a task's prompts, a row each: columns share the width, so that prefix and texts stand side by side."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     first = table.writers[0]
     title = [table.task, first.suite, first.model, f"sample {table.sample}"]
     title.append(f"{len(table.rows)} of {min(writer.prompts for writer in table.writers)} prompts")
@@ -89,8 +87,6 @@ def _heading(writer: Writer, writers: tuple[Writer, ...]) -> str:
 
 
 def _first(row: dict[str, Any] | Any) -> Text:
-    from rich.text import Text
-
     return Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))
 
 
@@ -100,8 +96,6 @@ def _texts(row: Any) -> list[tuple[str | None, bool]]:
 
 def _text(text: str | None, ended: bool = False) -> Text:
     """Return a text with its line breaks, which are marked; nothing else in it moves a terminal's cursor."""
-    from rich.text import Text
-
     if text is None:
         return Text("not at hand", style="dim")
     shown = Text()
