@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.view import wanted
 from emobench.leaderboard.schema.labels import clean, is_row
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.store.row import Row
 
 _PUBLISHED = "The papers' own numbers are a board of their own: `emobench leaderboard show --published`."
 KNOWN = 20

@@ -12,8 +12,8 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import is_meant
 from emobench.leaderboard.stats.code_versions import older_code
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.index import Row
 from emobench.leaderboard.store.published import published_root
+from emobench.leaderboard.store.row import Row
 
 PUBLISHED = "published:"
 FORMS = (

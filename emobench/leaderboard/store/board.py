@@ -21,7 +21,8 @@ from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id, read_entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
-from emobench.leaderboard.store.index import NO_ROW, Index, Row, light_row, remember, row_of
+from emobench.leaderboard.store.index import Index, remember
+from emobench.leaderboard.store.row import NO_ROW, Row, row_of, row_of_plain
 from emobench.reading import is_folder
 
 LARGEST = 16 * 2**20
@@ -112,24 +113,28 @@ class Leaderboard:
         """Return the ids of rows that another one stands for."""
         hidden = {row.supersedes for row in rows} | _contained(rows)
         by = {row.supersedes: row.id for row in rows}
-        twins: dict[tuple[str, frozenset[str], str], list[Row]] = {}
-        for row in sorted((row for row in rows if row.runs), key=lambda row: (row.created, row.id)):
-            twins.setdefault((row.comparison_key, frozenset(row.runs), row.values), []).append(row)
-        for alike in twins.values():
-            ids = {row.id for row in alike}
-            if any(by.get(one, one) not in ids for one in ids):  # what supersedes one of them supersedes them all
-                hidden.update(ids)
-            elif len(ids - hidden) > 1:
-                hidden.update(self._younger([row for row in alike if row.id not in hidden]))
+        by_runs: dict[tuple[str, frozenset[str]], list[Row]] = {}
+        for row in rows:
+            if row.runs:
+                by_runs.setdefault((row.comparison_key, frozenset(row.runs)), []).append(row)
+        for shared in by_runs.values():
+            ids = {row.id for row in shared}
+            left = len(ids - hidden)
+            if left > 1 or (left and any(by.get(one, one) not in ids for one in ids)):
+                for alike in self._duplicates(shared):
+                    if any(by.get(one, one) not in alike for one in alike):  # what supersedes one supersedes them all
+                        hidden.update(alike)
+                    else:
+                        hidden.update([one for one in alike if one not in hidden][1:])
         return hidden
 
-    def _younger(self, twins: list[Row]) -> list[str]:
-        """Return the ids of rows of which an older one says the same, and can be read."""
-        for place, row in enumerate(twins):
+    def _duplicates(self, shared: list[Row]) -> Iterable[list[str]]:
+        """Return the ids, oldest first, of entries of the same runs that can be read and say the same of them."""
+        by_results: dict[str, list[str]] = {}
+        for row in sorted(shared, key=lambda row: (row.created, row.id)):
             with contextlib.suppress(EmobenchError):
-                self.read(row)
-                return [other.id for other in twins[place + 1 :]]
-        return []
+                by_results.setdefault(_results(self.read(row)), []).append(row.id)
+        return by_results.values()
 
     def read(self, row: Row) -> Entry:
         """Return the entry of a row, read and verified.
@@ -183,7 +188,7 @@ class Leaderboard:
         with contextlib.suppress(*NO_ROW):
             plain = _JSON.decode(content.decode())
             if entry_id(plain) == plain["id"]:
-                return light_row(migrate(plain, SCHEMA_VERSION, file), self.root, file)
+                return row_of_plain(migrate(plain, SCHEMA_VERSION, file), self.root, file)
         return row_of(_entry(content, file), self.root / file)  # says what is wrong
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
@@ -263,6 +268,16 @@ def parse(content: bytes, where: str, decoder: JSONDecoder = _JSON) -> Entry:
 def file_of(entry: Entry) -> str:
     """Return "folder/name" of an entry's file on any board."""
     return f"{entry.suite.name}-v{entry.suite.version}/{entry.id}.json"
+
+
+def _results(entry: Entry) -> str:
+    """Return what an entry says of its runs, in the order of their keys."""
+    order = sorted(range(len(entry.runs)), key=lambda place: entry.runs[place].key)
+    metrics = {}
+    for name, metric in sorted(entry.metrics.items()):
+        values = [metric.values[place] for place in order] if len(metric.values) == len(order) else metric.values
+        metrics[name] = [values, metric.mean, metric.std, metric.ci95]
+    return repr((entry.objective, metrics, sorted(entry.missing)))
 
 
 def _contained(rows: list[Row]) -> set[str | None]:

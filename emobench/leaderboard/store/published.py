@@ -17,7 +17,7 @@ from emobench.config import PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.schema.entry import new_entry
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.index import INDEX
+from emobench.leaderboard.store.index import remove_index
 from emobench.models.catalog import CATALOG
 
 NO_INTERVAL = "the paper prints none"
@@ -108,7 +108,7 @@ def publish(root: Path) -> int:
                 continue
             board.append(new_entry({**fields, "supersedes": known["id"] if known else None}, str(path)))
             added += 1
-    (root / INDEX).unlink(missing_ok=True)  # a board that is packed and shared holds no cache
+    remove_index(root)  # a board that is packed and shared holds no cache
     return added
 
 

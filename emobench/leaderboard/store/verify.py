@@ -18,8 +18,9 @@ from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import LARGEST, Leaderboard, file_of, parse, refuse_constant
-from emobench.leaderboard.store.index import INDEX, Index, row_of
+from emobench.leaderboard.store.index import INDEX, Index
 from emobench.leaderboard.store.repair_hints import Mending, belongs_beside, named_as_entry
+from emobench.leaderboard.store.row import row_of
 
 SHOWN = 5
 """Absent files that a line names."""

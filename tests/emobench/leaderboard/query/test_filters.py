@@ -10,7 +10,7 @@ import pytest
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.filters import Filters
-from emobench.leaderboard.store.index import Row
+from emobench.leaderboard.store.row import Row
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
@@ -30,7 +30,6 @@ def row(name: str, **changes: Any) -> Row:
         "metrics": ("sst2/accuracy", "mmlu/accuracy"),
         "supersedes": None,
         "runs": (),
-        "values": "",
     }
     return Row(**{**given, **changes})
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import sqlite3
 import sys
 import time
-import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +21,8 @@ from emobench.leaderboard.schema.entry import SCHEMA_VERSION, entry_id, read_ent
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store import index as indexing
 from emobench.leaderboard.store.board import Leaderboard, parse
-from emobench.leaderboard.store.index import INDEX, WORTH, Row, row_of
+from emobench.leaderboard.store.index import INDEX, WORTH
+from emobench.leaderboard.store.row import Row, row_of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
@@ -61,14 +64,27 @@ def reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return opened
 
 
-def lines(root: Path) -> list[Any]:
-    """Return what the lines of an index hold."""
-    return [json.loads(line.partition(" ")[2]) for line in (root / INDEX).read_text().splitlines() if line]
+@contextmanager
+def database(root: Path) -> Iterator[sqlite3.Connection]:
+    """Open the index of a board to look into it or to spoil it."""
+    with closing(sqlite3.connect(root / INDEX)) as opened, opened:
+        yield opened
 
 
-def write_lines(root: Path, held: list[Any]) -> None:
-    texts = [json.dumps(line) for line in held]
-    (root / INDEX).write_text("".join(f"{zlib.crc32(text.encode()):08x} {text}\n" for text in texts))
+def indexed(root: Path) -> list[str]:
+    """Return the files that the index holds."""
+    with database(root) as opened:
+        return [file for (file,) in opened.execute("SELECT file FROM files")]
+
+
+def forge(root: Path, facts: Any) -> None:
+    """Write other facts of each file, behind the right checksums; `facts` may depend on those that were there."""
+    with database(root) as opened:
+        records = opened.execute("SELECT file, size, mtime_ns, inode, facts FROM files").fetchall()
+        for *state, text in records:
+            given = json.dumps(facts(json.loads(text)) if callable(facts) else facts)
+            checksum = indexing._checksum(*state, given)
+            opened.execute("UPDATE files SET facts = ?, checksum = ? WHERE file = ?", (given, checksum, state[0]))
 
 
 def appended(root: Path, count: int) -> Leaderboard:
@@ -99,7 +115,6 @@ def row_by_hand(path: Path) -> Row:
         metrics=tuple(plain["metrics"]),
         supersedes=plain["supersedes"],
         runs=tuple(run["key"] for run in plain["runs"]),
-        values=row_of(entry, path).values,
     )
 
 
@@ -218,44 +233,63 @@ def test_a_board_that_was_moved_names_its_new_place(root: Path, tmp_path: Path) 
     assert all(problem.startswith(str(moved)) for problem in board.problems)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\n\n",
-        b"{",
-        b"[]\n7\n",
-        b"null",
-        b"\xff\xfe\n\x00",
-        b"[" * 100_000,
-        b"x" * 10**6,
-        b"9" * 5000,
-        json.dumps([indexing.VERSION]).encode(),
-        json.dumps([indexing.VERSION, ["nlu-v1/x.json"], 1, 2, "no entry"]).encode(),
-        b'{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}',
-    ],
-)
-def test_a_corrupt_index_is_done_without_and_added_to(
-    root: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zeroed(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + bytes(len(data) - 4096))
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with database(path.parent) as opened:
+        opened.execute("CREATE TABLE files (name TEXT)")
+        opened.execute(f"PRAGMA user_version = {indexing.VERSION}")
+
+
+def of_another_version(path: Path) -> None:
+    forge(path.parent, "is no entry")
+    with database(path.parent) as opened:
+        opened.execute("PRAGMA user_version = 7")
+
+
+SPOILED: dict[str, Any] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_bytes(b"[1, 2]\n" * 1000),
+    "bytes": lambda path: path.write_bytes(random.Random(0).randbytes(50_000)),
+    "truncated": truncated,
+    "zeroed": zeroed,
+    "foreign": foreign,
+    "version": of_another_version,
+    "journal": lambda path: path.with_name(f"{INDEX}-journal").write_bytes(b"\xd9\xd5\x05\xf9" * 500),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_spoiled_index_is_not_believed_and_replaced(root: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Leaderboard(root)
     rows = board.rows()
-    (root / INDEX).write_bytes(content)
+    SPOILED[how](root / INDEX)
     opened = reads(root, monkeypatch)
-    for _ in range(2):  # the second time, all is in the index
-        assert board.rows() == rows
-        assert board.problems == []
-        assert len(opened) == COUNT
+    assert board.rows() == rows
+    assert len(opened) in ((0, COUNT) if how == "journal" else (COUNT,))
+    opened.clear()
+    assert board.rows() == rows  # from the new index
+    assert (opened, board.problems) == ([], [])
+    assert len(indexed(root)) == COUNT
 
 
-WRONG: tuple[Any, ...] = (None, 1, [], {}, ["x"] * 12, {str(i): 1 for i in range(12)})
+FACTS = len(Row._fields) - 1
+WRONG = [None, 1, [], {}, ["x"] * FACTS, {str(i): 1 for i in range(FACTS)}]
 
 
-@pytest.mark.parametrize("found", WRONG)
-def test_a_corrupt_line_of_the_index_is_not_believed(root: Path, found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("facts", WRONG)
+def test_a_forged_record_is_read_again(root: Path, facts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Leaderboard(root)
     rows = board.rows()
-    write_lines(root, [[*line[:4], found] for line in lines(root)])
+    forge(root, facts)
     opened = reads(root, monkeypatch)
     for _ in range(2):
         assert board.rows() == rows
@@ -263,45 +297,21 @@ def test_a_corrupt_line_of_the_index_is_not_believed(root: Path, found: Any, mon
         assert len(opened) == COUNT
 
 
-def test_lines_of_another_version_are_not_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def other_fact(name: str, wrong: Any) -> Any:
+    place = Row._fields.index(name) - (name != "id")
+    return lambda facts: [*facts[:place], wrong, *facts[place + 1 :]]
+
+
+TYPES = [(name, wrong) for name in Row._fields if name != "path" for wrong in ({"a": 1}, 10**6, True)]
+TEXTS = [("created", "yesterday"), ("metrics", ["accuracy"]), ("runs", "abc"), ("id", "0123456789ab")]
+
+
+@pytest.mark.parametrize(("name", "wrong"), [*TYPES, *TEXTS])
+def test_each_fact_of_the_index_is_checked(root: Path, name: str, wrong: Any) -> None:
+    """Also its id: an index cannot lend a row another file's name."""
     board = Leaderboard(root)
     rows = board.rows()
-    write_lines(root, [["1.1", *line[1:4], "is no entry"] for line in lines(root)])
-    opened = reads(root, monkeypatch)
-    assert board.rows() == rows
-    assert len(opened) == COUNT
-
-
-@pytest.mark.parametrize("wrong", [{"a": 1}, 10**6, True])
-@pytest.mark.parametrize("place", range(12))
-def test_each_fact_of_the_index_has_its_type(root: Path, place: int, wrong: Any) -> None:
-    board = Leaderboard(root)
-    rows = board.rows()
-    held = lines(root)
-    for line in held:
-        line[4][place] = wrong
-    write_lines(root, held)
-    assert board.rows() == rows
-
-
-@pytest.mark.parametrize(("fact", "wrong"), [("created", "yesterday"), ("metrics", ["accuracy"]), ("runs", "abc")])
-def test_texts_that_others_take_apart_can_be(root: Path, fact: str, wrong: Any) -> None:
-    board = Leaderboard(root)
-    rows = board.rows()
-    held = lines(root)
-    for line in held:
-        line[4][Row._fields.index(fact) - 1] = wrong
-    write_lines(root, held)
-    assert board.rows() == rows
-
-
-def test_an_index_cannot_lend_a_row_another_files_name(root: Path) -> None:
-    board = Leaderboard(root)
-    rows = board.rows()
-    held = lines(root)
-    first, second = [line for line in held if line[1].startswith("nlu-v1/")][:2]
-    first[4] = second[4]
-    write_lines(root, held)
+    forge(root, other_fact(name, wrong))
     assert board.rows() == rows
 
 
@@ -360,62 +370,62 @@ def test_a_flipped_bit_of_the_index_changes_nothing(root: Path, monkeypatch: pyt
         assert board.problems == []
 
 
-def test_a_torn_line_loses_nothing_but_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At whatever byte the last write ended: what is added later is whole."""
-    board = appended(tmp_path, 3)
-    rows = {row.path: row for row in board.rows(superseded=True)}
-    whole = (tmp_path / INDEX).read_bytes()
-    torn, last = (tmp_path / lines(tmp_path)[number][1] for number in (-1, 0))
-    opened = reads(tmp_path, monkeypatch)
-    for length in range(whole.rindex(b"[" + json.dumps(indexing.VERSION).encode()), len(whole)):
-        (tmp_path / INDEX).write_bytes(whole[:length])
-        age(last, length)
-        opened.clear()
-        indexing.remember(tmp_path, rows[last])
-        assert {row.path: row for row in board.rows(superseded=True)} == rows
-        assert opened == ([] if length == len(whole) - 1 else [torn])
-
-
-def test_stale_lines_are_dropped_where_they_are_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_gone_leave_the_index(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Leaderboard(root)
-    rows = board.rows()
-    for seconds in range(100, 110):
-        for path in root.glob("*/*"):
-            age(path, seconds)
-        assert board.rows() == rows
-        assert COUNT <= len(lines(root)) <= 2 * COUNT + WORTH
+    board.rows()
     for path in list(root.glob("*/*"))[: COUNT - 3]:
         path.unlink()
     left = board.rows(superseded=True)
-    assert len(lines(root)) == len(left) == 3
+    assert len(indexed(root)) == len(left) == 3
     opened = reads(root, monkeypatch)
     assert board.rows(superseded=True) == left
     assert opened == []
 
 
-def test_an_index_that_cannot_be_written_is_done_without(root: Path) -> None:
-    (root / INDEX).mkdir()  # a folder in its place stops every user, root too
-    assert Leaderboard(root).rows() == Leaderboard(root).rows()
-    assert Leaderboard(root).problems == []
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def link(path: Path) -> None:
+    (path.parents[1] / "profile").write_text("mine")
+    path.symlink_to(path.parents[1] / "profile")
+
+
+@pytest.mark.parametrize("block", [folder, os.mkfifo, link])
+def test_what_stands_in_place_of_the_index_is_left_alone(root: Path, block: Any) -> None:
+    """Nor is a pipe waited for, nor a link written through."""
+    block(root / INDEX)
+    board = Leaderboard(root)
+    assert board.rows() == board.rows()
+    assert board.problems == []
     appended(root, COUNT + 5)
-    assert len(Leaderboard(root).rows(superseded=True)) == COUNT + 5
+    assert len(board.rows(superseded=True)) == COUNT + 5
     assert sorted(path.name for path in root.iterdir() if path.name.startswith(".")) == [INDEX]
+    assert block is not link or (root.parent / "profile").read_text() == "mine"
 
 
-def test_a_pipe_in_place_of_the_index_is_not_waited_for(root: Path) -> None:
-    os.mkfifo(root / INDEX)
-    rows = Leaderboard(root).rows()
-    appended(root, COUNT + 1)
-    assert len(Leaderboard(root).rows()) == len(rows) + 1
+def test_the_index_of_another_user_is_ignored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Leaderboard(root)
+    rows = board.rows()
+    forge(root, "is no entry")
+    mine, before = os.geteuid(), (root / INDEX).read_bytes()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    assert board.rows() == rows
+    assert (root / INDEX).read_bytes() == before
 
 
-def test_a_link_in_place_of_the_index_is_not_written_through(root: Path, tmp_path: Path) -> None:
-    other = tmp_path / "profile"
-    other.write_text("mine")
-    (root / INDEX).symlink_to(other)
-    assert Leaderboard(root).rows()
-    appended(root, COUNT + 1)
-    assert other.read_text() == "mine"
+@pytest.mark.parametrize("lock", ["EXCLUSIVE", "IMMEDIATE"])
+def test_an_index_that_stays_locked_is_done_without(root: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a file system's locks fail: SQLite reports both as an error of the moment."""
+    board = Leaderboard(root)
+    rows = board.rows(superseded=True)
+    monkeypatch.setattr(indexing, "PATIENCE", 0.01)
+    with closing(sqlite3.connect(root / INDEX, isolation_level=None)) as other:
+        other.execute(f"BEGIN {lock}")
+        assert board.rows(superseded=True) == rows
+        appended(root, COUNT + 1)
+        assert len(board.rows(superseded=True)) == COUNT + 1
+    assert board.problems == []
 
 
 def test_entries_of_one_suite_are_read_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

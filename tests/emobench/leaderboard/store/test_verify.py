@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
-import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -275,8 +276,11 @@ def test_an_index_that_lies_is_named(board: Leaderboard, runs: Path, monkeypatch
     board.rows()
     assert verify(board, runs) == (3, [])
     path = board.root / INDEX
-    lie = next(line.partition(" ")[2] for line in path.read_text().split("\n") if line).replace('"tiny"', '"llama-70b"')
-    path.write_text(f"{zlib.crc32(lie.encode()):08x} {lie}\n")
+    with closing(sqlite3.connect(path)) as database, database:
+        select = "SELECT file, size, mtime_ns, inode, replace(facts, '\"tiny\"', '\"llama-70b\"') FROM files"
+        lie = database.execute(select).fetchone()
+        checksum = indexing._checksum(*lie)
+        database.execute("UPDATE files SET facts = ?, checksum = ? WHERE file = ?", (lie[4], checksum, lie[0]))
     finding = only(verify(board, runs), 3)
     assert (finding.kind, finding.path) == ("index", str(path))
     path.unlink()
