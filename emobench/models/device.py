@@ -7,6 +7,8 @@ import os
 from emobench.errors import ConfigError, ModelError
 
 AUTO = "auto"
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""Precisions of weights."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import huggingface_hub
+from huggingface_hub import constants
+
 from emobench.errors import DataError, ModelError, UserError
 
 TIMEOUT = 20
@@ -28,11 +31,10 @@ def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind 
         return revision
     if offline:
         return _cached_commit(repo, revision, kind)
-    from huggingface_hub import HfApi
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        commit = HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=TIMEOUT).sha
+        commit = huggingface_hub.HfApi().repo_info(repo, revision=revision, repo_type=kind, timeout=TIMEOUT).sha
     except GatedRepoError:
         raise _error(kind)(f"{repo} is gated: accept its licence on the hub, then `hf auth login`.") from None
     except RevisionNotFoundError:
@@ -52,12 +54,11 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
 
     Offline the folder holds what was downloaded before, which may be less; the caller checks for the files it needs.
     """
-    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
         return Path(
-            snapshot_download(
+            huggingface_hub.snapshot_download(
                 repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
             )
         )
@@ -80,14 +81,13 @@ def published_weights(repo: str, commit: str) -> Published:
 
     No weight is downloaded. Raises ModelError where the hub gives no answer.
     """
-    from huggingface_hub import HfApi
-
+    api = huggingface_hub.HfApi()
     try:
-        siblings = HfApi().model_info(repo, revision=commit, files_metadata=True, timeout=TIMEOUT).siblings or []
+        siblings = api.model_info(repo, revision=commit, files_metadata=True, timeout=TIMEOUT).siblings or []
         names = {file.rfilename for file in siblings if file.size != 0}
         if not names & {"model.safetensors", "model.safetensors.index.json"}:
             return Published(None, tuple(sorted(name for name in names if name.endswith(FOREIGN))))
-        found = HfApi().get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
+        found = api.get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
     except Exception as error:  # the errors of the HTTP client have no public common class
         raise _unreachable(repo, error, "model") from None
     files = found.files_metadata.values()
@@ -95,7 +95,6 @@ def published_weights(repo: str, commit: str) -> Published:
 
 
 def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
-    from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
     folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)

@@ -11,14 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource
-from emobench.models.device import check_device
+from emobench.models.device import DTYPES, check_device
 from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
 from emobench.models.quiet import quiet_libraries
 from emobench.models.weights import require_whole, stored_shapes
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905); more means another model's tokenizer.
 MOST_PADDING = 1024
 POOLER = "pooler"
@@ -102,8 +106,6 @@ def load_model(
     state is left as it was. ModelError, also, for weights that are missing, unexpected or of another shape (a tied
     head may be absent).
     """
-    import torch
-
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
     check_device(device)
@@ -166,9 +168,6 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
 
 def _base_skeleton(folder: Path, name: str) -> Any:
     """Return a model without a head, and without memory for its weights."""
-    import torch
-    from transformers import AutoConfig, AutoModel
-
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
@@ -181,9 +180,6 @@ def _base_skeleton(folder: Path, name: str) -> Any:
 
 
 def _read_base(folder: Path, name: str) -> Any:
-    import torch
-    from transformers import AutoModel
-
     model, info = _from_files(AutoModel, folder, name, torch.float32, trust_remote_code=False)
     parts = dict(model.named_children()).keys() - {POOLER}
 
@@ -221,8 +217,6 @@ def _from_files(
     loader: Any, folder: Path, name: str, dtype: Any, *, trust_remote_code: bool
 ) -> tuple[Any, dict[str, Any]]:
     """Return what a transformers class reads from a folder, and which weights did not fit it."""
-    from safetensors import SafetensorError
-
     try:
         return loader.from_pretrained(
             folder,
@@ -238,8 +232,6 @@ def _from_files(
 
 
 def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
-    from transformers import AutoModelForCausalLM
-
     model, info = _from_files(AutoModelForCausalLM, folder, name, dtype, trust_remote_code=trust_remote_code)
     _require_all_weights(
         name,
@@ -266,9 +258,6 @@ def _require_all_weights(
 
 
 def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -277,9 +266,6 @@ def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
 
 def _skeleton(folder: Path, name: str, trust_remote_code: bool) -> Any:
     """Return the model without memory for its weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
         with torch.device("meta"):
@@ -289,8 +275,6 @@ def _skeleton(folder: Path, name: str, trust_remote_code: bool) -> Any:
 
 
 def _tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
-    from transformers import AutoTokenizer
-
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # `tokenizers` raises bare Exceptions for files that it cannot read
@@ -303,8 +287,6 @@ def _tokenizer_size(tokenizer: Any) -> int:
 
 def _require_causal(name: str, skeleton: Any) -> None:
     """Raise ModelError for an encoder such as BERT, which transformers also builds as a decoder on request."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-
     config = skeleton.config
     # XLM calls it `causal`; the others that are both are decoders only where their config.json says so.
     decodes = getattr(config, "is_decoder", False) or getattr(config, "causal", False)

@@ -27,8 +27,7 @@ from emobench.data.sources import SPLITS
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.locks import locked
 from emobench.models.catalog import ModelSource, find_model
-from emobench.models.device import AUTO, check_device
-from emobench.models.load import DTYPES
+from emobench.models.device import AUTO, DTYPES, check_device
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.dry_run.estimate import H100, ModelSize, sampling_seconds, this_machine
 from emobench.pipeline.dry_run.long_runs import too_long
