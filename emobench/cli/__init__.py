@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
 
 import typer
 
@@ -13,7 +12,6 @@ from emobench.cli.console import (
     fail,
     interrupted,
     print_text,
-    stdout_for_json_alone,
     stopped_by_signals,
 )
 from emobench.cli.lazy import lazy_group
@@ -100,8 +98,7 @@ def main() -> None:
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        json_alone = stdout_for_json_alone() if "--json" in sys.argv[1:] else nullcontext()
-        with stopped_by_signals(), standard_streams(), json_alone:
+        with stopped_by_signals(), standard_streams():
             app()
     except EmobenchError as error:
         sys.exit(fail(error))

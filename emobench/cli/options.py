@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from emobench.cli.console import stdout_for_json_alone
 from emobench.errors import ConfigError
 from emobench.models.device import AUTO
 
@@ -24,6 +25,13 @@ def holdable(value: Path | list[Path] | None) -> Path | list[Path] | None:
                 f"{path}: a name in it has {longest:,} bytes; expected {LONGEST_NAME} at most, and at most "
                 f"{LONGEST_PATH:,} in a path."
             )
+    return value
+
+
+def json_alone(context: typer.Context, value: bool) -> bool:
+    """Keep stdout for the document, as long as the command runs."""
+    if value and not context.resilient_parsing:
+        context.with_resource(stdout_for_json_alone())
     return value
 
 
@@ -86,7 +94,7 @@ Trackers = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and what is finished, and stop.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", callback=json_alone)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 DEFAULT_DEVICE = AUTO
