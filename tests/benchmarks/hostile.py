@@ -1,6 +1,6 @@
 """Hostile values for every command, option, setting and file: each ends in a sentence, and never in a hang.
 
-    python tests/benchmarks/hostile.py --cases 1300
+    python tests/benchmarks/hostile.py [--cases 1300] [--seed 0] [--out FILE]
 
 A case is a command in a process of its own. It is wrong where it ends in an exception, takes over 30 seconds, or writes
 a character that a terminal would act on. Prints the count of each end, and each wrong case.
@@ -25,6 +25,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from measuring import RESULTS, origin, write
 
 SECONDS = 30
 DEEP = 3000
@@ -285,12 +287,14 @@ def _command(words: list[str]) -> int:
     return code if isinstance(code, int) else 1
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=1300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=math.inf, help="Begin no case after this time.")
-    given = parser.parse_args()
+    parser.add_argument("--out", type=Path, default=RESULTS / "hostile.json")
+    given = parser.parse_args(argv)
+    given.out = given.out.absolute()
     chance = random.Random(given.seed)
     os.environ |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
     with tempfile.TemporaryDirectory() as folder:
@@ -322,8 +326,11 @@ def main() -> None:
                 shown = [word if len(word) < 80 else f"{word[:60]}...{len(word)}" for word in words]
                 print(how, ascii(shown[:2] + shown[-4:]), flush=True)
                 print("   ", ascii(out.read_text(errors="replace")[-300:]), flush=True)
-        print(json.dumps({"cases": counted.total(), "ends": dict(sorted(counted.items()))}))
+        ends_of = dict(sorted(counted.items()))
+        print(f"{counted.total()} cases: {ends_of}")
+        write({**origin(__file__, argv, "cpu"), "cases": counted.total(), "ends": ends_of}, given.out)
+        sys.exit(any(not how.startswith("exit") for how in counted))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
