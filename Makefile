@@ -1,6 +1,6 @@
-# Two commands on a bare machine with Python >= 3.11: `make demo` and `make test`. Both can be repeated.
+# On a bare machine with Python >= 3.11: `make demo`, `make test` and `make docs`. All can be repeated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check
+.PHONY: help setup demo test check docs
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,6 +13,7 @@ export TOKENIZERS_PARALLELISM := false
 help:
 	@echo "make demo   set up, then train and compare the paper's objectives on a known language (minutes, offline)"
 	@echo "make test   set up, then run every check and test"
+	@echo "make docs   set up, then build the documents into docs/_build"
 	@echo "make check  the checks alone: ruff, pyright, import contracts"
 
 setup: $(VENV)/.ready
@@ -23,7 +24,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt emobench/__init__.py
 	@echo "Setting up $(VENV) (first time: some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,docs]"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps openicl
 	@touch $@
 
@@ -33,6 +34,10 @@ demo: setup
 
 test: check
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+
+docs: setup
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs docs/_build
+	@echo "Open docs/_build/index.html."
 
 check: setup
 	@$(BIN)/ruff check .

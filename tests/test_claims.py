@@ -1,4 +1,6 @@
-"""Every number that the READMEs claim is in a committed result, which a command repeats: tests/benchmarks/README.md.
+"""Every number that the README and docs/ claim is in a committed result, which a command repeats.
+
+tests/benchmarks/README.md has the commands.
 
 A claim is a sentence with its numbers in parentheses of a regular expression, and what the results say they are. A
 number is compared at the precision with which it is printed.
@@ -21,7 +23,10 @@ sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks/....py` d
 
 import oracle_objectives  # noqa: E402
 
-README, TASKS, PLUGINS, CHANGES = "README.md", "tasks/README.md", "plugins/README.md", "CHANGELOG.md"
+README, CHANGES = "README.md", "CHANGELOG.md"
+GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
+STATISTICS, RESUME = "docs/guides/statistics.md", "docs/guides/resume.md"
+OBJECTIVES, SPEED = "docs/evidence/objectives.md", "docs/evidence/speed.md"
 MIB = 2**20
 
 
@@ -98,38 +103,38 @@ class Claim(NamedTuple):
 N = r"([\d.,]*\d)"
 CLAIMS = (
     Claim(
-        README,
-        rf"on one CPU thread {N} samples for each of {N} prefixes take {N} times the time of transformers' `generate` "
-        rf"called for each prefix, and {N} times that of a batch by hand",
+        GENERATION,
+        rf"[Oo]n one CPU thread {N} samples for each of {N} prefixes take {N} times the time of "
+        rf"transformers' `generate` called for each prefix, and {N} times that of a batch by hand",
         sampling,
     ),
     Claim(
-        README,
+        ICL,
         rf"on one CPU thread {N}, {N} and {N} times as fast as OpenICL on TREC, AG News and SST-2, "
         rf"and {N}, {N} and {N} times as fast as lm-evaluation-harness",
         scoring,
     ),
-    Claim(README, rf"8 retrieved shots: accuracy {N} to {N} % .* none: {N} to {N} %", tiny_answers),
+    Claim(ICL, rf"8 retrieved shots: accuracy {N} to {N} % .* none: {N} to {N} %", tiny_answers),
     Claim(
-        README,
+        STATISTICS,
         rf"called different in {N} to {N} % of cases, .* t test over seeds that share their examples calls up to {N} %",
         null_comparisons,
     ),
     Claim(
-        README,
+        STATISTICS,
         rf"clusters or neighbouring text the verdicts' test calls {N} to {N} %",
         hard_null_comparisons,
     ),
     Claim(
-        README,
-        rf"{N} tokens of {N} distinct targets \(U/N {N}\), a vocabulary of {N} and width {N}, "
-        rf"`emo` takes {N} times the time of our own `mle`, {N} times that of plain cross-entropy on whole logits, "
-        rf"and {N} times that of the official EMO loss\. "
+        SPEED,
+        rf"{N} tokens of {N} distinct targets \(U/N {N}\), a vocabulary of {N} and width {N}\. "
+        rf"There `emo` takes {N} times the time of our own `mle`, {N} times that of plain cross-entropy on whole "
+        rf"logits, and {N} times that of the official EMO loss\. "
         rf"Beyond the gradients themselves it holds {N} MiB, where whole logits hold {N} and the official loss {N}\.",
         engine,
     ),
     Claim(
-        TASKS,
+        GENERATION,
         rf"with 7 of them {N} % as transformers adds rows and {N} % for rows of zeros, "
         rf"with 128 of them {N} % and {N} %",
         padding,
@@ -150,21 +155,31 @@ def test_a_claimed_number_is_the_one_that_was_measured(claim: Claim) -> None:
         assert float(printed.replace(",", "")) == pytest.approx(round(number, decimals), abs=1e-9)
 
 
-def test_what_the_demo_prints_is_what_it_printed() -> None:
-    """The table and the comparison; the numbers of another machine differ by rounding."""
-    text = (ROOT / README).read_text()
-    for block in ("run", "compare"):
-        assert f"```\n{result('demo')[block]}\n```" in text
+def tables(page: str) -> list[list[str]]:
+    """Return the lines of each table, as commands print them, on a page."""
+    blocks = re.findall(r"^```\n(metric .*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [block.splitlines() for block in blocks]
 
 
-def test_every_result_that_a_readme_names_is_there() -> None:
-    for name in (README, TASKS, PLUGINS):
-        for path in re.findall(r"`(tests/[\w/.-]+)`", (ROOT / name).read_text()):
-            assert (ROOT / path).exists(), f"{name}: {path}"
+def test_the_tables_are_rows_of_what_the_demo_prints() -> None:
+    """The README has four rows of the table and the comparison; the numbers of another machine differ by rounding."""
+    run, compare = (result("demo")[name].splitlines() for name in ("run", "compare"))
+    shown, compared = tables(README)
+    assert [line for line in run if line in shown] == shown
+    assert len(shown) == 2 + 4
+    assert [line for line in compare if line in compared] == compared
+    assert tables(STATISTICS) == [compared]
+
+
+def test_every_result_that_a_page_names_is_there() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*/*.md")]
+    for page in pages:
+        for path in re.findall(r"`(tests/[\w/.-]+)`", page.read_text()):
+            assert (ROOT / path).exists(), f"{page}: {path}"
 
 
 def test_the_table_of_objectives_is_that_of_the_results() -> None:
-    text = (ROOT / PLUGINS).read_text()
+    text = (ROOT / OBJECTIVES).read_text()
     shown = text[text.index(oracle_objectives.BEGIN) + len(oracle_objectives.BEGIN) : text.index(oracle_objectives.END)]
     assert shown.strip() == oracle_objectives.table(result("oracle_objectives-cpu")).strip()
 
@@ -196,7 +211,7 @@ def test_what_families_err_and_find() -> None:
     """ "in at most 5.4 % of simulated comparisons, and gains as large as the paper's are found two to five times as
     often as by one adjustment of everything": with 3 seeds.
     """
-    text = " ".join((ROOT / README).read_text().split())
+    text = " ".join((ROOT / STATISTICS).read_text().split())
     (claimed,) = re.findall(rf"in at most {N} % of simulated comparisons", text)
     found = result("families")
     tables = [table for name in ("wrong", "wrong, half of the tasks differ") for table in found[name].values()]
@@ -220,3 +235,20 @@ def test_a_head_with_padding_differs_by_the_probability_of_its_padding() -> None
     """plain / emobench is exp(mean of -log(1 - m)) in every measured case; transformers' loss is float32."""
     for row in result("padded_head-cpu")["measured"]:
         assert row["plain"] / row["emobench"] == pytest.approx(row["factor"], rel=2e-6)
+
+
+def test_how_far_machines_and_seeds_move_a_training() -> None:
+    first, *rounding, seed = rows = result("machines-cpu")["rows"]
+    assert [row["variant"] for row in rows] == ["1 thread", "2 threads", "AVX2", "another seed"]
+
+    def most(*others: dict[str, float]) -> tuple[float, float]:
+        """Return how far the weights moved, in percent, and the cross-entropy, in nats."""
+        nats = [abs(row["forward_cross_entropy"] - first["forward_cross_entropy"]) for row in others]
+        return 100 * max(row["weights_moved"] for row in others), max(nats)
+
+    (moved, nats), (by_seed, nats_by_seed) = most(*rounding), most(seed)
+    sentence = (
+        f"training by {moved:.1g} % and its cross-entropy by {nats:.0e} nats; another seed moves them by "
+        f"{by_seed:.2g} % and by {nats_by_seed:.0e}"
+    )
+    assert sentence in " ".join((ROOT / RESUME).read_text().split())

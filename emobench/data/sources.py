@@ -220,7 +220,7 @@ CORPORA: dict[str, CorpusSource] = {
             revision="35f0aa359452ba8147b34d925684fccee26679cc",
             fields=("prompt", "story"),
             preparation="writingprompts",
-            note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (tasks/README.md).",
+            note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (see the documents).",
         ),
         _hub(
             "ag_news",

@@ -1,10 +1,10 @@
-"""All objectives on the suite `oracle-language`, as the table in plugins/README.md.
+"""All objectives on the suite `oracle-language`, as the table in docs/evidence/objectives.md.
 
     python tests/benchmarks/oracle_objectives.py [--runs DIR] [--leaderboard DIR] [--seed N ...]
 
 Runs what is missing (finished stages are reused), writes results/oracle_objectives-cpu.json, and from it the table
-between the marks in plugins/README.md. On two idle cores a training with its evaluation takes about 20 s: half an hour
-for all objectives and two seeds.
+between the marks in docs/evidence/objectives.md. On two idle cores a training with its evaluation takes about 20 s:
+half an hour for all objectives and two seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from measuring import RESULTS, origin, write
 
 from emobench.registry import objective_names
 
-README = Path(__file__).parents[2] / "plugins" / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "objectives.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 MORE = (
     "power(alpha=0.5)",
@@ -117,9 +117,9 @@ def main(argv: list[str]) -> None:
     entries += emobench("run", *objectives, *(word for seed in seeds for word in ("--seed", seed)), *shared)
     found = {**origin(__file__, [], "cpu"), "seeds": [int(seed) for seed in seeds], "rows": [*map(plain, entries)]}
     write(found, RESULTS / "oracle_objectives-cpu.json")
-    text = README.read_text()
+    text = PAGE.read_text()
     start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
-    README.write_text(f"{text[:start]}\n{table(found)}\n{text[stop:]}")
+    PAGE.write_text(f"{text[:start]}\n{table(found)}\n{text[stop:]}")
 
 
 if __name__ == "__main__":

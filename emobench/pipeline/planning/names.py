@@ -96,7 +96,7 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
         if name in task_names():
             raise ConfigError(
                 f"--set tasks: {name} is a task, but none of the suite {suite.name}, which has {', '.join(known)}. "
-                "Write a suite with it, as tasks/README.md shows."
+                "Write a suite with it, as docs/guides/tasks.md shows."
             )
         raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
     chosen = [name for name in places if wanted is None or short_name(name) in wanted]

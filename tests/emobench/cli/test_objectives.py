@@ -404,14 +404,13 @@ def test_a_new_package_installs_and_runs(
 def test_the_page_on_plugins_names_what_there_is() -> None:
     from emobench.objectives import STATISTICS, SetupContext
 
-    page = (Path(__file__).parents[3] / "plugins" / "README.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "objectives.md").read_text()
     table = page.partition("| statistic | value |")[2].partition("\n\n")[0]
     assert tuple(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == STATISTICS
     setup = page.partition("2. `setup(context)`")[2].partition("3. `begin_step")[0]
     asked = set(re.findall(r"`(?:context)?\.(\w+)", setup))
     assert asked == {name for name in vars(SetupContext) if not name.startswith("_")}
-    prose = page.partition("<!-- measured: begin -->")[0]  # the table holds objectives, with their settings
-    for name in re.findall(r"`(?:\w+\.)*(\w+)\(", prose):
+    for name in re.findall(r"`(?:\w+\.)*(\w+)\(", page.partition("## Three levels")[2]):
         assert any(hasattr(owner, name) for owner in OWNERS) or name in ("loss", "example_side"), name
 
 

@@ -1,0 +1,82 @@
+"""Sphinx's configuration: `make docs`.
+
+The guides are Markdown (MyST). The pages of commands are written from the Typer application at each build, and the
+API reference comes from the docstrings, so that neither is copied by hand. The site needs no network to be read.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import typer
+from sphinx.application import Sphinx
+from typer.cli import get_docs_for_click
+
+import emobench
+from emobench.cli import app as commands
+
+HERE = Path(__file__).parent
+COMMANDS = HERE / "commands"
+"""Generated, and ignored by git."""
+
+project = "emobench"
+release = emobench.__version__
+copyright = "the emobench authors, Apache 2.0"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"emobench {release}"
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
+
+# Docstrings write code as `code`.
+default_role = "code"
+autodoc_default_options = {"members": True, "member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+
+
+def write_commands(_: Sphinx) -> None:
+    """Write a page for each command, or group of commands, as its `--help` has it."""
+    shutil.rmtree(COMMANDS, ignore_errors=True)
+    COMMANDS.mkdir()
+    root = typer.main.get_command(commands)
+    assert isinstance(root, typer.core.TyperGroup)
+    context = typer.Context(root, info_name="emobench", **root.context_settings)
+    for name, command in root.commands.items():
+        page = get_docs_for_click(obj=command, ctx=context, name=name, call_prefix="emobench")
+        (COMMANDS / f"{name}.md").write_text(page)
+    listing = "\n".join(sorted(root.commands))
+    (COMMANDS / "index.md").write_text(f"# Commands\n\n{root.help}\n\n```{{toctree}}\n:maxdepth: 2\n\n{listing}\n```\n")
+
+
+def plain_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Make a docstring reStructuredText: its indented blocks are code, and `|`, `*` and `_` of equations are text."""
+    text, indented = [], False
+    for line in lines:
+        if line.startswith("    "):
+            text += [] if indented else ["::", ""]
+            text.append(line)
+            indented = True
+        else:
+            indented = indented and not line
+            text.append(_escaped(line))
+    lines[:] = text
+
+
+def _escaped(line: str) -> str:
+    parts = line.split("`")
+    parts[::2] = [re.sub(r"([|*_])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("builder-inited", write_commands)
+    app.connect("autodoc-process-docstring", plain_text)
