@@ -17,7 +17,7 @@ from emobench.cli.console import Terminal, fail, print_json, print_lines, print_
 from emobench.cli.streams import visible, visible_json, visible_lines
 from emobench.errors import ConfigError
 
-PUBLISHED = Path(__file__).parents[3] / "leaderboards" / "published"
+PUBLISHED = Path(__file__).parents[4] / "leaderboards" / "published"
 SHOW = ("leaderboard", "show", "--leaderboard", str(PUBLISHED))
 EVIL = "\x1b[31mred \x1b]8;;http://x\x1b\\link\x07 \x9b2J back\b\b\b cr\rover \u202etxt \u2066 \u200b end"
 ACTS = ("\x1b", "\x07", "\x9b", "\b", "\r", "\u202e", "\u2066", "\u200b")

@@ -28,7 +28,7 @@ TRAINED = (*SMALL, "--set", "recipe.max_length=32", "--set", "recipe.learning_ra
 SECONDARY = ("rep_2", "rep_3", "rep_4", "diversity", "distinct_1", "distinct_2", "distinct_3", "self_bleu")
 MAIN = ("ppl_test", "entropy", "mauve", "mauve_star", "rouge1", "rouge2", "rougeL")
 METRICS = {f"lm-quick/{name}" for name in (*MAIN, *SECONDARY)}
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[4] / "README.md"
 
 
 @dataclass(frozen=True)
