@@ -26,8 +26,9 @@ import numpy as np
 from scipy import stats
 
 from emobench.data.documents import RUNS
-from emobench.leaderboard.stats.statistics import Series, compare_rows
-from emobench.leaderboard.stats.uncertainty import Uncertainty, crossed, unpaired
+from emobench.leaderboard.stats.difference import compare_rows
+from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, unpaired
+from emobench.leaderboard.stats.series import Series
 from emobench.tasks.scores import Examples, by_unit
 
 RESULTS = Path(__file__).parent / "results"

@@ -14,7 +14,7 @@ from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
 from emobench.leaderboard.schema.entry import YEARS
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.schema.private_paths import published, published_value, without_paths
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.lm_eval_numbers import Measured, clip, number, task_name
 from emobench.tasks.scores import Score
 

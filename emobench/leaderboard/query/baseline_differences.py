@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from emobench.leaderboard.query.ranks import Ranking
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import MEAN, is_row
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.stats.contrasts import Contrast
-    from emobench.leaderboard.stats.pairwise import Pairs
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.pairwise import Pairs
 
 
 def baseline_of(group: Sequence[Entry], text: str) -> Entry | str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
 
 from emobench.leaderboard.query.view import View, named
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import MEAN
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.stats.contrasts import Contrast
-    from emobench.leaderboard.stats.pairwise import Pairs, SeriesByMetric
-    from emobench.leaderboard.stats.statistics import Series
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.holm import holm
+from emobench.leaderboard.stats.means import mean
+from emobench.leaderboard.stats.pairwise import Pairs, SeriesByMetric
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.thresholds import ALPHA, MIN_SEEDS, SMALL_N_FLAG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +103,6 @@ def _direction(group: Sequence[Entry], columns: Sequence[str]) -> bool | None:
 
 
 def _why_unranked(entry: Entry, columns: Sequence[str]) -> str | None:
-    from emobench.leaderboard.stats.statistics import MIN_SEEDS
-
     missing = [metric for metric in columns if metric not in entry.metrics]
     if missing:
         return f"not ranked: {missing[0]} is missing"
@@ -115,9 +112,7 @@ def _why_unranked(entry: Entry, columns: Sequence[str]) -> str | None:
 
 
 def _remark(group: Sequence[Entry], columns: Sequence[str], ranked: Mapping[str, object]) -> str | None:
-    from emobench.leaderboard.stats.statistics import MIN_SEEDS, UNRANKED_FLAG
-
-    if any(UNRANKED_FLAG in e.metrics[c].flags for e in group for c in columns if c in e.metrics):
+    if any(SMALL_N_FLAG in e.metrics[c].flags for e in group for c in columns if c in e.metrics):
         return "too few examples for ranks"
     if len(group) < 2:
         return "one objective"
@@ -130,7 +125,7 @@ def _means(rows: Sequence[Series]) -> tuple[float, ...]:
     log = all(row.log_scale for row in rows)
     seeds = [seed for seed in rows[0].values if all(seed in row.values for row in rows)]
     by_seed = [[row.values[seed] for row in rows] for seed in seeds]
-    return tuple(math.exp(fmean(map(math.log, values))) if log else fmean(values) for values in by_seed)
+    return tuple(mean(values, log=log) for values in by_seed)
 
 
 def _untested(undetermined: Mapping[tuple[str, str], str]) -> dict[str, str]:
@@ -155,9 +150,6 @@ def _why_untested(contrast: Contrast | None) -> str | None:
 
 
 def _places(ranked: Sequence[str], tests: Mapping[tuple[str, str], Contrast]) -> dict[str, int]:
-    from emobench.leaderboard.stats.statistics import holm
-    from emobench.leaderboard.stats.uncertainty import ALPHA
-
     places = dict.fromkeys(ranked, 1)
     ps = [1.0 if test.p_holm is None else test.p_holm for test in tests.values()]  # equal rows have no test
     for ((a, b), test), p in zip(tests.items(), holm(ps), strict=True):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.schema.comparable import groups
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import is_meant
-from emobench.leaderboard.stats.code_versions import older_code
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.published import published_root
 from emobench.leaderboard.store.row import Row
@@ -32,8 +32,8 @@ _KEYS: dict[str, Callable[[Row, str], bool]] = {
 def select(text: str, root: Path) -> list[Entry]:
     """Return the entries that `text` names on the board at `root` (or on the papers', after "published:"), one or more.
 
-    An id names an entry whatever stands beside it; a query leaves out rows of older code (`twins.older_code`). Raises
-    DataError for a board without a folder, ConfigError for an empty one and UnknownNameError for a name that none has.
+    An id names an entry even if it is superseded; a query leaves out rows of older code. Raises DataError
+    for a board without a folder, ConfigError for an empty one and UnknownNameError for a name that none has.
     """
     published = text.startswith(PUBLISHED)
     board = Leaderboard(published_root() if published else root)

@@ -9,22 +9,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from emobench.errors import UnknownNameError
 from emobench.leaderboard.query.baseline_differences import baseline_of, deltas
+from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.query.ranks import Ranking, ranking
 from emobench.leaderboard.query.view import ORDERS, View, named
 from emobench.leaderboard.schema.comparable import groups
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, is_row
-from emobench.leaderboard.stats.code_versions import older_code
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.stats.contrasts import Contrast
-    from emobench.leaderboard.stats.pairwise import Pairs, SeriesByMetric
-    from emobench.leaderboard.stats.statistics import Series
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.pairwise import Pairs, SeriesByMetric
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.thresholds import MIN_SEEDS, SMALL_N_FLAG
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +68,6 @@ def group_metrics(group: Sequence[Entry]) -> list[str]:
 
 
 def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: View) -> Standings:
-    from emobench.leaderboard.stats.pairwise import Pairs
-
     older = older_code(group, view.own)
     current = [entry for entry in group if entry.id not in older]
     metrics = group_metrics(current)
@@ -103,8 +99,6 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
 
 
 def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: ExamplesOf | None) -> SeriesByMetric:
-    from emobench.leaderboard.stats.statistics import MIN_SEEDS, Series
-
     # Fewer seeds are undetermined with examples too, and one row has nothing to be compared with.
     read = [e for e in group if e.untrained or len(e.seeds) >= MIN_SEEDS] if examples_of else []
     examples = {e.id: examples_of(e) for e in read} if examples_of and len(read) > 1 else {}
@@ -122,9 +116,7 @@ def _reason(group: Sequence[Entry], metric: str) -> str:
 
 def _best(current: Sequence[Entry], pairs: Pairs, metric: str) -> tuple[str | None, str | None]:
     """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
-    from emobench.leaderboard.stats.statistics import UNRANKED_FLAG
-
-    if any(metric in entry.metrics and UNRANKED_FLAG in entry.metrics[metric].flags for entry in current):
+    if any(metric in entry.metrics and SMALL_N_FLAG in entry.metrics[metric].flags for entry in current):
         return None, "too few examples"
     return pairs.best(current, metric)
 

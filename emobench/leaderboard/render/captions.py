@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from emobench.config import content_hash
 from emobench.leaderboard.query.standings import Standings
+from emobench.leaderboard.render.adjustment import adjustment
 from emobench.leaderboard.schema import protocol_changes as changes
 from emobench.leaderboard.schema.comparable import differences, digests
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean, parameters
+from emobench.leaderboard.stats.thresholds import MIN_SEEDS
 from emobench.tasks.families import PRIMARY
 
 NOISE = "the noise of seeds and test examples"
@@ -95,8 +97,6 @@ def _seeds(group: Sequence[Entry]) -> list[int]:
 
 
 def _enough_seeds(rows: Sequence[Entry]) -> bool:
-    from emobench.leaderboard.stats.statistics import MIN_SEEDS
-
     return max(_seeds(rows), default=0) >= MIN_SEEDS
 
 
@@ -123,8 +123,6 @@ def _hides(summary: MetricSummary) -> bool:
 
 def _stars(shown: Standings, current: Sequence[Entry]) -> str:
     """Say what * means, or why there is none; differences from a baseline have a * of their own."""
-    from emobench.leaderboard.stats.statistics import MIN_SEEDS
-
     counts = _seeds(current)
     if len(current) < 2 or not counts:
         return ""
@@ -184,16 +182,12 @@ def _baseline(shown: Standings, labels: dict[str, str]) -> str:
 
 def _adjusted(shown: Standings) -> list[str]:
     """Say which test is the primary one and what the others' p are adjusted for, where a mark may rest on it."""
-    from emobench.leaderboard.stats.adjustment import adjustment
-
     found = [contrast for row in shown.differences.values() for contrast in row.values()]
     return adjustment(shown.tested if shown.baseline is None else found)
 
 
 def _untested(shown: Standings, current: Sequence[Entry]) -> list[str]:
     """Say what got no verdict and why: differences from the baseline, or metrics of which none is the best."""
-    from emobench.leaderboard.stats.statistics import MIN_SEEDS
-
     seeds = _seeds(current)
     found: dict[tuple[str, str], dict[str, None]] = {}
     if isinstance(shown.baseline, Entry):

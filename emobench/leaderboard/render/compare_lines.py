@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.adjustment import adjustment
 from emobench.leaderboard.render.compare_noise import EXPLAINED, noise_tables, unrepeated
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
-from emobench.leaderboard.stats.adjustment import adjustment
 from emobench.leaderboard.stats.compare import Comparison, place
 from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.uncertainty import ALPHA
+from emobench.leaderboard.stats.thresholds import ALPHA
 from emobench.leaderboard.stats.within_seed import WithinSeed
 from emobench.tasks.families import PRIMARY
 

@@ -12,7 +12,7 @@ from emobench.config import to_plain
 from emobench.leaderboard.schema.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, place
-from emobench.leaderboard.stats.noise_sources import KMEANS, SAMPLING, TEXTS, TRAINING
+from emobench.leaderboard.stats.variance_components import KMEANS, SAMPLING, TEXTS, TRAINING
 
 ABSENT = "–"
 MOST_NAMED = 6

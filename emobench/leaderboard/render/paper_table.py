@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from emobench.config import to_plain
 from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.adjustment import adjustment
 from emobench.leaderboard.render.captions import BASE
 from emobench.leaderboard.render.compare_table import latex_text
 from emobench.leaderboard.render.grid import Cell, Column, Grid, Label
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.adjustment import adjustment
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
 

@@ -9,7 +9,6 @@ crossed with the test items: what seeds there are in a base only makes its mean 
 from __future__ import annotations
 
 import hashlib
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,8 @@ from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison, compare, title
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader
-from emobench.leaderboard.stats.statistics import Series
+from emobench.leaderboard.stats.means import mean
+from emobench.leaderboard.stats.series import Series
 
 Bases = Mapping[str, Entry]
 """The revision of a base -> the newest entry of one objective that starts from it."""
@@ -118,10 +118,10 @@ def _pooled(entries: Sequence[Entry]) -> Entry:
 
 def _summary(of_bases: Sequence[MetricSummary]) -> MetricSummary:
     log = of_bases[0].unit == "perplexity"
-    values = [_mean(summary.values or (summary.mean,), log) for summary in of_bases]
+    values = [mean(summary.values or (summary.mean,), log=log) for summary in of_bases]
     return replace(
         of_bases[0],
-        mean=math.fsum(values) / len(values),
+        mean=mean(values, log=False),
         std=statistics.stdev(values) if len(values) > 1 else None,
         values=tuple(values),
         ci95=None,
@@ -137,7 +137,7 @@ def _over_bases(rows: Sequence[Series]) -> Series:
     examples = [_examples(row) for row in rows]
     known = [one for one in examples if one is not None]
     return Series(
-        values={place: _mean(list(row.values.values()), row.log_scale) for place, row in enumerate(rows)},
+        values={place: mean(list(row.values.values()), log=row.log_scale) for place, row in enumerate(rows)},
         examples=dict(enumerate(known)) if len(known) == len(rows) else None,
         higher_is_better=rows[0].higher_is_better,
         log_scale=rows[0].log_scale,
@@ -153,7 +153,3 @@ def _examples(row: Series) -> dict[str, tuple[float, float]] | None:
         return None
     means_I = np.mean([row.linearised[seed] for seed in row.examples or {}], axis=0)
     return {name: (float(value), 1.0) for name, value in zip(sorted(of_seeds[0]), means_I, strict=True)}
-
-
-def _mean(values: Sequence[float], log: bool) -> float:
-    return math.exp(math.fsum(map(math.log, values)) / len(values)) if log else math.fsum(values) / len(values)

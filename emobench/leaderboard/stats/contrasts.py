@@ -1,7 +1,7 @@
 """One entry against another, metric by metric: the difference, what is known of its noise, and a verdict or a reason.
 
-What is said of objectives rests on seeds (`statistics.compare_rows`); where that is undetermined, the tests within each
-common seed can say something of the trained models (`within.py`).
+Verdicts on objectives rest on seeds (`difference.compare_rows`); where that is undetermined, the tests within each
+common seed can compare the trained models (`within_seed.py`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Literal, TypeAlias
 
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf, RunExamples
-from emobench.leaderboard.stats.statistics import EQUAL, UNRANKED_FLAG, Series, compare_rows, holm
-from emobench.leaderboard.stats.uncertainty import ALPHA
+from emobench.leaderboard.stats.difference import EQUAL, compare_rows
+from emobench.leaderboard.stats.holm import holm
+from emobench.leaderboard.stats.means import mean
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.thresholds import ALPHA, SMALL_N_FLAG
 from emobench.leaderboard.stats.within_seed import WithinSeed, within_seed
 from emobench.tasks.families import DUPLICATES, PRIMARY
 
@@ -38,7 +40,7 @@ class Contrast:
     (perplexities, by their geometric means). `p_holm` is p adjusted for the `tests` of the contrast's `family`
     (`tasks.families`), of which the primary endpoint is one of its own. It gives the verdict: better or worse, at 5 %;
     else tied, which is no proof of equality: `ci95` holds what is possible. `detectable` is the smallest true effect
-    that this many seeds and items show 4 times in 5 in a single test (`uncertainty.detectable` has how sure it is).
+    that this many seeds and items detect with 80 % power in a single test (`Uncertainty.detectable`).
     Equal values are tied without a test. An undetermined contrast says `why`; entries that are not comparable have no
     verdict at all. Neither has a metric without a family: it describes, with an interval and without a p.
 
@@ -138,8 +140,8 @@ def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str])
     sides = [[entry.metrics[metric] for metric in columns] for entry in (candidate, baseline)]
     first = sides[0][0]
     log = all(summary.unit == "perplexity" for side in sides for summary in side)
-    means = [_mean([summary.mean for summary in side], log) for side in sides]
-    centres = [_mean([_mean(s.values or (s.mean,), log) for s in side], log) for side in sides]
+    means = [mean([summary.mean for summary in side], log=log) for side in sides]
+    centres = [mean([mean(s.values or (s.mean,), log=log) for s in side], log=log) for side in sides]
     return Contrast(
         candidate=candidate.id,
         metric=name,
@@ -153,7 +155,7 @@ def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str])
         verdict=None,
         family=family_of(candidate, baseline, name, columns),
         secondary=any(summary.secondary for side in sides for summary in side),
-        small_n=any(UNRANKED_FLAG in summary.flags for side in sides for summary in side),
+        small_n=any(SMALL_N_FLAG in summary.flags for side in sides for summary in side),
     )
 
 
@@ -181,7 +183,7 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
 
 
 def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSeed, ...]:
-    """Return the tests within each common seed, of one task; a row without seeds stands beside each of its rival's."""
+    """Return the tests within each common seed, of one task; a row without seeds is paired with each of its rival's."""
     if not len(ours) == len(theirs) == 1:
         return ()
     (left,), (right,) = ours, theirs
@@ -229,7 +231,3 @@ def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
 
 def _known(rows: Sequence[Series | None]) -> list[Series]:
     return [row for row in rows if row is not None]
-
-
-def _mean(values: Sequence[float], log: bool) -> float:
-    return math.exp(fmean(map(math.log, values))) if log else fmean(values)

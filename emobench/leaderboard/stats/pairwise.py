@@ -11,7 +11,7 @@ from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.stats.compare import rows_of
 from emobench.leaderboard.stats.contrasts import Contrast, contrasts, family_of
-from emobench.leaderboard.stats.statistics import Series
+from emobench.leaderboard.stats.series import Series
 
 SeriesByMetric: TypeAlias = Mapping[str, Mapping[str, Series]]
 """Metric -> id of an entry -> its Series; without the entries that lack the metric."""

@@ -20,7 +20,7 @@ from emobench.errors import EmobenchError, MetricError, StorageError
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import digest, write_examples
 from emobench.leaderboard.schema.private_paths import published, published_command, published_value
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.locks import locked
 from emobench.pipeline.execution.evaluate import Evaluation

@@ -12,7 +12,7 @@ import pytest
 from emobench.config import to_plain
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import write_examples
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]

@@ -10,7 +10,7 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.tasks.scores import Score
 

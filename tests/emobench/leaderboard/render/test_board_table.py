@@ -19,7 +19,7 @@ from emobench.config import to_plain
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render.board_table import markdown, render, to_json
 from emobench.leaderboard.schema.entry import Entry, read_entry
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
 
 MakeEntry = Callable[..., Entry]

@@ -17,7 +17,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
 from emobench.training.curves import mean_curve, read_curves
 

@@ -99,7 +99,7 @@ def test_lost_per_example_results_leave_it_undetermined(pair: tuple[Entry, Entry
     found = compare(mle, [emo], reader)
     assert {c.verdict for c in found.contrasts} == {"undetermined"}
     assert {c.why for c in found.contrasts} == {
-        "the per-example results of both sides are not at hand for the same examples"
+        "the per-example results of both sides are not available for the same examples"
     }
     assert reader.problems
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emobench.leaderboard.stats.statistics import Series, difference
-from emobench.leaderboard.stats.uncertainty import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
+from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_seeds, unpaired, unpaired_seeds
+from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.within_seed import within_seed
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -63,8 +64,8 @@ def test_comparisons_of_rows(seeds: int, noise: str, log_scale: bool) -> None:
     for _ in range(1000):
         base_SI = rng.normal(3, 1, ITEMS) + rng.normal(0, 0.5, (seeds, ITEMS))
         a, b = row(base_SI + delta(rng, seeds, noise), log_scale=log_scale), row(base_SI, log_scale=log_scale)
-        found = difference(a, b)
-        rejected += found is not None and found.p < 0.05
+        found = compare_rows([a], [b])
+        rejected += isinstance(found, Difference) and found.p < 0.05
     if seeds < 3:
         assert rejected == 0  # undetermined, whatever is seen
     else:
@@ -148,7 +149,8 @@ def test_scores_of_a_corpus(seeds: int, noise: str) -> None:
 @pytest.mark.parametrize("kind", ["accuracy", "text", "perplexity"])
 def test_within_a_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Item noise alone, which is all that one seed's test is about. McNemar's and the permutation test are exact."""
-    monkeypatch.setattr("emobench.leaderboard.stats.within_seed.RESAMPLES", 999)  # ten times faster, and as exact
+    # Ten times faster, and as exact.
+    monkeypatch.setattr("emobench.leaderboard.stats.paired_tests.permutation.RESAMPLES", 999)
     rng = np.random.default_rng([26, ord(kind[0])])
     rejected = 0
     for _ in range(1000):
@@ -158,7 +160,7 @@ def test_within_a_seed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
             a_I, b_I = (a_I > 0).astype(float), (b_I > 0).astype(float)
         sides = [row(values[None], log_scale=kind == "perplexity") for values in (a_I, b_I)]
         found = within_seed(sides[0], sides[1], 0)
-        rejected += found is not None and found.p < 0.05
+        rejected += isinstance(found, Difference) and found.p < 0.05
     assert 30 <= rejected <= 70
 
 

@@ -14,7 +14,9 @@ import importlib
 import numpy as np
 import pytest
 
-from emobench.leaderboard.stats.statistics import Series, difference, summarise
+from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.stats.within_seed import within_seed
 from emobench.tasks.scores import Score
 
@@ -83,15 +85,15 @@ def test_mauve_like_scores(noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quadratic in their difference, and a jackknife, of any kind, finds up to twice the variance of a difference. At a
     mean of .98 with 100 prompts, .6 % (items) had p < .05, and the intervals held the mean score in 91 %.
     """
-    monkeypatch.setattr("emobench.leaderboard.stats.within_seed.RESAMPLES", 199)
+    monkeypatch.setattr("emobench.leaderboard.stats.paired_tests.permutation.RESAMPLES", 199)
     rng = np.random.default_rng([31, list(NOISES).index(noise)])
     rejected, within, means, intervals, shifts = 0, 0, [], [], []
     for _ in range(250):
         human_I = rng.integers(0, CLUSTERS, ITEMS)
         first, second = (row(rng, human_I, 3, noise) for _ in range(2))
         a, b = series(first), series(second)
-        found, inside, summary = difference(a, b), within_seed(a, b, 0), summarise(first)
-        assert found is not None
+        found, inside, summary = compare_rows([a], [b]), within_seed(a, b, 0), summarise(first)
+        assert isinstance(found, Difference)
         assert inside is not None
         assert summary.ci95 is not None
         assert (found.test, summary.ci95_of) == ("random effects of seeds and items", "seeds and items")

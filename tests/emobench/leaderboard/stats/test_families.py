@@ -27,8 +27,9 @@ from families import (
     wrong,
 )
 
-from emobench.leaderboard.stats import statistics
-from emobench.leaderboard.stats.uncertainty import ALPHA, Uncertainty, exponent
+from emobench.leaderboard.stats import holm as package
+from emobench.leaderboard.stats.random_effects import Uncertainty, exponent
+from emobench.leaderboard.stats.thresholds import ALPHA
 from emobench.tasks.families import PRIMARY, SECONDARIES
 
 DRAWS = 1500
@@ -59,7 +60,7 @@ def test_the_benchmark_tests_as_the_package_does() -> None:
     for _ in range(40):
         parts = [((float(v), 2), (1.0, TEXTS - 1)) for v in 0.5 * rng.chisquare(2, 6)]
         given, effects = [Uncertainty(of, "seeds and items") for of in parts], 4 * rng.normal(size=6)
-        adjusted = statistics.holm([u.p_value(effect) for u, effect in zip(given, effects, strict=True)])
+        adjusted = package.holm([u.p_value(effect) for u, effect in zip(given, effects, strict=True)])
         t = np.abs(effects) / [u.standard_error for u in given]
         share = np.array([of[0][0] / (of[0][0] + 1) for of in parts])
         limits = [critical(share, 2, TEXTS - 1, ALPHA / k, exponent(ALPHA / k, 2)) for k in range(1, 7)]

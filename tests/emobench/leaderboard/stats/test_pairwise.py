@@ -17,7 +17,7 @@ from emobench.leaderboard.render.board_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.pairwise import Pairs
-from emobench.leaderboard.stats.statistics import Series
+from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.store.board import Leaderboard
 
 MakeEntry = Callable[..., Entry]

@@ -18,7 +18,7 @@ from emobench.leaderboard.render.compare_lines import sheets
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.site.groups import Groups
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.families import SECONDARIES
 from emobench.tasks.scores import SECONDARY, Score
 

@@ -7,17 +7,13 @@ import itertools
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats import contingency_tables
 
-from emobench.leaderboard.stats.statistics import Series
-from emobench.leaderboard.stats.within_seed import (
-    BOOTSTRAP,
-    MCNEMAR,
-    PERMUTATION,
-    mcnemar_mid_p,
-    permutation_p,
-    within_seed,
-)
+from emobench.leaderboard.stats.paired_tests import bootstrap, mcnemar, permutation
+from emobench.leaderboard.stats.paired_tests.mcnemar import mcnemar_mid_p
+from emobench.leaderboard.stats.paired_tests.permutation import permutation_p
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.within_seed import within_seed
 
 
 def series(values_I: np.ndarray, weight_I: np.ndarray | None = None, *, log_scale: bool = False) -> Series:
@@ -30,7 +26,7 @@ def series(values_I: np.ndarray, weight_I: np.ndarray | None = None, *, log_scal
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (5, 5), (3, 11), (40, 22), (300, 260)])
 def test_mcnemar_is_the_exact_test_less_half_of_what_was_observed(only_a: int, only_b: int) -> None:
-    exact = mcnemar([[10, only_a], [only_b, 10]], exact=True).pvalue
+    exact = contingency_tables.mcnemar([[10, only_a], [only_b, 10]], exact=True).pvalue
     observed = stats.binom.pmf(only_a, only_a + only_b, 0.5)
     want = 1.0 if only_a == only_b else exact - observed
     assert mcnemar_mid_p(only_a, only_b) == pytest.approx(want)
@@ -53,7 +49,7 @@ def test_an_accuracy_is_tested_by_mcnemar() -> None:
     a, b = rng.integers(0, 2, 200).astype(float), rng.integers(0, 2, 200).astype(float)
     found = within_seed(series(a), series(b), 0)
     assert found is not None
-    assert found.test == MCNEMAR
+    assert found.test == mcnemar.NAME
     assert found.p == mcnemar_mid_p(int((a > b).sum()), int((b > a).sum()))
     assert found.effect == pytest.approx(a.mean() - b.mean())
     assert found.ci95 == pytest.approx(tuple(stats.ttest_rel(a, b).confidence_interval()))
@@ -64,7 +60,7 @@ def test_a_score_of_texts_is_tested_by_permutation() -> None:
     a, b = rng.normal(0.5, 0.1, 150), rng.normal(0.48, 0.1, 150)
     found = within_seed(series(a), series(b), 0)
     assert found is not None
-    assert found.test == PERMUTATION
+    assert found.test == permutation.NAME
     want = stats.permutation_test((a - b,), np.mean, permutation_type="samples", vectorized=True, n_resamples=20_000)
     assert found.p == pytest.approx(want.pvalue, abs=0.02)
 
@@ -79,7 +75,7 @@ def test_a_perplexity_is_tested_by_the_bootstrap_over_texts() -> None:
     assert found is not None
     effect = float(np.average(a - b, weights=weights))
     error = np.sqrt(np.square(weights / weights.sum() * (a - b - effect)).sum())
-    assert (found.test, found.effect) == (BOOTSTRAP, pytest.approx(effect))
+    assert (found.test, found.effect) == (bootstrap.NAME, pytest.approx(effect))
     assert found.ci95 == pytest.approx((effect - 1.96 * error, effect + 1.96 * error), abs=0.1 * error)
     assert found.p == pytest.approx(2 * stats.norm.sf(abs(effect) / error), abs=0.01)
 
@@ -87,7 +83,7 @@ def test_a_perplexity_is_tested_by_the_bootstrap_over_texts() -> None:
 def test_few_texts_are_tested_by_permutation_and_texts_without_weight_do_not_count() -> None:
     rng = np.random.default_rng(5)
     a, b, weights = rng.normal(4, 0.5, 60), rng.normal(4.1, 0.5, 60), rng.integers(1, 9, 60).astype(float)
-    for count, test in ((39, PERMUTATION), (40, BOOTSTRAP)):
+    for count, test in ((39, permutation.NAME), (40, bootstrap.NAME)):
         kept = np.where(np.arange(60) < count, weights, 0.0)
         found = within_seed(series(a, kept, log_scale=True), series(b, kept, log_scale=True), 0)
         assert found is not None

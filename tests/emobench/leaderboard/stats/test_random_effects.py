@@ -10,7 +10,7 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.power import TTestPower
 
-from emobench.leaderboard.stats.uncertainty import Uncertainty, crossed, over_seeds, unpaired
+from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, over_seeds, unpaired
 
 
 def sample(rng: np.random.Generator, seeds: int, items: int, seed_sd: float, item_sd: float) -> np.ndarray:

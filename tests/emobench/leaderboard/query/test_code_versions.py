@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
+from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render.board_table import render, to_json
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.code_versions import older_code
 
 MakeEntry = Callable[..., Entry]
 

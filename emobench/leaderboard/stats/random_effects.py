@@ -1,4 +1,4 @@
-"""How sure a mean is, when both the seeds and the evaluated items are samples.
+"""The random-effects model: how sure a mean is, when both the seeds and the evaluated items are samples.
 
 Legend: S seeds, I items. Each seed s gives item i a value y_si.
 
@@ -17,16 +17,16 @@ few as 2.9 % of true nulls at a nominal 5 % with 3 seeds; with 1.25 it rejects 3
 integration over w, 3 seeds or more and many items; simulated with 10 items or more, at most 7 %, and fewer where
 accuracies are near 0 or 1). Satterthwaite's degrees of freedom are the usual choice and are wrong here: with 3 seeds
 they reject up to 8 %, with 2 seeds up to 13 %, because a seed mean square on 1 or 2 degrees of freedom is often near
-zero by chance. A t test over the seeds alone ignores v_item: it rejects the more, the smaller seeds and residuals are
-beside it (67 % in one simulation).
+zero by chance. A t test over the seeds alone ignores v_item: it rejects the more, the smaller the noise of seeds and
+residuals is relative to it (67 % in one simulation).
 
 Below 5 %, where an adjustment for several tests looks, 1.25 is too large: with 3 seeds it rejects 1.6 times the nominal
 0.8 %, and 3.6 times 0.1 %, where nearly all of the noise is of seeds. So e falls with the level, the more the fewer the
 seeds are: e = 1.25 (alpha / 5 %)^(0.45 / df), at least 0.55. It then rejects at most 1.1 times the nominal level from
-5 % to 0.01 % (exact likewise, 3 seeds or more; `tests/emobench/leaderboard/stats/test_uncertainty.py`).
+5 % to 0.01 % (exact likewise, 3 seeds or more; `tests/emobench/leaderboard/stats/test_random_effects.py`).
 
 **Unequal weights.** Of I items with shares h_i of the weight, as many tell how items vary as 1 / sum h_i^2 equal ones:
-the items' degrees of freedom are that number less 1. With the values of `statistics.linearise`, at most 5.2 % of true
+the items' degrees of freedom are that number less 1. With the values of `series.linearise`, at most 5.2 % of true
 nulls are rejected, down to 10 items of which one has most of the weight; with I - 1 up to 10 %.
 
 **Skewness.** Where items differ to one side, t is skewed to the other. Johnson's series, made monotone by Hall
@@ -49,14 +49,14 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from emobench.leaderboard.schema.entry import ROUNDING
+from emobench.leaderboard.stats.distributions import chi_square_quantile, t_below, t_noncentrality, t_quantile
+from emobench.leaderboard.stats.thresholds import ALPHA, POWER
 
 Array: TypeAlias = np.ndarray
 Randomness: TypeAlias = Literal["seeds and items", "seeds", "items"]
 Part: TypeAlias = tuple[float, float]
 """A variance and its degrees of freedom."""
 
-ALPHA = 0.05
-POWER = 0.8
 ASSURANCE = 0.8
 """The share of experiments in which what is called detectable is so."""
 EXPONENT, LEAST_EXPONENT = 1.25, 0.55
@@ -79,9 +79,7 @@ class Uncertainty:
 
     def critical(self, alpha: float = ALPHA) -> float:
         """Return the two-sided critical value of mean / standard_error."""
-        from scipy import special  # 0.15 s, which a board without tested differences does not need
-
-        return self._between(lambda df: -float(special.stdtrit(df, alpha / 2)), alpha)
+        return self._between(lambda df: -t_quantile(df, alpha / 2), alpha)
 
     def _between(self, of: Callable[[float], float], alpha: float = ALPHA) -> float:
         """Return what lies between the values that a function has for the degrees of freedom of each part."""
@@ -99,9 +97,7 @@ class Uncertainty:
         if t == 0:
             return 1.0
         if len(self.parts) == 1:
-            from scipy import special
-
-            return max(2 * float(special.stdtr(self.parts[0][1], -t)), SMALLEST_P)
+            return max(2 * t_below(self.parts[0][1], -t), SMALLEST_P)
         if self.critical(SMALLEST_P) <= t:
             return SMALLEST_P
         # By halves: scipy.optimize has it faster, and takes 0.2 s to import, which every command would pay.
@@ -129,17 +125,15 @@ class Uncertainty:
 
     @property
     def detectable(self) -> float:
-        """A true difference that a two-sided 5 % test of this size finds 4 times in 5, or oftener.
+        """A true difference that a two-sided 5 % test of this size detects with a power of 80 % or more.
 
-        That is so for 4 in 5 of all experiments (simulated: 78 to 88 %, with 3 seeds or more and any share of items),
-        as the standard error is not known but estimated, with 3 seeds from two degrees of freedom: taken as it is, the
-        value was too small in two experiments of three. So it is the upper 80 % limit of the standard error, times the
-        noncentrality at which a t test has this power.
+        The standard error is estimated, with 3 seeds from two degrees of freedom: taken as it is, the value was too
+        small in two experiments of three. So it is the upper 80 % limit of the standard error, times the noncentrality
+        at which a t test has this power. It was then large enough in 78 to 88 % of experiments (simulated, with 3 seeds
+        or more and any share of items).
         """
-        from scipy import special
-
         upper = Uncertainty(_upper(self.parts), self.of)
-        needed = upper._between(lambda df: float(special.nctdtrinc(df, 1 - POWER, -special.stdtrit(df, ALPHA / 2))))
+        needed = upper._between(lambda df: t_noncentrality(df, POWER, -t_quantile(df, ALPHA / 2)))
         return needed * upper.standard_error
 
 
@@ -154,9 +148,7 @@ def _upper(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     The modified large-sample limit of a sum of variances: the sum of the estimates and the root of the squared
     distances of each one's own chi-square limit (Graybill & Wang, *JASA* 75, 1980); each part takes its share of that.
     """
-    from scipy import special
-
-    beyond = [variance * (df / float(special.chdtri(df, ASSURANCE)) - 1) for variance, df in parts]
+    beyond = [variance * (df / chi_square_quantile(df, ASSURANCE) - 1) for variance, df in parts]
     root = math.hypot(*beyond)
     return tuple(
         (variance + own**2 / root if root else variance, df) for (variance, df), own in zip(parts, beyond, strict=True)

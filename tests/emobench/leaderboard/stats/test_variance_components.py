@@ -21,8 +21,8 @@ from emobench.leaderboard.render.board_table import markdown
 from emobench.leaderboard.render.compare_noise import noise_tables
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.noise_sources import components
-from emobench.leaderboard.stats.statistics import summarise
+from emobench.leaderboard.stats.summary import summarise
+from emobench.leaderboard.stats.variance_components import components
 from emobench.tasks.scores import Score
 
 SDS = {"training seed": 0.5, "sampling": 0.8, "k-means": 0.6, "texts": 1.2}

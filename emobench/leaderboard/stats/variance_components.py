@@ -15,7 +15,7 @@ squares (Searle, Casella & McCulloch, *Variance Components*, 1992, ch. 4), unbia
   seeds would hide in it, and averaging over seeds would be believed to cancel it.)
 - **training seed**: the variance over s of the seeds' values, without the noise of R runs in each, which is taken from
   the interaction of s and r. Seeds alone, without repeats, would count the sampling noise that is left as theirs.
-- **texts**: the items' part of the crossed model in `uncertainty.py`, without what sampling runs have in common over
+- **texts**: the items' part of the crossed model in `random_effects.py`, without what sampling runs have in common over
   seeds, as that comes with the texts. Of one seed, the variance over its examples without all of its sampling noise;
   what a text makes of this one seed is then in it. For MAUVE examples are jackknife pseudo-values.
 
@@ -31,7 +31,7 @@ import numpy as np
 
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.metric import Component
-from emobench.leaderboard.stats.uncertainty import Array, items_variance
+from emobench.leaderboard.stats.random_effects import Array, items_variance
 from emobench.tasks.scores import Score
 
 TRAINING, SAMPLING, KMEANS, TEXTS = "training seed", "sampling", "k-means", "texts"

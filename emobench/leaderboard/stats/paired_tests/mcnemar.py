@@ -1,0 +1,18 @@
+"""McNemar's test: the test for paired accuracies, of two models that answer the same questions."""
+
+from __future__ import annotations
+
+from emobench.leaderboard.stats.distributions import coin_at_most
+
+NAME = "McNemar, mid-p"
+
+
+def mcnemar_mid_p(only_a: int, only_b: int) -> float:
+    """Return the two-sided mid-p value, from the counts of questions that only one side answers rightly.
+
+    Exact up to the choice of mid-p (Fagerland, Lydersen & Laake, BMC Medical Research Methodology 13:91, 2013); 1 where
+    both counts are 0.
+    """
+    fewer, discordant = min(only_a, only_b), only_a + only_b
+    # Twice the probability of fewer, and half of that of as many.
+    return min(1.0, coin_at_most(fewer - 1, discordant) + coin_at_most(fewer, discordant))

@@ -1,0 +1,152 @@
+"""One metric of one row, seed by seed, with the linearised values of its sampling units.
+
+Legend: S seeds, I items.
+
+**Items** are sampling units: the documents, subjects or passages that were drawn. What is seen of one unit, such as the
+questions on one passage, is dependent, and counts once, as its weighted mean with its weight (`scores.by_unit`). Taken
+for independent, examples in units of 10 reject up to half of true nulls (`tests/benchmarks/coverage_of_tests.py`).
+
+**Weighted means and perplexities.** A weighted mean is a ratio of sums; its variance is that of the jackknife's
+pseudo-values, I m_s - (I - 1) (m_s without item i) = m_s + (I - 1) h_i / (1 - h_i) (y_si - m_s) with the share h_i of
+the weight, moved to have the seed's score m_s as their plain mean (Cochran, *Sampling Techniques*, 1977, par. 6.4 and
+6.17; 1 - h_i makes good that a heavy item draws m_s towards itself). Equal weights leave y as it is. "exp_mean" is
+treated on the log scale, and its interval exponentiated (the delta method, without its symmetric approximation).
+
+**Jackknife pseudo-values.** They vary as the score does (Tukey; Efron & Stein, *Annals of Statistics* 9(3), 1981: on
+average no less), but their mean is the score corrected for its bias in 1 / n, which does not hold for MAUVE of few
+texts. So they are shifted to have the score as their mean: they tell how the score varies, and not where it is. For
+the other aggregates the shift is zero, so that no reader has to know the aggregate.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emobench.errors import MetricError
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.stats.random_effects import Array
+from emobench.tasks.scores import Examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One metric of one row, by seed.
+
+    `values` maps seed to score; the key None is that of a row without seeds (a `pretrained` model), whose one value
+    counts for every seed of its rival. `examples` maps the same seeds to the values of sampling units, or is None where
+    they are not available. `of_examples`: the score is one of examples, so that their noise belongs to it.
+    """
+
+    values: Mapping[int | None, float]
+    examples: Mapping[int | None, Examples] | None
+    higher_is_better: bool | None
+    log_scale: bool
+    flags: tuple[str, ...] = ()
+    of_examples: bool = False
+
+    @functools.cached_property
+    def linearised(self) -> Mapping[int | None, Array]:
+        """Seed -> (I,) linearised values in the order of the sorted ids, computed once for all comparisons."""
+        return {
+            seed: linearise(examples, sorted(examples), self.centre(seed))
+            for seed, examples in (self.examples or {}).items()
+        }
+
+    def value(self, seed: int | None) -> float:
+        return self.values[self._key(seed)]
+
+    def examples_of(self, seed: int | None) -> Examples | None:
+        """Return a seed's examples, or None where they are not available."""
+        examples = self.examples or {}
+        return examples.get(seed, examples.get(None))
+
+    def linearised_values(self, seeds: Sequence[int | None]) -> Array:
+        """Return (S, I) linearised values."""
+        return np.stack([self.linearised[self._key(seed)] for seed in seeds])
+
+    def centre(self, seed: int | None) -> float:
+        """Return a seed's score on the scale of its examples."""
+        return math.log(self.value(seed)) if self.log_scale else self.value(seed)
+
+    def _key(self, seed: int | None) -> int | None:
+        return None if None in self.values else seed
+
+    @classmethod
+    def of(cls, summary: MetricSummary, seeds: Sequence[int], examples: Sequence[Examples] | None) -> Series:
+        """Take a summary and, in the same order, its seeds and per-example values; no seeds: a row without training."""
+        keys: list[int | None] = list(seeds) or [None]
+        return cls(
+            values=dict(zip(keys, summary.values, strict=True)),
+            examples=None if examples is None else dict(zip(keys, examples, strict=True)),
+            higher_is_better=summary.higher_is_better,
+            log_scale=summary.unit == "perplexity" and (not examples or is_log(examples[0], summary.values[0])),
+            flags=summary.flags,
+            of_examples=bool(examples) or summary.ci95_of in ("items", "seeds and items"),
+        )
+
+    @classmethod
+    def of_entry(cls, entry: Entry, metric: str, runs: Sequence[Mapping[str, Examples]] | None) -> Series | None:
+        """Take a metric of an entry, with its runs' per-example results (by metric) if they are available.
+
+        None where the entry lacks the metric, or holds a mean without its seeds' values.
+        """
+        summary = entry.metrics.get(metric)
+        if summary is None:
+            return None
+        # What was not measured here has one value, whatever it is the mean of.
+        seeds = () if len(summary.values) == 1 and (entry.untrained or entry.kind != "measured") else entry.seeds
+        if len(summary.values) != max(len(seeds), 1):
+            return None
+        examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
+        return cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
+
+
+def _of_blocks(metric: str, summary: MetricSummary) -> bool:
+    """Return whether examples may be neighbouring blocks of one text, as they were before entries had units."""
+    return summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
+
+
+def weighted_mean(examples: Examples) -> float:
+    """Return the weighted mean of examples."""
+    value_I, weight_I = _arrays(examples, examples)
+    return _mean(value_I, weight_I)
+
+
+def linearise(examples: Examples, ids: Iterable[str], centre: float) -> Array:
+    """Return (I,) pseudo-values of a weighted mean, with a score as plain mean.
+
+    `centre` is the score on the examples' scale: their weighted mean, but of pseudo-values.
+    """
+    value_I, weight_I = _arrays(examples, ids)
+    mean, others_I = _mean(value_I, weight_I), weight_I.sum() - weight_I
+    lever_I = np.divide((len(value_I) - 1) * weight_I, others_I, out=np.zeros_like(weight_I), where=others_I > 0)
+    pseudo_I = lever_I * (value_I - mean)
+    return centre + pseudo_I - pseudo_I.mean()
+
+
+def effective(examples: Examples) -> float:
+    """Return how many examples of equal weight would be worth these."""
+    weight_I = np.array([weight for _, weight in examples.values()])
+    return float(weight_I.sum() ** 2 / np.square(weight_I).sum())
+
+
+def is_log(examples: Examples, value: float) -> bool:
+    """Return whether examples average to the logarithm of their score (nats) rather than to the score."""
+    return math.isclose(math.exp(min(weighted_mean(examples), 709.0)), value, rel_tol=1e-3)
+
+
+def _arrays(examples: Examples, ids: Iterable[str]) -> tuple[Array, Array]:
+    pairs_I2 = np.array([examples[i] for i in ids], dtype=float)
+    return pairs_I2[:, 0], pairs_I2[:, 1]
+
+
+def _mean(value_I: Array, weight_I: Array) -> float:
+    total = weight_I.sum()
+    if not total > 0:
+        raise MetricError("The weights of a metric's examples sum to 0; expected some weight above 0.")
+    return float((value_I * weight_I).sum() / total)
