@@ -19,48 +19,48 @@ from emobench.cli.streams import standard_streams
 from emobench.errors import ConfigError, EmobenchError
 
 COMMANDS = {
-    "run": ("emobench.cli.run:run", "Train with each objective, evaluate, record."),
-    "train": ("emobench.cli.run:train", "Train only, and print the models' folders."),
+    "run": ("emobench.cli.run:run", "Train with each objective, evaluate, and record."),
+    "train": ("emobench.cli.run:train", "Train only, and print the folder of each model."),
     "evaluate": (
         "emobench.cli.run:evaluate",
-        "Evaluate a model as it is, or what `emobench train` trained with each --objective; nothing is trained.",
+        "Evaluate models without training them.",
     ),
     "prompts": (
         "emobench.cli.prompts:prompts",
-        "Show prompts token by token, with the right label, and the loss of each label.",
+        "Show the prompts of a classification task, token by token.",
     ),
     "answers": (
         "emobench.cli.answers:answers",
-        "Show the answers behind an entry's accuracies: scores by class, the confusion matrix, the worst mistakes.",
+        "Show the answers behind an entry's accuracies.",
     ),
     "samples": (
         "emobench.cli.samples:samples",
-        "Show prefix, human and generated text side by side, as they were recorded.",
+        "Show generated texts and human texts side by side.",
     ),
     "figures": (
         "emobench.cli.figures:figures",
-        "Draw entries: divergence curves of MAUVE, histograms, and forward against reverse cross-entropy.",
+        "Draw the figures of entries.",
     ),
     "compare": (
         "emobench.cli.compare:compare",
-        "Compare entries: difference, 95 % interval, p, and a difference that would have been seen.",
+        "Compare entries: difference, 95 % interval, p, verdict.",
     ),
     "curves": (
         "emobench.cli.curves:curves",
-        "Show training curves: loss, its parts and validation over the steps, as means over seeds.",
+        "Show training curves.",
     ),
     "reproduce": (
         "emobench.cli.reproduce:reproduce",
-        "Make a table of a paper again: train and evaluate what is missing, and print our numbers beside the paper's.",
+        "Repeat a table or figure of a paper.",
     ),
     "sample-corpus": (
         "emobench.cli.sample_corpus:sample_corpus",
-        "Sample a corpus from a model, each text from nothing until it ends: to be used with --data-dir.",
+        "Sample a corpus from a model, to be used with --data-dir.",
     ),
-    "doctor": ("emobench.cli.doctor:doctor", "Say what this machine can run, and what is missing."),
+    "doctor": ("emobench.cli.doctor:doctor", "Show what this machine can run, and what is missing."),
     "leaderboard": ("emobench.cli.leaderboard:app", "Recorded results: show, site, export, import, verify."),
     "objectives": ("emobench.cli.objectives:app", "Training objectives: list, show, check, bench, new."),
-    "tasks": ("emobench.cli.listings:tasks", "Evaluation tasks: list, show, export to lm-evaluation-harness."),
+    "tasks": ("emobench.cli.listings:tasks", "Evaluation tasks: list, show, export."),
     "suites": ("emobench.cli.listings:suites", "Suites of trainings and tasks: list, show."),
     "models": ("emobench.cli.listings:models", "Models: list, convert."),
 }

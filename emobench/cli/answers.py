@@ -29,16 +29,21 @@ def answers(
             show_default=False,
         ),
     ],
-    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one. Repeatable. Default: all.")] = None,
-    worst: Annotated[int, typer.Option("--worst", min=0, help="How many mistakes of the largest margin to name.")] = 5,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Only this task. Repeatable. Default: all tasks.")
+    ] = None,
+    worst: Annotated[
+        int, typer.Option("--worst", min=0, help="The number of worst mistakes to show: those with the largest margin.")
+    ] = 5,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Show the answers behind an entry's accuracies: scores by class, the confusion matrix, the worst mistakes.
+    """Show the answers behind an entry's accuracies.
 
-    Of several entries, the newest one is shown, with its seeds pooled; --json has each seed's answers. A row is a
-    right class; the columns after F1 count what was answered.
+    It prints scores of each class, the confusion matrix and the worst mistakes. A row is a right class; the columns
+    after F1 count the answers. The seeds of an entry are pooled; --json has the answers of each seed. If several
+    entries match, the newest one is shown.
     """
     found, named = find_answers(select(entry, leaderboard), runs, task or ())
     if json:

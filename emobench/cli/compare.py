@@ -22,39 +22,46 @@ def compare(
         list[str],
         typer.Argument(
             metavar="A B [C ...]",
-            help="Each an objective (emo), an id or its first digits, a query (model=gpt2,objective=emo), or a paper's "
-            "row (published:emo-table3/llama-7b/emo).",
+            help="Entries: an objective (emo), an id or its first digits, a query "
+            "(model=gpt2,objective=emo), or a row of a paper (published:emo-table3/llama-7b/emo).",
             show_default=False,
         ),
     ],
     baseline: Annotated[
-        str | None, typer.Option("--baseline", help="What the others are compared with. Default: the last one.")
+        str | None,
+        typer.Option("--baseline", help="The entry that the others are compared with. Default: the last one."),
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", help="accuracy, sst2/accuracy, or a pattern. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--metric", help='Only these metrics: accuracy, sst2/accuracy, or a pattern such as "sst2/*". Repeatable.'
+        ),
     ] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Show entries that are not comparable side by side, without a verdict.")
     ] = False,
     across_bases: Annotated[
         bool,
-        typer.Option("--across-bases", help="Over several pre-trained bases of one recipe: the base is what counts."),
+        typer.Option(
+            "--across-bases",
+            help="Compare over several pre-trained models of one recipe. The pre-trained model is then the sample.",
+        ),
     ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="As LaTeX tabulars (booktabs).")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="As CSV, numbers as stored.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the numbers as they are stored.")] = False,
     json: options.Json = False,
     png: Annotated[
-        Path | None, typer.Option("--png", help="Also draw the differences into this file.", callback=options.holdable)
+        Path | None, typer.Option("--png", help="Also draw the differences to this file.", callback=options.holdable)
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
 ) -> None:
-    """Compare entries: difference, 95 % interval, p, and a difference that would have been seen.
+    """Compare entries: difference, 95 % interval, p, verdict.
 
-    Seeds are paired, and test examples where both sides kept them. The suite's primary endpoint is one test; any other
-    p is adjusted for the tests of its family (Holm). Below 3 seeds a difference of objectives is undetermined. Entries
-    of other data, protocols, models or recipes are refused, with what differs.
+    Seeds are paired, and so are test examples if both entries kept them. The p of the suite's primary endpoint is not
+    adjusted; any other p is adjusted for the tests of its family (Holm). With fewer than 3 seeds the verdict is
+    undetermined. Entries that differ in data, protocol, model or recipe are refused; the message says what differs.
     """
     if across_bases and anyway:
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")

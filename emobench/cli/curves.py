@@ -62,11 +62,14 @@ def curves(
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write every number to this file.", callback=options.holdable)
+        Path | None, typer.Option("--csv", help="Write all numbers to this file.", callback=options.holdable)
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show training curves: loss, its parts and validation over the steps, as means over seeds."""
+    """Show training curves.
+
+    The loss, its parts and the validation loss over the steps, as means over seeds.
+    """
     from emobench.leaderboard.schema.labels import clean
     from emobench.leaderboard.store.board import Leaderboard
     from emobench.pipeline.inspect.trainings import find_trainings

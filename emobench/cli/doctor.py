@@ -38,15 +38,15 @@ def doctor(
         bool,
         typer.Option(
             "--sources",
-            help="Try instead every model and data set of the catalogs: headers and first rows. Exit code 1 if one "
-            "fails; with --offline, if one is not on this machine.",
+            help="Check instead whether every model and data set of the catalogs can be read: headers and "
+            "first rows. Exit code 1 if one fails; with --offline, if one is not on this machine.",
         ),
     ] = False,
     offline: options.Offline = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what this machine can run, and what is missing."""
+    """Show what this machine can run, and what is missing."""
     if sources:
         _try_sources(offline=offline or _hub_is_off(), json=json, quiet=quiet)
         return

@@ -21,13 +21,16 @@ def export(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Where its YAML and rows go.", show_default=False, callback=options.holdable
+            metavar="DIR",
+            help="The folder to write the YAML and the examples to.",
+            show_default=False,
+            callback=options.holdable,
         ),
     ],
     protocol: Annotated[
-        str | None, typer.Option("--protocol", help="A protocol of the task; its first one by default.")
+        str | None, typer.Option("--protocol", help="A protocol of the task. Default: its first protocol.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for icl.*.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting icl.KEY=VALUE. Repeatable.")] = None,
     limit: options.Limit = None,
     data_dir: options.DataDirs = None,
     runs: options.Runs = options.DEFAULT_RUNS,
@@ -36,7 +39,10 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a task for lm-evaluation-harness: its test examples, each with its own shots as text, and the YAML."""
+    """Write a task for lm-evaluation-harness.
+
+    The folder gets the YAML and the test examples, each with its own shots as text.
+    """
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
     request = Request(

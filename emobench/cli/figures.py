@@ -25,7 +25,7 @@ def figures(
         Path | None,
         typer.Option(
             "--out",
-            help="Where the pictures go. Default: beside the entry, in .figures.",
+            help="The folder to write the pictures to. Default: .figures, next to the entry.",
             show_default=False,
             callback=options.holdable,
         ),
@@ -34,11 +34,11 @@ def figures(
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Draw entries: divergence curves of MAUVE, histograms, and forward against reverse cross-entropy.
+    """Draw the figures of entries.
 
-    What an entry has is drawn, with a panel for each task: divergence-curves, lengths (of human and generated
-    continuations), entropies and cross-entropies (Figure 2 of the EMO paper), each as PNG and as SVG. Where an
-    objective has several entries, the newest one is meant.
+    Each figure has a panel for each task: divergence curves of MAUVE, lengths of human and generated continuations,
+    entropies, and forward against reverse cross-entropy (Figure 2 of the EMO paper). Each is written as PNG and as SVG.
+    If an objective has several entries, the newest one is drawn.
     """
     from emobench.pipeline.inspect.figures import beside, can_draw, draw
     from emobench.pipeline.inspect.recorded_runs import newest_of

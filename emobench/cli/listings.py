@@ -13,10 +13,10 @@ from emobench.cli.console import print_json, print_out, print_table, remark, wid
 from emobench.cli.export_task import export
 from emobench.errors import EmobenchError
 
-tasks = typer.Typer(help="Evaluation tasks: list, show, export to lm-evaluation-harness.", no_args_is_help=True)
+tasks = typer.Typer(help="Evaluation tasks: list, show, export.", no_args_is_help=True)
 suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
 models = typer.Typer(help="Models: list, convert.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument()]
+Name = Annotated[str, typer.Argument(help="A name from the list.")]
 T = TypeVar("T")
 DESCRIPTION = 30
 """Width that a list's last column needs; where it is not left, the list has fewer columns."""
@@ -43,10 +43,10 @@ def list_tasks(json: options.Json = False) -> None:
 @tasks.command("show")
 def show_task(
     name: Name,
-    protocol: Annotated[str | None, typer.Option(help="A protocol of the task; its first one by default.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="A protocol of the task. Default: its first protocol.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Show a task: every rule of one of its protocols."""
+    """Show a task: all rules of one of its protocols."""
     from emobench.registry import find_task
 
     facts = _task(find_task(name, protocol=protocol))
@@ -83,7 +83,7 @@ def list_suites(json: options.Json = False) -> None:
 
 @suites.command("show")
 def show_suite(name: Name, json: options.Json = False) -> None:
-    """Show a suite: its recipes with every value in force, and its tasks."""
+    """Show a suite: its recipes with all their values, and its tasks."""
     from emobench.config import to_plain
     from emobench.registry import find_recipe, find_suite
 
@@ -103,7 +103,7 @@ def show_suite(name: Name, json: options.Json = False) -> None:
 
 @models.command("list")
 def list_models(json: options.Json = False) -> None:
-    """List the aliases; any local folder or hub id works as well."""
+    """List the aliases of models. A local folder or a Hugging Face id works, too."""
     from emobench.models.catalog import CATALOG
 
     if json:
@@ -118,10 +118,13 @@ def list_models(json: options.Json = False) -> None:
 
 @models.command()
 def convert(
-    folder: Annotated[Path, typer.Argument(callback=options.holdable)],
-    out: Annotated[Path, typer.Argument(callback=options.holdable)],
+    folder: Annotated[Path, typer.Argument(help="The folder to read.", callback=options.holdable)],
+    out: Annotated[Path, typer.Argument(help="The folder to write.", callback=options.holdable)],
 ) -> None:
-    """Write a folder whose weights are pytorch_model.bin again as safetensors; nothing in it is executed."""
+    """Convert a model folder with pytorch_model.bin to safetensors.
+
+    No code in the folder is executed.
+    """
     from emobench.models.convert import convert_bin
 
     convert_bin(folder, out)

@@ -39,63 +39,76 @@ Objectives = Annotated[
     list[str] | None,
     typer.Option(
         "--objective",
-        help='A name, "name(key=value)", ./file.py:Class, or "0.5*name + linear(1, 0)*other". Repeatable. '
-        "Default: the suite's own.",
+        help='The training objective: a name, "name(key=value)", ./file.py:Class, or a sum such as '
+        '"0.5*emo + 0.5*mle". Repeatable. Default: those of the suite.',
     ),
 ]
 Model = Annotated[
-    str | None, typer.Option("--model", help="An alias, a local folder, or a hub id. Default: the suite's own.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="The model to train: an alias (`emobench models list`), a local folder, or a Hugging Face "
+        "id. Default: that of the suite.",
+    ),
 ]
-Suite = Annotated[str, typer.Option("--suite", help="What is trained and evaluated: see `emobench suites list`.")]
-Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Training seed. Repeatable. Default: the suite's own.")]
+Suite = Annotated[
+    str, typer.Option("--suite", help="The suite: what is trained and evaluated. `emobench suites list` names them.")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", help="A training seed. Repeatable. Default: those of the suite.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="KEY=VALUE for objective.*, recipe.*, generation.*, mauve.*, oracle.*, coherence.*, surrogate.*, icl.*, "
-        "lm_eval.*, tasks, corpus, protocol.",
+        help="Change a setting: KEY=VALUE. Keys: objective.*, recipe.*, generation.*, mauve.*, "
+        "oracle.*, coherence.*, surrogate.*, icl.*, lm_eval.*, tasks, corpus, protocol. "
+        "Repeatable.",
     ),
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", help="Evaluation examples at most: prompts, texts, and blocks of PPL_test. Makes another protocol."
+        "--limit",
+        help="The largest number of evaluation examples: prompts, texts, and blocks of PPL_test. This "
+        "makes another protocol.",
     ),
 ]
 DataDirs = Annotated[
     list[Path] | None,
     typer.Option(
         "--data-dir",
-        help="A folder with <corpus>.<split>.jsonl, used before any download. Repeatable.",
+        help="A folder with your data, as <corpus>.<split>.jsonl. It is used instead of a download. Repeatable.",
         callback=holdable,
     ),
 ]
-Runs = Annotated[Path, typer.Option("--runs", help="Where finished stages are kept.", callback=holdable)]
-Board = Annotated[Path, typer.Option("--leaderboard", help="Where entries are recorded.", callback=holdable)]
-Offline = Annotated[bool, typer.Option("--offline", help="Use what is on disk; never the network.")]
+Runs = Annotated[Path, typer.Option("--runs", help="The folder of finished stages.", callback=holdable)]
+Board = Annotated[Path, typer.Option("--leaderboard", help="The folder of recorded entries.", callback=holdable)]
+Offline = Annotated[bool, typer.Option("--offline", help="Use only what is on disk, and no network.")]
 Device = Annotated[
-    str, typer.Option("--device", help="auto (a GPU where there is one, else the CPU), cpu, cuda or cuda:N.")
+    str, typer.Option("--device", help="auto (a GPU if there is one, else the CPU), cpu, cuda or cuda:N.")
 ]
-Dtype = Annotated[
-    str, typer.Option("--dtype", help="Precision that weights are loaded in: float32, bfloat16, float16.")
+Dtype = Annotated[str, typer.Option("--dtype", help="The data type of the weights: float32, bfloat16 or float16.")]
+FromScratch = Annotated[
+    bool, typer.Option("--from-scratch", help="Train from random weights, with the model's configuration.")
 ]
-FromScratch = Annotated[bool, typer.Option("--from-scratch", help="Draw the weights from the model's configuration.")]
 RemoteCode = Annotated[
     bool,
     typer.Option(
-        "--trust-remote-code", help="Execute code that comes with a hub model, or with a folder of lm_eval.include."
+        "--trust-remote-code", help="Allow Python code of a hub model, or of the folder lm_eval.include, to run."
     ),
 ]
 Trackers = Annotated[
     list[str] | None,
     typer.Option(
         "--track",
-        help="A tracker of transformers' `report_to`. Repeatable. tensorboard writes below --runs. Default: none.",
+        help="Log the training with a tracker of transformers' `report_to`. Repeatable. tensorboard "
+        "writes to a folder in --runs. Default: none.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and what is finished, and stop.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.", callback=json_alone)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, its cost and what is finished, and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", callback=json_alone)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]
 
 DEFAULT_DEVICE = AUTO
 DEFAULT_SUITE = "oracle-language"

@@ -32,18 +32,21 @@ NEWLINE = "↵"
 
 def prompts(
     task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
-    n: Annotated[int, typer.Option("--n", min=1, help="How many test examples, from the first one on.")] = 1,
+    n: Annotated[int, typer.Option("--n", min=1, help="The number of test examples, from the first one.")] = 1,
     example: Annotated[
         list[str] | None,
-        typer.Option("--example", help="The test example whose id begins so, in place of the first ones. Repeatable."),
+        typer.Option("--example", help="Show the test example whose id begins with this text instead. Repeatable."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="An alias, a local folder, or a hub id. Default: that of its suite.")
+        str | None,
+        typer.Option(
+            "--model", help="An alias, a local folder, or a Hugging Face id. Default: the model of the task's suite."
+        ),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", help="A protocol of the task; its first one by default.")
+        str | None, typer.Option("--protocol", help="A protocol of the task. Default: its first protocol.")
     ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for icl.*.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting icl.KEY=VALUE. Repeatable.")] = None,
     limit: options.Limit = None,
     data_dir: options.DataDirs = None,
     runs: options.Runs = options.DEFAULT_RUNS,
@@ -54,10 +57,10 @@ def prompts(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show prompts token by token, with the right label, and the loss of each label.
+    """Show the prompts of a classification task, token by token.
 
-    Parts are named at the left, and coloured in a terminal; every second token is underlined. Shot 1 is the most
-    similar one, wherever it stands.
+    Each prompt is shown with the right label, and with the loss of each label. The parts of a prompt are named at the
+    left, and coloured in a terminal; every second token is underlined. Shot 1 is the most similar one.
     """
     settings = parse_overrides([*(set_ or ()), *([f"protocol={protocol}"] if protocol else ())])
     if offline:

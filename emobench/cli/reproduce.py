@@ -33,16 +33,16 @@ def reproduce(
         str | None,
         typer.Option(
             "--scale",
-            help="small: the same rows, seeds and choices with a tiny model and the texts of --data-dir, for a machine "
-            "without a GPU. Default: the paper's scale.",
+            help="small: the same rows, seeds and choices with a tiny model and the texts in --data-dir, "
+            "for a machine without a GPU. Default: the paper's scale.",
         ),
     ] = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
-            help="Instead of the table's own models: an alias, a folder or a hub id. NAME=FOLDER reads the table's "
-            "model NAME from a folder, such as opt-125m=./opt-125m; repeatable.",
+            help="Another model than the table's: an alias, a folder or a Hugging Face id. NAME=FOLDER "
+            "reads the table's model NAME from a folder, such as opt-125m=./opt-125m. Repeatable.",
         ),
     ] = None,
     seed: options.Seeds = None,
@@ -57,23 +57,24 @@ def reproduce(
     trust_remote_code: options.RemoteCode = False,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
-    format: Annotated[Format, typer.Option("--format", help="How the table is printed.")] = "text",
+    format: Annotated[Format, typer.Option("--format", help="The format of the table.")] = "text",
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Also draw it into this file, FILE.svg or FILE.png.", callback=options.holdable),
+        typer.Option("--plot", help="Also draw it to this file, FILE.svg or FILE.png.", callback=options.holdable),
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Make a table of a paper again: train and evaluate what is missing, and print our numbers beside the paper's.
+    """Repeat a table or figure of a paper.
 
-    The rows are the table's models and objectives. A swept parameter is chosen on the validation split, or on training
-    examples that are held out, never on the test split; what was chosen, and by which scores, is part of the output.
-    Differences from our baseline row are tested. With another --model or other --set values the paper's numbers stay
-    beside ours, and it is said. A figure without printed numbers has ours alone.
+    It trains and evaluates what is missing, and prints our numbers and the paper's. The rows are the table's models
+    and objectives. A parameter with several values in the paper is chosen on the validation split, or on training
+    examples that are held out, never on the test split. The output says which value was chosen, and by which scores.
+    Differences from our baseline row are tested. With another --model or other --set values the output says that the
+    paper's numbers are of another setting. A figure without printed numbers shows only ours.
 
-    --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. What is
-    interrupted goes on where it was when the command is given again.
+    --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. If the command
+    was stopped, give it again: it continues where it stopped.
     """
     from emobench.pipeline.dry_run.long_runs import advised, require_short
     from emobench.pipeline.reproduce import run as job

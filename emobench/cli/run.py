@@ -43,10 +43,11 @@ def run(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train with each objective, evaluate, record.
+    """Train with each objective, evaluate, and record.
 
-    Each objective becomes one leaderboard entry over its seeds; `--objective pretrained` adds the model as it is.
-    Without options: the paper's objectives on a synthetic language whose distribution is known, with a tiny model.
+    Each objective becomes one leaderboard entry over its seeds. `--objective pretrained` adds the model without
+    training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
+    EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
     _run(locals())
 
@@ -54,7 +55,7 @@ def run(
 def train(
     objective: options.Objectives = None,
     model: options.Model = None,
-    recipe: Annotated[str, typer.Option("--recipe", help="How to train: the name of a recipe.")] = "lm-finetune",
+    recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = "lm-finetune",
     seed: options.Seeds = None,
     set_: options.Set = None,
     data_dir: options.DataDirs = None,
@@ -69,7 +70,7 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train only, and print the models' folders."""
+    """Train only, and print the folder of each model."""
     if PRETRAINED in (objective or ()):
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
@@ -106,17 +107,21 @@ def evaluate(
     from_scratch: options.FromScratch = False,
     trust_remote_code: options.RemoteCode = False,
     rescore: Annotated[
-        bool, typer.Option("--rescore", help="Compute the metrics of finished generations anew, and generate nothing.")
+        bool,
+        typer.Option(
+            "--rescore", help="Compute the metrics of texts that were generated before. Nothing is generated."
+        ),
     ] = False,
     dry_run: options.DryRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Evaluate a model as it is, or what `emobench train` trained with each --objective; nothing is trained.
+    """Evaluate models without training them.
 
-    A model as it is is recorded as `pretrained`, and stands in the tables of what was trained from it. With --rescore,
-    the texts that were generated are scored again, after other code or with other settings such as
-    --set mauve.seeds=[5,6,7]: give the options of the run.
+    Without --objective, the model itself is evaluated. It is recorded as `pretrained`, in the same tables as the models
+    trained from it. With --objective, the models that `emobench train` trained are evaluated. With --rescore, texts
+    that were generated before are scored again, for example with --set mauve.seeds=[5,6,7]; give the options of the
+    run.
     """
     if seed and not objective:
         raise ConfigError("--seed is the seed of a training, and a model as it is has none; add --objective NAME.")

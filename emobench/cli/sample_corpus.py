@@ -17,20 +17,27 @@ from emobench.tasks.generation import GenerationProtocol
 
 
 def sample_corpus(
-    model: Annotated[str, typer.Argument(help="An alias, a local folder, or a hub id.", show_default=False)],
+    model: Annotated[str, typer.Argument(help="An alias, a local folder, or a Hugging Face id.", show_default=False)],
     out: Annotated[
-        Path, typer.Option("--out", help="The folder of the files.", show_default=False, callback=options.holdable)
+        Path,
+        typer.Option("--out", help="The folder to write the files to.", show_default=False, callback=options.holdable),
     ],
-    train: Annotated[int, typer.Option("--train", help="Texts of the training split.")] = 250_000,
-    validation: Annotated[int, typer.Option("--validation", help="Texts of the validation split.")] = 5_000,
-    test: Annotated[int, typer.Option("--test", help="Texts of the test split.")] = 5_000,
+    train: Annotated[int, typer.Option("--train", help="Number of texts in the training split.")] = 250_000,
+    validation: Annotated[int, typer.Option("--validation", help="Number of texts in the validation split.")] = 5_000,
+    test: Annotated[int, typer.Option("--test", help="Number of texts in the test split.")] = 5_000,
     length: Annotated[
-        int | None, typer.Option("--length", help="Tokens of a text at most. Default: 1024, or what the model reads.")
+        int | None,
+        typer.Option(
+            "--length",
+            help="The largest number of tokens of a text. Default: 1024, or the model's context if that is shorter.",
+        ),
     ] = None,
-    name: Annotated[str, typer.Option("--name", help="The corpus whose place the files take.")] = "gpt2-oracle",
-    seed: Annotated[int, typer.Option("--seed", help="Of the random numbers.")] = 0,
+    name: Annotated[
+        str, typer.Option("--name", help="The name of the corpus: the files are NAME.<split>.jsonl.")
+    ] = "gpt2-oracle",
+    seed: Annotated[int, typer.Option("--seed", help="The seed of the random numbers.")] = 0,
     batch: Annotated[
-        int | None, typer.Option("--batch", help="Texts sampled at once. Default: 16, on a GPU 64.")
+        int | None, typer.Option("--batch", help="Number of texts that are sampled at once. Default: 16; on a GPU 64.")
     ] = None,
     device: options.Device = options.DEFAULT_DEVICE,
     dtype: options.Dtype = "float32",
@@ -39,9 +46,10 @@ def sample_corpus(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Sample a corpus from a model, each text from nothing until it ends: to be used with --data-dir.
+    """Sample a corpus from a model, to be used with --data-dir.
 
-    For the suite gpt2-oracle with an oracle of your own. The same call goes on where it was stopped.
+    Each text starts from nothing and runs until the model ends it. Use it for the suite gpt2-oracle with an oracle of
+    your own. If the command was stopped, give it again: it continues where it stopped.
     """
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,4 +1,4 @@
-"""`emobench samples`: what models wrote after the same prefixes, beside what people wrote."""
+"""`emobench samples`: what models wrote after the same prefixes, next to the human texts."""
 
 from __future__ import annotations
 
@@ -33,23 +33,26 @@ def samples(
             show_default=False,
         ),
     ],
-    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one. Repeatable. Default: all.")] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many prompts of each task, at most.")] = 5,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="The training seed. Default: the first one.", show_default=False)
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Only this task. Repeatable. Default: all tasks.")
     ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=0, help="Which of a prompt's continuations.")] = 0,
+    count: Annotated[int, typer.Option("--count", min=1, help="The largest number of prompts of each task.")] = 5,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="The training seed. Default: the entry's first seed.", show_default=False),
+    ] = None,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="The number of the continuation, from 0.")] = 0,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", help="Only prompts whose id begins so.", show_default=False)
+        str | None, typer.Option("--prompt", help="Only prompts whose id begins with this text.", show_default=False)
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Show prefix, human and generated text side by side, as they were recorded.
+    """Show generated texts and human texts side by side.
 
-    Entries are shown after the same prompts. Where an objective has several entries, the newest one is meant. A ↵ is a
-    line break of the text, a ∎ the end that a model gave it.
+    All entries are shown for the same prompts. If an objective has several entries, the newest one is shown. ↵ is a
+    line break of the text; ∎ is an end that the model generated.
     """
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
     found = side_by_side(

@@ -22,29 +22,31 @@ def export(
         list[str] | None,
         typer.Argument(
             metavar="ENTRY",
-            help="Each an id or its first digits, an objective, a query (model=gpt2,objective=emo), or a paper's row "
-            "(published:emo-table3/llama-7b/emo). Default: the whole board.",
+            help="Entries: an objective (emo), an id or its first digits, a query "
+            "(model=gpt2,objective=emo), or a row of a paper (published:emo-table3/llama-7b/emo). "
+            "Default: the whole board.",
         ),
     ] = None,
     to: Annotated[
         Format,
         typer.Option(
             "--to",
-            help="jsonl: JSON Lines, a line for each entry and metric; csv: the same as a table; lm-eval: its "
-            "results_*.json; model-card: a Hugging Face model card with model-index.",
+            help="jsonl: JSON Lines, one line for each entry and metric; csv: the same as a table; "
+            "lm-eval: results_*.json of lm-evaluation-harness; model-card: a Hugging Face model card "
+            "with model-index.",
         ),
     ] = "jsonl",
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="A file for jsonl and csv, a folder for the others. Default: stdout.",
+            help="A file (jsonl, csv) or a folder (lm-eval, model-card). Default: stdout.",
             callback=options.holdable,
         ),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
 ) -> None:
-    """Write entries for lm-evaluation-harness, for the Hugging Face Hub, or as a plain table."""
+    """Write entries for other tools, or as a plain table."""
     found = _entries(entries or [], leaderboard)
     texts = _texts(found, to)
     if out is None:

@@ -24,29 +24,37 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE", help="A results_*.json, or a folder of lm_eval --output_path.", callback=options.holdable
+            metavar="FILE",
+            help="A results_*.json of lm_eval, or the folder of its --output_path.",
+            callback=options.holdable,
         ),
     ],
     objective: Annotated[
-        str, typer.Option("--objective", help="What the model was trained with; pretrained is a model as it is.")
+        str,
+        typer.Option(
+            "--objective", help="The objective that the model was trained with; pretrained is a model without training."
+        ),
     ] = PRETRAINED,
     model: Annotated[
-        str | None, typer.Option("--model", help="What it was trained from. Default: the name in the file.")
+        str | None, typer.Option("--model", help="The model that it was trained from. Default: the name in the file.")
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option("--seed", help="The seed of that training. Repeated, one for each file: the files are one entry."),
+        typer.Option(
+            "--seed", help="The seed of that training. Repeat it, once for each file, and the files become one entry."
+        ),
     ] = None,
     renamed: Annotated[
-        bool, typer.Option("--renamed", help="Results that are on the board under another name take this one.")
+        bool, typer.Option("--renamed", help="Rename results that are on the board under another name.")
     ] = False,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Record results files of lm_eval, each as an entry of kind `imported`, or as the seeds of one.
+    """Record results of lm-evaluation-harness.
 
-    The samples_*.jsonl beside them come along as per-example results. A file that is on the board adds nothing.
+    Each file becomes an entry of kind `imported`, or one seed of an entry (--seed). The samples_*.jsonl in the same
+    folder become its per-example results. A file that is already on the board adds nothing.
     """
     from emobench.leaderboard.exchange.lm_eval_entry import Subject
     from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results

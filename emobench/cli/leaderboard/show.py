@@ -23,36 +23,43 @@ def show(
     model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None,
     objective: Annotated[
         list[str] | None,
-        typer.Option("--objective", help='Only this one: tailr, or "tailr(gamma=0.2)". Repeatable.'),
+        typer.Option("--objective", help='Only this objective: tailr, or "tailr(gamma=0.2)". Repeatable.'),
     ] = None,
     suite: Annotated[str | None, typer.Option("--suite", help="Only this suite: nlu, or nlu@1.")] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", help='Only this one: sst2/accuracy, accuracy of all tasks, or "sst2/*". Repeatable.'),
+        typer.Option(
+            "--metric", help='Only these metrics: sst2/accuracy, accuracy (of all tasks), or "sst2/*". Repeatable.'
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", help="Only entries since a date (2026-01-31), or an age (7d, 12h).")
     ] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only measured, published or imported ones.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only entries of this kind: measured, published or imported.")
+    ] = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", help="Show differences from this objective's row (or an id's), tested.")
+        str | None, typer.Option("--baseline", help="Show and test differences from this row: an objective or an id.")
     ] = None,
     sort: Annotated[
-        str | None, typer.Option("--sort", help="A metric (best first, and ranks by it), created, or name.")
+        str | None, typer.Option("--sort", help="Sort by a metric (best first, with ranks), by created, or by name.")
     ] = None,
-    intervals: Annotated[bool, typer.Option("--intervals", help="95 % intervals and n in place of ±.")] = False,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows at most; the newest tables come first.")] = ROWS,
+    intervals: Annotated[bool, typer.Option("--intervals", help="Show 95 % intervals and n instead of ±.")] = False,
+    rows: Annotated[
+        int, typer.Option("--rows", min=1, help="The largest number of rows. The newest tables come first.")
+    ] = ROWS,
     published: Annotated[
-        bool, typer.Option("--published", help="The papers' own numbers in place of --leaderboard.")
+        bool, typer.Option("--published", help="Show the papers' own numbers instead of --leaderboard.")
     ] = False,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Show the entries, grouped into tables of what may be compared.
+    """Show the entries in tables; a table holds what may be compared.
 
-    A table is ranked by the mean over its tasks, or by --sort; objectives that noise cannot tell apart share a place.
+    A table is ranked by the mean over its tasks, or by --sort. Objectives without a difference beyond the noise share
+    a rank.
     """
     from emobench.leaderboard.query.filters import Filters
     from emobench.leaderboard.query.view import View

@@ -29,11 +29,11 @@ def site(
     runs: options.Runs = options.DEFAULT_RUNS,
     baseline: Annotated[
         str | None,
-        typer.Option("--baseline", help="The objective that differences are shown against at first."),
+        typer.Option("--baseline", help="The baseline of the differences when the page opens."),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
 ) -> None:
-    """Write each board as one page that holds everything: table, charts, entries and comparisons."""
+    """Write each board as one web page."""
     collects = gc.isenabled()
     gc.disable()  # all entries live until the end: to look through them again and again takes a quarter of the time
     try:

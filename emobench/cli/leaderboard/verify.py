@@ -20,21 +20,23 @@ def verify(
     ] = None,
     leaderboard: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--leaderboard", help="The same, as the other commands have it. Repeatable.", callback=options.holdable
-        ),
+        typer.Option("--leaderboard", help="The same as the argument. Repeatable.", callback=options.holdable),
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     entries_only: Annotated[
-        bool, typer.Option("--entries-only", help="Not the files that entries name, for runs that are elsewhere.")
+        bool,
+        typer.Option(
+            "--entries-only", help="Do not check the files that entries name. Use it if the runs are elsewhere."
+        ),
     ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Check every entry, and the files of its runs; name what is wrong, a line each, with exit code 1.
+    """Check every entry, and the files of its runs.
 
-    Entries are hashed and checked against the schema; so are the per-example results, step logs and samples that they
-    name. Entries that supersede what is not there, and what killed writes left, are named too.
+    Each problem is one line, and the exit code is then 1. Entries are checked against their hash and the schema, and
+    the per-example results, step logs and samples that they name against their digests. Entries that supersede a
+    missing one, and files that a stopped write left, are problems, too.
     """
     from emobench.leaderboard.store.board import Leaderboard
     from emobench.leaderboard.store.verify import verify as check

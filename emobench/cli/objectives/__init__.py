@@ -19,7 +19,10 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @app.command("list")
 def list_(json: options.Json = False) -> None:
-    """List the installed objectives; one that does not import is named with its error, and the others still work."""
+    """List the installed objectives.
+
+    An objective that does not import is listed with its error.
+    """
     from emobench.cli.objectives.facts import facts, unusable
     from emobench.cli.objectives.views import listing
     from emobench.registry import objective_class, objective_names
@@ -39,10 +42,10 @@ def list_(json: options.Json = False) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help=f"{CALL} A combination is shown by its terms, as a list with --json.")],
+    name: Annotated[str, typer.Argument(help=f"{CALL} A sum is shown term by term.")],
     json: options.Json = False,
 ) -> None:
-    """Show an objective: its equation and source, its parameters, what it reads, and how to use it."""
+    """Show an objective: equation, source, parameters."""
     from emobench.cli.objectives.facts import called_facts
     from emobench.cli.objectives.views import shown
     from emobench.objectives.combination.expression import parse_terms
@@ -61,10 +64,13 @@ def show(
 
 @app.command()
 def check(
-    names: Annotated[list[str], typer.Argument(help=f"{CALL} Combinations, too. --json makes a list of several.")],
+    names: Annotated[list[str], typer.Argument(help=f"{CALL} A sum is allowed, too.")],
     json: options.Json = False,
 ) -> None:
-    """Run the conformance kit on objectives: what holds, what does not, and what that usually means."""
+    """Check that objectives keep the contract.
+
+    It prints one line for each check. A failure comes with what it usually means.
+    """
     from emobench.cli.objectives.views import checked
     from emobench.registry import load_objective
     from emobench.testing import run_checks
@@ -88,19 +94,23 @@ def check(
 
 @app.command()
 def bench(
-    names: Annotated[list[str], typer.Argument(help='Names, "name(key=value)", ./file.py:Class, or combinations.')],
+    names: Annotated[
+        list[str], typer.Argument(help='Objectives: a name, "name(key=value)", ./file.py:Class, or a sum.')
+    ],
     shape: Annotated[
         str | None,
-        typer.Option(help="TOKENS,VOCABULARY,WIDTH. Default: 512,32000,512, and 8192,50257,768 on a GPU."),
+        typer.Option(help="TOKENS,VOCABULARY,WIDTH. Default: 512,32000,512; on a GPU 8192,50257,768."),
     ] = None,
     device: options.Device = options.DEFAULT_DEVICE,
     dtype: Annotated[
-        str | None, typer.Option(help="float32, bfloat16 or float16. Default: float32, and bfloat16 on a GPU.")
+        str | None, typer.Option(help="float32, bfloat16 or float16. Default: float32; on a GPU bfloat16.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Default: 5, and 11 on a GPU.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="The number of measurements. Default: 5; on a GPU 11.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure how fast objectives are beside cross-entropy on this machine, and how much memory they take."""
+    """Measure time and memory of objectives, compared with cross-entropy."""
     from emobench.cli.objectives.views import measured
     from emobench.models.device import check_device, resolve_device
     from emobench.registry import load_objective
@@ -126,13 +136,16 @@ def bench(
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="The objective's name, such as my-loss.")],
+    name: Annotated[str, typer.Argument(help="The name of the objective, such as my-loss.")],
     kind: Annotated[str, typer.Option("--kind", help=f"What the loss reads: {', '.join(KINDS)}.")] = next(iter(KINDS)),
     directory: Annotated[
-        Path, typer.Option("--directory", help="Where the package's folder is made.", callback=options.holdable)
+        Path,
+        typer.Option(
+            "--directory", help="The folder in which the package's folder is created.", callback=options.holdable
+        ),
     ] = Path(),
 ) -> None:
-    """Write an installable package with an objective of your own, its test and its README."""
+    """Write a package with an objective of your own."""
     if kind not in KINDS:
         raise ConfigError(f"--kind is '{kind}'; expected one of {', '.join(KINDS)}.")
     folder = write_package(name, kind, directory)
