@@ -35,6 +35,9 @@ html_title = f"emobench {release}"
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
 
+highlight_language = "text"
+smartquotes = False
+
 # Docstrings write code as `code`.
 default_role = "code"
 autodoc_default_options = {"members": True, "member-order": "bysource"}
@@ -52,9 +55,16 @@ def write_commands(_: Sphinx) -> None:
     context = typer.Context(root, info_name="emobench", **root.context_settings)
     for name, command in root.commands.items():
         page = get_docs_for_click(obj=command, ctx=context, name=name, call_prefix="emobench")
-        (COMMANDS / f"{name}.md").write_text(page)
+        (COMMANDS / f"{name}.md").write_text("\n".join(map(_as_markdown, page.splitlines())))
     listing = "\n".join(sorted(root.commands))
     (COMMANDS / "index.md").write_text(f"# Commands\n\n{root.help}\n\n```{{toctree}}\n:maxdepth: 2\n\n{listing}\n```\n")
+
+
+def _as_markdown(line: str) -> str:
+    """Escape `<` and `*` in a line of help, but for the marks of a list and of bold words."""
+    mark = re.match(r"(\* |\*\*\w+\*\*:?)?", line)
+    assert mark is not None
+    return mark[0] + _escaped(line[mark.end() :], r"([<*])")
 
 
 def plain_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -67,13 +77,14 @@ def plain_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines:
             indented = True
         else:
             indented = indented and not line
-            text.append(_escaped(line))
+            text.append(_escaped(line, r"([|*_])"))
     lines[:] = text
 
 
-def _escaped(line: str) -> str:
+def _escaped(line: str, marks: str) -> str:
+    """Escape marks outside of `code`."""
     parts = line.split("`")
-    parts[::2] = [re.sub(r"([|*_])", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [re.sub(marks, r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
 
 

@@ -63,5 +63,6 @@ def _every_command_and_public_name_is_there(site: Path) -> None:
     root = typer.main.get_command(app)
     assert isinstance(root, typer.core.TyperGroup)
     assert {path.stem for path in (site / "commands").glob("*.html")} == {*root.commands, "index"}
+    assert "&lt;corpus&gt;.&lt;split&gt;.jsonl" in (site / "commands" / "run.html").read_text()  # as it is in the help
     reference = (site / "api" / "emobench.html").read_text()
     assert {name for name in emobench.__all__ if f'id="emobench.{name}"' not in reference} == set()
