@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from emobench.leaderboard.charts.vega_lite import PAPER, Palette
 from emobench.leaderboard.render.compare_lines import Line, sheets
 from emobench.leaderboard.render.numbers import effect
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
 
-COLOURS = {
-    "better": "#1a7f5a",
-    "worse": "#c2410c",
-    "tied": "#6b7280",
-    "undetermined": "#c4c8cf",
-    "describes": "#c4c8cf",
-}
-"""Distinct for colour-blind readers too; the verdict also stands beside each row."""
-
-SCALE = 2  # pixels for each point
+WIDTH, SCALE = 420, 2  # points of a panel, and pixels for each point
 AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # as wide in each panel
 
 
@@ -36,7 +28,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     panels: list[dict[str, Any]] = []
     for sheet in sheets(comparisons)[0]:
         pairs = list(zip(sheet.lines, sheet.contrasts, strict=True))
-        for place, unit in enumerate(dict.fromkeys(_unit(contrast) for contrast in sheet.contrasts)):
+        for place, unit in enumerate(dict.fromkeys(unit_of(contrast) for contrast in sheet.contrasts)):
             rows = [
                 {
                     "metric": line.metric,
@@ -47,7 +39,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                     "said": _said(line, contrast),
                 }
                 for line, contrast in pairs
-                if _unit(contrast) == unit
+                if unit_of(contrast) == unit
             ]
             panels.append(_panel(rows, "" if place else sheet.heading, unit))
     return {
@@ -66,28 +58,27 @@ def _said(line: Line, contrast: Contrast) -> str:
 
 
 def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any]:
+    return {"title": {"text": clean(heading), "fontSize": 12}, "width": WIDTH, **forest(rows, unit, PAPER)}
+
+
+def forest(rows: list[dict[str, Any]] | str, unit: str, palette: Palette) -> dict[str, Any]:
+    """Return a forest plot of rows {metric, effect, low, high, verdict, said}, without a width.
+
+    `rows` and `unit` may name what a page fills in (`board_charts`).
+    """
     y = {"field": "metric", "type": "nominal", "sort": None, "axis": AXIS}
-    colour = {
-        "field": "verdict",
-        "type": "nominal",
-        "scale": {"domain": list(COLOURS), "range": list(COLOURS.values())},
-        "legend": None,
-    }
+    scale = {"domain": list(palette.verdicts), "range": list(palette.verdicts.values())}
+    colour = {"field": "verdict", "type": "nominal", "scale": scale, "legend": None}
+    axis = {"title": f"difference, 95 % interval ({unit})", "tickCount": 7}
 
     def x(field: str) -> dict[str, Any]:
-        return {
-            "field": field,
-            "type": "quantitative",
-            "axis": {"title": f"difference, 95 % interval ({unit})", "tickCount": 7},
-        }
+        return {"field": field, "type": "quantitative", "axis": axis}
 
     return {
-        "title": {"text": clean(heading), "fontSize": 12},
-        "width": 420,
         "height": {"step": 24},
         "data": {"values": rows},
         "layer": [
-            {"mark": {"type": "rule", "color": "#374151"}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
+            {"mark": {"type": "rule", "color": palette.text}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
             {
                 "transform": [{"filter": "isValid(datum.low)"}],
                 "mark": {"type": "rule", "strokeWidth": 2},
@@ -98,14 +89,14 @@ def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any
                 "encoding": {"y": y, "x": x("effect"), "color": colour},
             },
             {
-                "mark": {"type": "text", "align": "left", "dx": 4, "color": "#374151"},
-                "encoding": {"y": y, "x": {"value": 424}, "text": {"field": "said", "type": "nominal"}},
+                "mark": {"type": "text", "align": "left", "dx": 8, "color": palette.text},
+                "encoding": {"y": y, "x": {"value": "width"}, "text": {"field": "said", "type": "nominal"}},
             },
         ],
     }
 
 
-def _unit(contrast: Contrast) -> str:
+def unit_of(contrast: Contrast) -> str:
     if contrast.log_scale:
         return "% of the baseline"
     return {"fraction": "percentage points"}.get(contrast.unit, clean(contrast.unit))

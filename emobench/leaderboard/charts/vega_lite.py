@@ -1,8 +1,9 @@
-"""What pictures of several panels share: axes, colours, one legend, and how they become PNG and SVG."""
+"""What all charts share: palettes of paper and of the page, axes, panels with one legend, and how they become files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,54 @@ SIDE, COLUMNS, SCALE = 260, 3, 3
 LEGEND = {"title": None, "orient": "bottom", "labelLimit": 320, "symbolOpacity": 1}
 
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Palette:
+    """Colours of a chart: `better`, `even` and `worse` of areas, and of marks and words the verdicts' own."""
+
+    text: str
+    muted: str
+    line: str
+    surface: str
+    worse: str
+    even: str
+    better: str
+    verdicts: Mapping[str, str]
+    """Verdict -> colour, apart for colour-blind readers too; the verdict also stands beside each row."""
+
+
+def _variable(name: str) -> str:
+    return f"var(--{name})"
+
+
+PAPER = Palette(
+    text="#374151",
+    muted="#4b5563",
+    line="#d1d5db",
+    surface="white",
+    worse="#e8a565",
+    even="#f1f2f3",
+    better="#7fb8de",
+    verdicts={
+        "better": "#1a7f5a",
+        "worse": "#c2410c",
+        "tied": "#6b7280",
+        "undetermined": "#c4c8cf",
+        "describes": "#c4c8cf",
+    },
+)
+PAGE = Palette(
+    **{name: _variable(name) for name in ("text", "muted", "line", "surface", "worse", "even", "better")},
+    verdicts={
+        "better": _variable("better-text"),
+        "worse": _variable("worse-text"),
+        "tied": _variable("muted"),
+        "undetermined": _variable("muted"),
+        "describes": _variable("muted"),
+    },
+)
+"""The variables of `site/assets/page.css`, which has them for both themes."""
 
 
 def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[Path]:

@@ -13,8 +13,9 @@ from emobench.errors import ConfigError, UnknownNameError
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.site.comparisons import ALL_PAIRS
-from emobench.leaderboard.site.data import board_data, details
+from emobench.leaderboard.site.contrasts import ALL_PAIRS
+from emobench.leaderboard.site.data import BoardData
+from emobench.leaderboard.site.entry_details import details
 from emobench.leaderboard.site.page import MARK, render_index, render_page
 from emobench.leaderboard.site.runs import RunFiles
 
@@ -47,15 +48,15 @@ def write_site(
     for path in (out / "index.html", *paths):
         _check_ours(path)
     for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
-        index = board_data(board.entries, _remembered(examples_of), baseline)
+        data = BoardData(board.entries, _remembered(examples_of), baseline)
         by_id = {entry.id: entry for entry in board.entries}
-        ordered = [by_id[entry["id"]] for entry in index["entries"]]
+        ordered = [by_id[entry["id"]] for entry in data.plain["entries"]]
         chunks = [
-            [details(entry) | runs.of(entry) for entry in ordered[start : start + CHUNK]]
+            [details(entry, data.columns[entry.id]) | runs.of(entry) for entry in ordered[start : start + CHUNK]]
             for start in range(0, len(ordered), CHUNK)
         ]
         facts = links[place] | {"links": links, "place": place, "problems": board.problems}
-        _write(path, render_page(facts, index | {"chunk": CHUNK}, chunks))
+        _write(path, render_page(facts, data.plain | {"chunk": CHUNK}, chunks))
     _write(out / "index.html", render_index(links))
     return [out / "index.html", *paths]
 

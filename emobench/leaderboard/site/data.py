@@ -1,57 +1,55 @@
-"""Entries as a page wants them: a light index for its table and charts, and the details of each entry.
+"""A board as a page wants it: an index for its table and charts, and the details of each entry.
 
-The index holds, by number: `suites` with their metrics, `groups` of comparable entries, and `entries`. A value is
-[mean, std, low, high], rounded to more digits than are shown; the details hold each entry whole.
+The index holds, by number: `suites` with their metrics, `groups` of comparable entries, and `entries`; and the charts'
+templates. Numbers that are shown are text here; those for charts and sorting are rounded to more digits.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from emobench.config import to_plain
+from emobench.leaderboard.charts.board_charts import page_charts
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
 from emobench.leaderboard.schema import protocol_changes as changes
-from emobench.leaderboard.schema.comparable import conditions
-from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, labels
-from emobench.leaderboard.schema.private_paths import published
-from emobench.leaderboard.site.comparisons import Comparisons
+from emobench.leaderboard.site.cells import Flags, cell
+from emobench.leaderboard.site.contrasts import FIELDS, Contrasts
+from emobench.leaderboard.site.entry_details import Column
 from emobench.leaderboard.site.groups import Group, Groups
-
-_TEST = ("baseline", "candidate", "metric", "effect", "log_scale", "low", "high", "p", "p_holm", "family",
-         "tests", "detectable", "verdict", "test", "why", "seeds", "items", "within")  # fmt: skip
-"""What the index keeps of a contrast, in this order (`assets/data.js` reads it)."""
+from emobench.leaderboard.site.text import large
 
 
-def board_data(entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> dict[str, Any]:
-    """Return the index of a board, its suites in the order given; `baseline` is an objective's name."""
-    by_suite: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_suite.setdefault(str(entry.suite), []).append(entry)
-    places: dict[str, int] = {}
-    comparisons, grouped = Comparisons(examples_of), Groups(examples_of)
-    index: dict[str, list[Any]] = {"suites": [], "groups": [], "entries": []}
-    for label, members in by_suite.items():
-        suite = _Suite(grouped.of(members), baseline)
-        index["suites"].append({"label": label, "metrics": suite.metrics, "baseline": suite.baseline})
+class BoardData:
+    """The index of a board (`plain`), and the columns in which each entry is shown (`columns`, by id)."""
+
+    def __init__(self, entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> None:
+        self.columns: dict[str, list[Column]] = {}
+        self.plain: dict[str, Any] = {"suites": [], "groups": [], "entries": []}
+        self.plain |= {"fields": FIELDS, "charts": page_charts()}
+        self._numbers: dict[str, int] = {}
+        self._contrasts, grouped = Contrasts(examples_of), Groups(examples_of)
+        by_suite: dict[str, list[Entry]] = {}
+        for entry in entries:
+            by_suite.setdefault(str(entry.suite), []).append(entry)
+        for label, members in by_suite.items():
+            self._add(label, _Suite(grouped.of(members), baseline))
+
+    def _add(self, label: str, suite: _Suite) -> None:
+        number = len(self.plain["suites"])
+        facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
+        self.plain["suites"].append(facts)
         for group in suite.groups:
             for entry in group.rows:
-                if entry.id not in places:
-                    places[entry.id] = len(places)
-                    index["entries"].append(_entry(entry, group.values[entry.id], suite.keys))
-            plain = {"suite": len(index["suites"]) - 1, "entries": [places[entry.id] for entry in group.rows]}
-            index["groups"].append(plain | suite.group(group, comparisons))
-    return index
-
-
-def details(entry: Entry) -> dict[str, Any]:
-    """Return all that an entry holds, and the conditions that a comparable one shares, under names for people."""
-    plain = to_plain(entry)
-    return {"entry": {**plain, "source": published(plain["source"])}, "conditions": conditions(entry)}
+                if entry.id not in self._numbers:
+                    self._numbers[entry.id] = len(self._numbers)
+                    self.plain["entries"].append(_entry(entry))
+                    self.columns[entry.id] = suite.columns(group)
+            numbers = [self._numbers[entry.id] for entry in group.rows]
+            self.plain["groups"].append({"suite": number, **suite.group(group, numbers, self._contrasts)})
 
 
 class _Suite:
@@ -65,6 +63,7 @@ class _Suite:
         self.keys.sort(key=lambda key: not key.startswith(f"{MEAN}/"))
         tasks = {key.split("/", 1)[0] for key in self.keys}
         self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
+        self._flags = Flags([values for group in groups for values in group.values.values()])
         self._shown: dict[str, list[Entry]] = {}
 
     def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
@@ -72,39 +71,70 @@ class _Suite:
         summaries = [values[key] for values in everything if key in values][:1]
         task, metric = key.split("/", 1)
         unit = figures.unit_label(summaries)
+        name, head = (metric, unit) if one_task else (task, f"{metric} {unit}".strip())
         return {
-            "key": key,
-            "name": metric if one_task else task,
-            "head": unit if one_task else f"{metric} {unit}".strip(),
-            "unit": summaries[0].unit if summaries else "",
+            "task": task,
+            "name": name,
+            "head": head,
+            "title": f"{name} {head}".strip(),
+            "fraction": bool(summaries) and summaries[0].unit == "fraction",
+            "log": bool(summaries) and summaries[0].unit == "perplexity",
             "better": summaries[0].higher_is_better if summaries else None,
         }
 
-    def group(self, found: Group, comparisons: Comparisons) -> dict[str, Any]:
-        rows = found.rows
-        first = found.first
-        ids = [entry.id for entry in rows]
+    def _places(self, found: Group) -> list[int]:
+        return [figures.decimals([v[key] for v in found.values.values() if key in v]) for key in self.keys]
+
+    def columns(self, found: Group) -> list[Column]:
+        titles = [metric["title"] for metric in self.metrics]
+        return [Column(*column) for column in zip(self.keys, titles, self._places(found), strict=True)]
+
+    def group(self, found: Group, numbers: Sequence[int], contrasts: Contrasts) -> dict[str, Any]:
+        """Return a group: its rows are [entry's number, label, rank, cells]."""
+        rows, first, places = found.rows, found.first, self._places(found)
         named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
-        summaries = [[v[key] for v in found.values.values() if key in v] for key in self.keys]
-        tests = comparisons.of(rows, named[0] if named else 0)
-        best = [found.best.get(key) for key in self.keys]
         like = self._shown.setdefault(first.model.name, [])
         like.append(first)
+        shown = [
+            [cell(entry, found, key, place, self._flags) for key, place in zip(self.keys, places, strict=True)]
+            for entry in rows
+        ]
+        ranks = [found.ranks.get(entry.id) for entry in rows]
+        size = f"{large(first.model.parameters)} parameters" if first.model.parameters else None
         return {
             "title": self._title(first, len(like)),
-            "parameters": first.model.parameters,
+            "lines": [*([size] if size else []), *self._lines(found, like)],
             "protocols": dict(first.protocols),
-            "lines": self._lines(found, like),
-            "labels": labels(rows, found.older),
-            "older": [i for i, entry in enumerate(rows) if entry.id in found.older],
-            "ranks": [found.ranks.get(entry.id) for entry in rows] if found.ranks else None,
+            "rows": list(zip(numbers, labels(rows, found.older), ranks, shown, strict=True)),
+            "ranked": bool(found.ranks),
             "baseline": named[0] if named else None,
-            "decimals": [figures.decimals(of) for of in summaries],
-            "ranked": found.ranked,
-            "untested": found.untested,
-            "best": [ids.index(winner) if winner else None for winner in best],
-            "tests": [_test(test, self.keys) for test in tests if test["metric"] in self.keys],
-        }  # fmt: skip
+            "places": places,
+            "tests": contrasts.of(rows, named[0] if named else 0, self.keys, places),
+        }
+
+    def legend(self) -> str:
+        """Return what the table's marks mean."""
+        entries = {entry.id: entry for group in self.groups for entry in group.rows}.values()
+        best = any(best for group in self.groups for best in group.best.values())
+        untested = next((group.untested for group in self.groups if group.untested), None)
+        unranked = sum(not group.ranked for group in self.groups)
+        lacking = any(
+            key not in group.values[entry.id] for group in self.groups for entry in group.rows for key in self.keys
+        )
+        which = "The groups are" if unranked == len(self.groups) else f"{unranked} of {len(self.groups)} groups are"
+        sentences = {
+            "Mean ± standard deviation over seeds.": any(len(entry.seeds) > 1 for entry in entries),
+            "★ better than every other objective of its group beyond noise, as the comparison of each pair says "
+            "(two-sided 5 %).": best,
+            f"Nothing is marked as best: {untested}.": untested and not best,
+            "Rank: 1 + the rows that are better beyond noise (Holm over all pairs, too), so that tied rows share a "
+            "place.": any(group.ranks for group in self.groups),
+            "– not measured: the entry says why.": lacking,
+            **dict.fromkeys(self._flags.legend(), True),
+            "Rows are sorted within their group: only these may be ranked together.": len(self.groups) > 1,
+            f"{which} too large for stars and ranks here: emobench leaderboard show has them.": unranked,
+        }
+        return " ".join(text for text, shown in sentences.items() if shown)
 
     def _title(self, first: Entry, number: int) -> str:
         """Return a model's name, and what sets this group apart from others of the model: changed rules, or its number.
@@ -140,8 +170,8 @@ def _default_baseline(found: Sequence[Group]) -> str | None:
     return min(groups, key=lambda name: (-groups[name], recorded[name]), default=None)
 
 
-def _entry(entry: Entry, values: Mapping[str, MetricSummary], keys: Sequence[str]) -> dict[str, Any]:
-    known = [(number, values[key]) for number, key in enumerate(keys) if key in values]
+def _entry(entry: Entry) -> dict[str, Any]:
+    tokens = entry.cost.tokens and entry.cost.tokens / max(len(entry.seeds), 1)
     return {
         "id": entry.id,
         "kind": entry.kind,
@@ -149,24 +179,11 @@ def _entry(entry: Entry, values: Mapping[str, MetricSummary], keys: Sequence[str
         "name": entry.objective.name,
         "untrained": entry.untrained,
         "model": entry.model.name,
-        "parameters": entry.model.parameters,
-        "tokens": entry.cost.tokens and entry.cost.tokens / max(len(entry.seeds), 1),
         "seeds": len(entry.seeds),
         "created": entry.provenance.created[:10],
-        "values": {n: [_round(x) for x in (m.mean, m.std, *(m.ci95 or (None, None)))] for n, m in known},
-        "flags": {n: list(m.flags) for n, m in known if m.flags},
-        "missing": {number: entry.missing[key] for number, key in enumerate(keys) if key in entry.missing},
+        "sizes": {
+            name: [size, large(size)]
+            for name, size in (("parameters", entry.model.parameters), ("tokens", tokens))
+            if size
+        },
     }
-
-
-def _test(test: Mapping[str, Any], keys: Sequence[str]) -> list[Any]:
-    low, high = test["ci95"] or (None, None)
-    within = [[w["seed"], w["test"], _round(w["effect"]), *map(_round, w["ci95"] or (None, None)), _round(w["p"])]
-              for w in test["within"]]  # fmt: skip
-    plain = {**test, "metric": keys.index(test["metric"]), "low": low, "high": high, "within": within}
-    return [_round(plain[name]) if isinstance(plain[name], float) else plain[name] for name in _TEST]
-
-
-def _round(value: float | None) -> float | None:
-    # JSON has no infinity, which a difference of unlike things may be.
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

@@ -20,30 +20,16 @@ from typing import Any
 from emobench.errors import ConfigError
 
 _HERE = Path(__file__).parent
-SCRIPTS = (
-    "dom",
-    "format",
-    "data",
-    "specs",
-    "charts",
-    "filters",
-    "table",
-    "board",
-    "differences",
-    "panels",
-    "entry",
-    "compare",
-    "main",
-)
-"""Our script's parts in `assets/`, in order; they share one scope."""
+SCRIPTS = ("elements.js", "board.js", "board_charts.js", "entries.js")
+"""The page's own script, in one scope: a thin layer over DataTables and Vega-Lite."""
 MARK = '<meta name="generator" content="emobench leaderboard site">'
 """Stands in every file that we write, and tells it from a foreign one."""
 
 
 def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> str:
     """Return the page of a board: `facts` for its template, the index, and the chunks of entries' details."""
-    scripts = [*_libraries(), _assets(tuple(f"{name}.js" for name in SCRIPTS))]
-    style = _of_itables("dt_bundle.css") + _assets(("page.css",))
+    scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
+    style = _of_itables("dt_bundle.css") + _asset("page.css")
     return _template("page.html.j2").render(
         **facts,
         mark=MARK,
@@ -57,7 +43,7 @@ def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> 
 
 def render_index(boards: Sequence[Mapping[str, Any]]) -> str:
     """Return the page that links the boards."""
-    style = _assets(("page.css",))
+    style = _asset("page.css")
     return _template("index.html.j2").render(boards=boards, mark=MARK, style=style, policy=_policy((), style))
 
 
@@ -88,8 +74,8 @@ def _packed(value: Any) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0)).decode()
 
 
-def _assets(names: Sequence[str]) -> str:
-    return "\n".join((_HERE / "assets" / name).read_text(encoding="utf-8") for name in names)
+def _asset(name: str) -> str:
+    return (_HERE / "assets" / name).read_text(encoding="utf-8")
 
 
 @functools.cache

@@ -1,0 +1,201 @@
+"""The charts of a board's page as Vega-Lite templates: differences, metrics, training curves and scaling.
+
+A text "$name" in a template stands for a value that the page fills in, such as "$rows", the rows of its table.
+Colours are the page's own (`PAGE`), so that a chart follows the theme without being drawn again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emobench.leaderboard.charts.compare_chart import forest
+from emobench.leaderboard.charts.vega_lite import PAGE
+
+FONT = "system-ui, sans-serif"
+DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [14, 4], [4, 4], [14, 3, 2, 3], [1, 4])
+"""Each series has dashes of its own, so that a line shows through another that lies on it."""
+
+IN_PLACE = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+SERIES = {"domain": "$names", "range": "$colours"}
+
+
+def page_charts() -> dict[str, Any]:
+    """Return the templates by name, and under "config" what they share."""
+    return {
+        "config": _config(),
+        "differences": differences(),
+        "metric": metric(),
+        "curves": curves(),
+        "scaling": scaling(),
+        "forest": {**forest("$rows", "$unit", PAGE), **IN_PLACE, "height": "$height"},
+    }
+
+
+def differences() -> dict[str, Any]:
+    """Return a heat map of cells {row, column, side, shade, text, word, ...}.
+
+    `side` is "worse", "better" or "not shown to differ"; `shade` in [0, 1] is how much of the side's colour is shown.
+    """
+    axis = {"title": None, "domain": False, "ticks": False, "labelPadding": 8, "labelColor": PAGE.text}
+    sides = {"domain": ["worse", "not shown to differ", "better"], "range": [PAGE.worse, PAGE.even, PAGE.better]}
+    legend = {"title": None, "orient": "bottom", "offset": 14, "symbolType": "square", "symbolStrokeColor": PAGE.line}
+    shade = {"field": "shade", "type": "quantitative", "scale": {"domain": [0, 1], "range": [0.2, 1]}, "legend": None}
+    columns = {**axis, "orient": "top", "labelAngle": 0, "labelLimit": 104}
+    rows = {**axis, "labelLimit": 150, "labelOffset": "$label_offset", "labelExpr": "split(datum.label, '\\n')"}
+    tooltip = _tips(
+        column="objective", row="row", text="difference", interval="95 % interval", p="p", family="within",
+        detectable="detectable", word="verdict", why="because",
+    )  # fmt: skip
+
+    def text(dy: int, field: str, size: int, weight: int) -> dict[str, Any]:
+        mark = {"type": "text", "dy": dy, "fontSize": size, "fontWeight": weight, "color": PAGE.text}
+        return {"mark": mark, "encoding": {"text": {"field": field, "type": "nominal"}}}
+
+    return {
+        "description": "Heat map of differences from the baseline",
+        "data": {"values": "$rows"},
+        **IN_PLACE,
+        "height": "$height",
+        "encoding": {
+            "x": {"field": "column", "type": "nominal", "sort": None, "scale": {"domain": "$columns"}, "axis": columns},
+            "y": {"field": "row", "type": "nominal", "sort": None, "axis": rows},
+        },
+        "layer": [
+            {
+                "mark": {"type": "rect", "stroke": PAGE.surface, "strokeWidth": 3, "cornerRadius": 5},
+                "encoding": {
+                    "fill": {"field": "side", "type": "nominal", "scale": sides, "legend": legend},
+                    "fillOpacity": shade,
+                    "tooltip": tooltip,
+                },
+            },
+            text(-8, "text", 14, 600),
+            text(11, "word", 11, 400),
+        ],
+    }
+
+
+def metric() -> dict[str, Any]:
+    """Return the bars of one metric: rows {name, mean, low, high, end, text, interval}. Bars begin at 0."""
+    y = {"field": "name", "type": "nominal", "sort": None}
+    y["axis"] = {"title": None, "domain": False, "ticks": False, "labelColor": PAGE.text, "labelLimit": 160}
+    percent = "fraction && datum.value > 100 ? '' : datum.label"
+    axis = {"title": None, "tickCount": 4, "grid": False, "labelExpr": percent}
+    x = {"field": "mean", "type": "quantitative", "scale": {"domain": "$domain", "nice": False}, "axis": axis}
+    color = {"field": "name", "type": "nominal", "scale": SERIES, "legend": None}
+    tooltip = _tips(name="objective", text="$title", interval="95 % interval")
+    known = {"transform": [{"filter": "isValid(datum.low)"}]}
+    tick = {"type": "tick", "thickness": 1.6, "size": 9, "color": PAGE.text}
+    return {
+        "params": [{"name": "fraction", "value": "$fraction"}],
+        "title": "$title",
+        **IN_PLACE,
+        "height": "$height",
+        "data": {"values": "$rows"},
+        "encoding": {"y": y},
+        "layer": [
+            {
+                "mark": {"type": "bar", "height": 15, "opacity": 0.85, "cornerRadiusEnd": 2},
+                "encoding": {"x": x, "color": color, "tooltip": tooltip},
+            },
+            {
+                **known,
+                "mark": {"type": "rule", "strokeWidth": 1.6, "color": PAGE.text},
+                "encoding": {"x": _quantity("low"), "x2": {"field": "high"}},
+            },
+            *({**known, "mark": tick, "encoding": {"x": _quantity(end)}} for end in ("low", "high")),
+            {
+                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12, "color": PAGE.text},
+                "encoding": {"x": _quantity("end"), "text": {"field": "text"}},
+            },
+        ],
+    }
+
+
+def curves() -> dict[str, Any]:
+    """Return training curves of points {name, seed, step, value}; the seed "mean" is drawn over the seeds' lines."""
+    legend = {"symbolType": "stroke", "symbolSize": 900}
+    named = {"field": "name", "type": "nominal", "title": None, "legend": legend}
+
+    def lines(keep: str, mark: dict[str, Any]) -> dict[str, Any]:
+        dashes = {**named, "scale": {"domain": "$names", "range": list(DASHES)}}
+        return {
+            "transform": [{"filter": keep}],
+            "mark": {"type": "line", **mark},
+            "encoding": {"detail": {"field": "seed"}, "strokeDash": dashes},
+        }
+
+    return {
+        "description": "Training curves of $title",
+        **IN_PLACE,
+        "height": 280,
+        "data": {"values": "$rows"},
+        "encoding": {
+            "x": _quantity("step", title="optimizer step", axis={"grid": False, "tickCount": 8}),
+            "y": _quantity("value", title="$title", scale={"zero": False}),
+            "color": {**named, "scale": SERIES},
+            "tooltip": _tips(name="objective", seed="seed", step="step", value="$title"),
+        },
+        "layer": [
+            lines("datum.seed !== 'mean'", {"strokeWidth": 1, "opacity": 0.3}),
+            lines("datum.seed === 'mean'", {"strokeWidth": 2.2, "point": "$point"}),
+        ],
+    }
+
+
+def scaling() -> dict[str, Any]:
+    """Return one metric against `x` on a logarithmic scale: points {name, x, mean, low, high, text, model, ...}."""
+    y = {"scale": {"zero": False}, "title": "$y"}
+    axis = {"format": "~s", "labelExpr": "replace(datum.label, 'G', 'B')", "grid": False, "tickCount": 6}
+    tooltip = _tips(name="objective", model="model", shown="$x", text="$y", interval="95 % interval")
+    shape = {"field": "name", "type": "nominal", "scale": {"domain": "$names"}, "title": None}
+    return {
+        "description": "$y against $x",
+        **IN_PLACE,
+        "height": 280,
+        "data": {"values": "$rows"},
+        "encoding": {
+            "x": _quantity("x", scale={"type": "log", "nice": False, "padding": 24}, title="$x", axis=axis),
+            "color": {"field": "name", "type": "nominal", "scale": SERIES, "title": None},
+        },
+        "layer": [
+            {
+                "transform": [{"filter": "isValid(datum.low)"}],
+                "mark": {"type": "rule", "strokeWidth": 1.4, "opacity": 0.7},
+                "encoding": {"y": _quantity("low", **y), "y2": {"field": "high"}},
+            },
+            {
+                "mark": {"type": "line", "strokeWidth": 2, "opacity": "$line_opacity"},
+                "encoding": {"y": _quantity("mean", **y)},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                "encoding": {"y": _quantity("mean", **y), "shape": shape, "tooltip": tooltip},
+            },
+        ],
+    }
+
+
+def _config() -> dict[str, Any]:
+    labels = {"labelColor": PAGE.muted, "labelFont": FONT, "labelFontSize": 12, "labelLimit": 220}
+    titles = {"titleColor": PAGE.muted, "titleFont": FONT, "titleFontSize": 12, "titleFontWeight": "normal"}
+    lines = {"gridColor": PAGE.line, "domainColor": PAGE.line, "tickColor": PAGE.line}
+    title = {"color": PAGE.text, "font": FONT, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 8}
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {**labels, **titles, **lines},
+        "legend": {**labels, **titles, "orient": "top", "symbolStrokeWidth": 3, "symbolOpacity": 1},
+        "title": title,
+        "text": {"font": FONT},
+    }
+
+
+def _quantity(field: str, **more: Any) -> dict[str, Any]:
+    return {"field": field, "type": "quantitative", **more}
+
+
+def _tips(**titles: str) -> list[dict[str, str]]:
+    """Return a tooltip's lines: field -> title."""
+    return [{"field": field, "title": title, "type": "nominal"} for field, title in titles.items()]

@@ -1,0 +1,131 @@
+"""The comparisons that a page shows, computed and written as text when it is built: a page computes no statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from emobench.leaderboard.charts.compare_chart import unit_of
+from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.site.text import ABSENT, rounded, signed
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader
+
+ALL_PAIRS = 12
+"""Entries of a group of which every pair is compared; of more, each with the baseline."""
+BUDGET = 1500
+"""Pairs of one page. It names the command that compares any others."""
+FIELDS = ("baseline", "candidate", "metric", "effect", "low", "high", "unit", "text", "interval", "p", "family",
+          "detectable", "word", "why", "test", "within")  # fmt: skip
+"""What a page keeps of a contrast; `baseline` and `candidate` are places in the group, `metric` one of the suite."""
+
+_TURNED = {"better": "worse", "worse": "better"}
+
+
+class Contrasts:
+    """Compares entries of comparable groups until the page's budget of pairs is spent."""
+
+    def __init__(self, examples_of: ExamplesOf | None, budget: int = BUDGET) -> None:
+        self._left = budget
+        self._series = SeriesReader(examples_of)
+
+    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str], decimals: Sequence[int]) -> list[Any]:
+        """Return the contrasts of a group in both directions, as lists of `FIELDS`."""
+        numbers = {key: number for number, key in enumerate(keys)}
+        found = []
+        for base, candidates in _pairs(len(group), baseline):
+            if len(candidates) > self._left:
+                break
+            self._left -= len(candidates)
+            made = compare(group[base], [group[place] for place in candidates], series=self._series)
+            for place in candidates:
+                for contrast in made.of(group[place]):
+                    if contrast.metric in numbers:
+                        number = numbers[contrast.metric]
+                        found.append([base, place, number, *_shown(contrast, decimals[number])])
+                        found.append([place, base, number, *_shown(_turned(contrast), decimals[number])])
+        return found
+
+
+def _pairs(size: int, baseline: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield (baseline, candidates) with each pair once, those with the baseline first."""
+    rest = [place for place in range(size) if place != baseline]
+    if rest:
+        yield baseline, rest
+    if size <= ALL_PAIRS:
+        for index, place in enumerate(rest[:-1]):
+            yield place, rest[index + 1 :]
+
+
+def _turned(contrast: Contrast) -> Contrast:
+    """Return the same contrast with the candidate as baseline."""
+    return replace(
+        contrast,
+        baseline_mean=contrast.candidate_mean,
+        candidate_mean=contrast.baseline_mean,
+        effect=-contrast.effect,
+        ci95=_negative(contrast.ci95),
+        verdict=_TURNED.get(contrast.verdict or "", contrast.verdict),
+        within=tuple(replace(one, effect=-one.effect, ci95=_negative(one.ci95)) for one in contrast.within),
+    )
+
+
+def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
+    return ci95 and (-ci95[1], -ci95[0])
+
+
+def _shown(contrast: Contrast, decimals: int) -> list[Any]:
+    """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
+    places = _relative_decimals(contrast) if contrast.log_scale else decimals
+
+    def effect(value: float, sign: str = "") -> str:
+        text = signed(figures.effect(contrast, value), places) + (" %" if contrast.log_scale else "")
+        return text.replace("+", sign) if sign else text
+
+    low, high = contrast.ci95 or (None, None)
+    within = [
+        [
+            ABSENT if one.seed is None else str(one.seed),
+            effect(one.effect),
+            ABSENT if one.ci95 is None else " to ".join(map(effect, one.ci95)),
+            p_value(one.p),
+            one.test,
+        ]
+        for one in contrast.within
+    ]
+    return [
+        *(None if x is None else rounded(figures.effect(contrast, x)) for x in (contrast.effect, low, high)),
+        unit_of(contrast),
+        effect(contrast.effect),
+        ABSENT if contrast.ci95 is None else " to ".join(map(effect, contrast.ci95)),
+        p_value(contrast.p_holm),
+        _family(contrast),
+        ABSENT if contrast.detectable is None else effect(contrast.detectable, "±"),
+        contrast.word or "no verdict",
+        contrast.why or ABSENT,
+        contrast.test or ABSENT,
+        within,
+    ]
+
+
+def p_value(p: float | None) -> str:
+    return ABSENT if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _family(contrast: Contrast) -> str:
+    """Return the family of tests that a p is adjusted within, with their number."""
+    if contrast.p_holm is None:
+        return ABSENT
+    adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
+    return f"{contrast.family}, {adjusted}"
+
+
+def _relative_decimals(contrast: Contrast) -> int:
+    """Return as many decimals of percent as show two digits of the interval's half width, as `compare` does."""
+    low, high = (figures.effect(contrast, end) for end in contrast.ci95 or (0.0, 0.0))
+    half = (high - low) / 2
+    return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1

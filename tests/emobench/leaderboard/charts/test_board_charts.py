@@ -1,0 +1,96 @@
+"""The page's charts are valid Vega-Lite once they are filled in, and draw what they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import vl_convert
+
+from emobench.leaderboard.charts.board_charts import page_charts
+from emobench.leaderboard.charts.compare_chart import forest
+from emobench.leaderboard.charts.vega_lite import PAGE
+
+NAMES = {"names": ["mle", "emo"], "colours": ["var(--series-1)", "var(--series-2)"]}
+BARS = [
+    {"name": "mle", "mean": 60.0, "low": 59.0, "high": 61.0, "end": 61.0, "text": "60.0", "interval": "59.0 to 61.0"},
+    {"name": "emo", "mean": 70.1, "end": 70.1, "text": "70.1", "interval": "–"},
+]
+CELLS = [
+    {"column": "mle", "row": "small", "side": "not shown to differ", "shade": 1, "text": "60.0", "word": "baseline"},
+    {"column": "emo", "row": "small", "side": "better", "shade": 0.5, "text": "+10.1", "word": "better"},
+]
+FILLED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "differences": ({"rows": CELLS, "columns": ["mle", "emo"], "label_offset": 0, "height": 50}, ["+10.1", "baseline"]),
+    "metric": (
+        {"rows": BARS, "title": "sst2 (%)", "height": 52, "fraction": True, "domain": [0, 100], **NAMES},
+        ["sst2 (%)", "70.1"],
+    ),
+    "curves": (
+        {
+            "rows": [
+                {"name": name, "seed": seed, "step": step, "value": 5 - step / 10}
+                for name in ("mle", "emo")
+                for seed in ("0", "mean")
+                for step in (1, 2)
+            ],
+            "title": "loss",
+            "point": {"size": 50},
+            **NAMES,
+        },
+        ["optimizer step", "loss"],
+    ),
+    "scaling": (
+        {
+            "rows": [{**bar, "x": 10**size, "shown": "", "model": ""} for bar in BARS for size in (8, 10)],
+            "x": "parameters",
+            "y": "sst2 (%)",
+            "line_opacity": 1,
+            **NAMES,
+        },
+        ["parameters", "10B"],
+    ),
+    "forest": (
+        {
+            "rows": [{"metric": "sst2", "effect": 2.0, "low": 1.0, "high": 3.0, "verdict": "better", "said": "better"}],
+            "unit": "percentage points",
+            "height": 24,
+        },
+        ["difference, 95 % interval (percentage points)", PAGE.verdicts["better"]],
+    ),
+}
+
+
+def fill(template: Any, values: dict[str, Any]) -> Any:
+    """Fill in a template as `draw` in the page's script does."""
+    if isinstance(template, dict):
+        return {key: fill(item, values) for key, item in template.items()}
+    if isinstance(template, list):
+        return [fill(item, values) for item in template]
+    if isinstance(template, str):
+        if template[:1] == "$" and template[1:] in values:
+            return values[template[1:]]
+        for name, value in values.items():
+            template = template.replace(f"${name}", str(value))
+    return template
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_a_chart_draws_what_it_is_given(name: str) -> None:
+    charts = page_charts()
+    values, shown = FILLED[name]
+    spec = {**fill(charts[name], values), "config": charts["config"], "width": 600}
+    svg = vl_convert.vegalite_to_svg(spec)
+    assert "$" not in svg
+    for text in shown:
+        assert text in svg
+
+
+def test_every_chart_of_the_page_is_drawn_here() -> None:
+    assert set(page_charts()) == {*FILLED, "config"}
+
+
+def test_page_and_command_line_share_the_forest_plot() -> None:
+    page = page_charts()["forest"]
+    ours = forest("$rows", "$unit", PAGE)
+    assert {key: page[key] for key in ("layer", "data")} == {key: ours[key] for key in ("layer", "data")}
