@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         target = (page.parent / place).resolve() if place else page
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target), link
+
+
+def test_every_built_in_objective_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "api" / "objectives.md").read_text()
+    modules = {point.module for point in entry_points(group="emobench.objectives")}
+    built_in = {name for name in modules if name.startswith("emobench_objectives.")}
+    assert built_in == set(re.findall(r"automodule:: (\S+)", page))
 
 
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
