@@ -4,15 +4,18 @@ Three levels, from least to most control:
 
     StatisticsObjective   a function of token statistics            gets the chunked engine for free
     LogitsObjective       a function of a chunk's logits            chunked
-    ModelObjective        a function of the model and the batch     whole control
+    ModelObjective        a function of the model and the batch     full control
 
-Contract: `loss` returns one loss per unit (a target token, or a sequence), in nats where that has a meaning, and never
-a mean: the trainer divides once, by the global sum of weights, so that gradient accumulation, padding and data
-parallelism leave the gradient unchanged.
+Contract: `loss` returns one loss per unit (a target token or a sequence), in nats if the loss is a log-likelihood. It
+never returns a mean. The trainer divides once, by the global sum of the weights. Gradient accumulation, padding and
+data parallelism therefore do not change the gradient.
 
-Lifecycle: the constructor checks the parameters; `setup(context)` runs once, after the pre-trained weights are loaded
-and before any step or resume; `frozen_state()` names the tensors that `setup` made from them (only their digests go
-into checkpoints, and are compared on resume); `state()` and `load_state()` carry what changes while training.
+Lifecycle:
+1. The constructor checks the parameters.
+2. `setup(context)` runs once, after the pre-trained weights are loaded and before any step or resume.
+3. `frozen_state()` returns the tensors that `setup` computed from those weights. Checkpoints store only their digests,
+   and a resume compares them.
+4. `state()` and `load_state()` save and restore what changes during training.
 """
 
 from __future__ import annotations
@@ -34,10 +37,10 @@ from emobench.objectives.statistics import STATISTICS, TokenStatistics, check_ne
 
 
 class Teacher(Protocol):
-    """A frozen causal LM with the vocabulary of the trained one."""
+    """A frozen causal LM with the same vocabulary as the trained model."""
 
     def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
-        """Return the final hidden states, (B, T, H); position t predicts token t + 1. No gradients."""
+        """Return the final hidden states, (B, T, H), without gradients. Position t predicts token t + 1."""
         ...
 
     def logits(self, hidden_CH: Tensor) -> Tensor:
@@ -46,7 +49,7 @@ class Teacher(Protocol):
 
 
 class KnownLanguage(Protocol):
-    """A language whose distribution P is known: P(. | prefix) = state_probs @ emission."""
+    """A language with a known distribution: P(. | prefix) = state_probs @ emission."""
 
     @property
     def emission_SV(self) -> Tensor:
@@ -59,46 +62,46 @@ class KnownLanguage(Protocol):
 
 
 class SetupContext(Protocol):
-    """What `Objective.setup` may ask for."""
+    """What `Objective.setup` can read of the run: the model, its length, teachers, the language of the corpus."""
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of the whole training, for schedules."""
+        """Number of optimizer steps of the whole training, for schedules."""
         ...
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the model's head."""
+        """Number of rows of the model's LM head."""
         ...
 
     def head_weight(self) -> Tensor:
-        """Return the pre-trained LM head, (V, D), detached. From scratch there is none: raises UserError."""
+        """Return the pre-trained LM head, (V, D), detached. Raises UserError if the model is trained from scratch."""
         ...
 
     def cost_embedding(self, source: str = "pretrained") -> CostEmbedding:
-        """Return the frozen cost embedding: of the `pretrained` head, the `initial` one, or the head of a model."""
+        """Return the frozen cost embedding. `source`: "pretrained" head, "initial" (random) head, or a model's name."""
         ...
 
     def teacher(self, name: str) -> Teacher:
-        """Return a frozen model, by name or folder; "pretrained" is the trained model as it is now, copied."""
+        """Return a frozen model, by name or folder. "pretrained" is a copy of the trained model before training."""
         ...
 
     def language(self) -> KnownLanguage:
-        """Return the known distribution of the training corpus. Raises ConfigError where nobody knows it."""
+        """Return the distribution of the training corpus. Raises ConfigError if it is not known."""
         ...
 
 
-# `param` is not named as a field specifier: a checker would then see no default in `param(0.1)`.
+# `param` is not a field specifier here: a type checker would then see no default in `param(0.1)`.
 @dataclass_transform(kw_only_default=True)
 class Objective:
     """Base of all objectives. Annotated class attributes are its parameters; see `emobench.param`."""
 
     name: ClassVar[str] = ""
-    """The name that `--objective` takes; the class name in kebab case unless given."""
+    """The name for `--objective`. Default: the class name in kebab case."""
     version: ClassVar[str] = "1"
-    """Goes up when the meaning changes, so that old entries are not compared with new ones."""
+    """Raise it when the meaning changes: entries of different versions are not compared."""
     needs: ClassVar[set[str] | frozenset[str]] = frozenset()
-    """Names of statistics and of side data that `loss` reads. `log_prob` is always there."""
+    """Names of the statistics and of the side data that `loss` reads. `log_prob` is always available."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -116,7 +119,7 @@ class Objective:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters in force, by name."""
+        """The values of the parameters, by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -126,37 +129,37 @@ class Objective:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The models whose weights `setup` reads: "pretrained" for the trained model before training, names or folders.
+        """The models whose weights `setup` reads: names, folders, or "pretrained" (the trained model before training).
 
-        They are checked when a run is planned, and belong to its key.
+        They are checked when a run is planned, and they are part of its key.
         """
         return ()
 
     def setup(self, context: SetupContext) -> None:
-        """Prepare once, with the pre-trained weights loaded and before any step."""
+        """Prepare the objective. Called once, after the pre-trained weights are loaded and before any step."""
 
     def begin_step(self, step: int, total_steps: int) -> None:
-        """Hear, before each optimizer step, how many came before it; for schedules. Called again after a resume."""
+        """Receive the number of finished steps before each optimizer step, for schedules. Called after a resume, too."""
 
     def frozen_state(self) -> Mapping[str, Tensor]:
-        """Return what `setup` made from the pre-trained weights; checkpoints keep its digests only."""
+        """Return the tensors that `setup` computed from the pre-trained weights. Checkpoints store their digests."""
         return {}
 
     def state(self) -> Mapping[str, Tensor]:
-        """Return what changes while training; saved in every checkpoint."""
+        """Return the tensors that change during training. They are saved in every checkpoint."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
 
     def total_weight(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the sum of the units' weights in a micro-batch, before the model runs; default: its target tokens."""
+        """Return the sum of the units' weights in a micro-batch, before the model runs. Default: the target tokens."""
         return (batch["labels"][:, 1:] != IGNORED).sum()
 
     def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`; default: columns in `needs`.
+        """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`. Default: the columns in `needs`.
 
-        They reach `loss` as `s.side[name]`, compacted and reordered with the tokens.
+        `loss` reads them as `s.side[name]`, selected and ordered like the tokens of its chunk.
         """
         return {name: batch[name] for name in self.side_names if name in batch}
 
@@ -172,29 +175,29 @@ class Objective:
 
 
 class StatisticsObjective(Objective, ABC):
-    """An objective that is a function of token statistics; it runs in the chunked engine with no further code.
+    """An objective that is a function of token statistics. It runs in the chunked engine without further code.
 
-    With `expected_cost` among its needs it takes its frozen cost embedding from the pre-trained head, or from where its
-    parameter `cost` says, if it has one: "pretrained", "initial", or a model's name or folder.
+    If `needs` contains `expected_cost`, `setup` takes a frozen cost embedding. It is the pre-trained head, unless the
+    objective has a parameter `cost`: "pretrained", "initial", or a model's name or folder.
     """
 
     cost_embedding: ClassVar[CostEmbedding | None] = None
     adaptive_cost: ClassVar[bool] = False
-    """Whether `expected_cost` follows the head as it is trained, instead of a frozen cost embedding."""
+    """True: `expected_cost` uses the head as it is trained. False: it uses a frozen cost embedding."""
 
     @abstractmethod
     def loss(self, s: TokenStatistics) -> Tensor:
-        """Return the loss of each token, (N,). Token i's loss may depend on token i's statistics only."""
+        """Return the loss of each token, (N,). The loss of token i may depend only on the statistics of token i."""
 
     def slopes(self, s: TokenStatistics) -> Mapping[str, Tensor] | None:
-        """Return d loss / d statistic of each token, (N,) each, by the statistic's name; None: autograd finds them.
+        """Return d loss / d statistic by the statistic's name, each (N,). None: the engine uses autograd.
 
-        An optional short cut: it spares the engine some forty small operations for each chunk of tokens.
+        This is optional. It saves the engine about forty small operations for each chunk of tokens.
         """
         return None
 
     def parts(self, s: TokenStatistics) -> Mapping[str, Tensor]:
-        """Return what to log beside the loss, each (N,): as means, or as sums where the name ends in `_count`."""
+        """Return further values to log, each (N,). They are averaged, or summed if the name ends in `_count`."""
         return {}
 
     @property
@@ -203,7 +206,7 @@ class StatisticsObjective(Objective, ABC):
         return () if source in (None, "initial") else (source,)
 
     def setup(self, context: SetupContext) -> None:
-        """Take the frozen cost embedding, if `expected_cost` is needed."""
+        """Take the frozen cost embedding if the objective needs `expected_cost`."""
         if self._cost_source is not None:
             self.use_cost(context.cost_embedding(self._cost_source))
 
@@ -214,7 +217,7 @@ class StatisticsObjective(Objective, ABC):
         return getattr(self, "cost", PRETRAINED)
 
     def use_cost(self, cost: CostEmbedding) -> None:
-        """Use this cost embedding from now on."""
+        """Set the cost embedding."""
         vars(self)["cost_embedding"] = cost
 
     def frozen_state(self) -> Mapping[str, Tensor]:
@@ -223,11 +226,11 @@ class StatisticsObjective(Objective, ABC):
 
 
 class WeightedLikelihood(StatisticsObjective, ABC):
-    """-w log q_t, with a weight of each token that is a constant: a likelihood that counts some tokens for more."""
+    """-w log q_t: the log-likelihood with a weight for each token. The weight is a constant for autograd."""
 
     @abstractmethod
     def weight(self, s: TokenStatistics) -> Tensor:
-        """Return the weight of each token, (N,), detached."""
+        """Return the weight of each token, (N,), without gradients."""
 
     def loss(self, s: TokenStatistics) -> Tensor:
         return -self.weight(s) * s.log_prob
@@ -240,14 +243,14 @@ class WeightedLikelihood(StatisticsObjective, ABC):
 
 
 class LogitsObjective(Objective, ABC):
-    """An objective that is any differentiable function of the logits of a chunk of tokens."""
+    """An objective that is a differentiable function of the logits of a chunk of tokens."""
 
     @abstractmethod
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
-        """Return the loss of each token, (N,), from float32 logits (N, V). N is a chunk, not a batch."""
+        """Return the loss of each token, (N,), from float32 logits (N, V). N is the size of a chunk, not of a batch."""
 
     def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return what to log beside the loss, each (N,): as means, or as sums where the name ends in `_count`."""
+        """Return further values to log, each (N,). They are averaged, or summed if the name ends in `_count`."""
         return {}
 
 
@@ -260,8 +263,8 @@ class UnitLosses:
 
 
 class ModelObjective(Objective, ABC):
-    """An objective with whole control: it gets the model and the batch."""
+    """An objective with full control: it gets the model and the batch."""
 
     @abstractmethod
     def loss(self, model: Any, batch: Mapping[str, Tensor]) -> UnitLosses:
-        """Return the losses of the batch's units; `model(**inputs)` is the model's own forward."""
+        """Return the losses of the batch's units. `model(**inputs)` calls the model's own forward."""

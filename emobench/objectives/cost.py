@@ -1,11 +1,9 @@
 """The transport cost between tokens: 1 - cosine of their rows in an embedding (EMO paper, Eq. 14).
 
-Legend: V vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a chunk, R of a block.
+Legend: V vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a chunk.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,43 +12,16 @@ from emobench.errors import UserError
 from emobench.objectives.engine.logits import row_buffer
 from emobench.objectives.engine.products import has_triton, multiply_wide
 
-_SLICE_BYTES = 64 << 20  # of float32 cosines that are held while half-precision costs are made of them
-
-
-@dataclass(frozen=True)
-class CostRows:
-    """The cost rows of a chunk's tokens: one for each distinct target, and an index."""
-
-    fresh_UV: Tensor
-    """Made for this chunk."""
-    kept_KV: Tensor | None
-    """Kept from call to call."""
-    index_C: Tensor
-    """Row of `fresh_UV` of each token; -1 - k for row k of `kept_KV`."""
-
-    def each(self, rows: slice) -> list[Tensor]:
-        """Return the cost row of each token of a block, (V,) each, without a copy; waits for the device."""
-        kept = [] if self.kept_KV is None else self.kept_KV
-        return [self.fresh_UV[i] if i >= 0 else kept[-1 - i] for i in self.index_C[rows].tolist()]
-
-    def write(self, rows: slice, out_RV: Tensor) -> Tensor:
-        """Write the cost row of each token of a block, (R, V), and return it."""
-        index_R = self.index_C[rows]
-        if self.kept_KV is None:
-            return torch.index_select(self.fresh_UV, 0, index_R, out=out_RV)
-        kept_RV = self.kept_KV[(-1 - index_R).clamp(min=0)]
-        if len(self.fresh_UV) == 0:
-            return out_RV.copy_(kept_RV)
-        return torch.where(index_R[:, None] < 0, kept_RV, self.fresh_UV[index_R.clamp(min=0)], out=out_RV)
+_SLICE_BYTES = 64 << 20  # of float32 cosines, which are then rounded to half precision
 
 
 class CostEmbedding:
-    """Rows of an embedding that costs are made from, frozen; never a parameter, never saved with a model.
+    """The frozen embedding that defines the costs. It is not a parameter and is not saved with a model.
 
-    By default the rows are a copy, divided by their L2 norm once. `copy=False` takes the tensor itself, as it is, and
-    keeps only the norms: for a head that is frozen, or whose costs are wanted as it is now. A zero row (padding) stays
-    zero, so that its cost to every other token is 1. Rows kept in half precision are divided by the norms of the
-    *rounded* rows when costs are made, which keeps near-duplicate tokens apart.
+    By default the rows are a copy, divided once by their L2 norms. `copy=False` uses the tensor itself and stores only
+    the norms; this is for a frozen head, or for costs from the head as it is trained. A zero row (padding) stays zero:
+    its cost to every other token is 1. Costs from half-precision rows are divided by the norms of the *rounded* rows;
+    almost equal tokens then keep different costs.
     """
 
     def __init__(
@@ -70,7 +41,7 @@ class CostEmbedding:
         if copy:
             rows_VE = weight_VE.detach().to(device=device, dtype=exact, copy=True)
             tiny = torch.finfo(exact).tiny
-            for _ in range(2):  # the second time takes the rounding of the first away
+            for _ in range(2):  # the second pass removes the rounding error of the first
                 rows_VE /= torch.linalg.vector_norm(rows_VE, dim=1, keepdim=True).clamp_min(tiny)
             self.rows_VE = rows_VE.to(dtype or exact)
         else:
@@ -80,7 +51,7 @@ class CostEmbedding:
         self._normalised = copy
         self._unit = copy and self.rows_VE.dtype == exact
         self.slot_V: Tensor | None = None
-        """Place of each token among the kept ones, -1 for the others; None where no rows are kept."""
+        """For each token, the index of its kept cost row, or -1. None if no rows are kept."""
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
@@ -88,11 +59,11 @@ class CostEmbedding:
 
     @property
     def zero_rows(self) -> int:
-        """Rows without a direction, such as padding."""
+        """Number of rows that are 0, such as padding."""
         return int((self.inverse_norm_V == 0).sum())
 
     def first(self, vocabulary: int) -> CostEmbedding:
-        """Return the cost embedding of the first tokens only, sharing memory: the others are padding."""
+        """Return the cost embedding of the first `vocabulary` tokens; the others are padding. Memory is shared."""
         if vocabulary == len(self):
             return self
         part = object.__new__(CostEmbedding)
@@ -101,9 +72,9 @@ class CostEmbedding:
         return part
 
     def keep(self, tokens_K: Tensor) -> None:
-        """Keep the finished cost rows of these tokens from call to call: exact, and 2 V or 4 V bytes for each.
+        """Keep the cost rows of these tokens between calls. Each row takes 2 V or 4 V bytes; the values are exact.
 
-        Meant for the most frequent target tokens, whose rows are otherwise made anew for every batch.
+        Use it for the most frequent target tokens. Their rows would otherwise be computed for every batch.
         """
         if not len(tokens_K):
             self.slot_V, self._kept = None, None
@@ -114,9 +85,9 @@ class CostEmbedding:
         self._kept = (tokens_K, self.rows_VE.new_empty(0))
 
     def kept_rows(self, dtype: torch.dtype, multiple: int = 1) -> Tensor | None:
-        """Return the kept cost rows, (K, V), in the order of `slot_V`; None where none are kept.
+        """Return the kept cost rows, (K, V), in the order of `slot_V`, or None.
 
-        In memory a row has a multiple of `multiple` entries.
+        Rows are padded in memory to a multiple of `multiple` entries.
         """
         if self._kept is None:
             return None
@@ -127,9 +98,9 @@ class CostEmbedding:
         return kept_KV
 
     def costs(self, tokens_U: Tensor, *, out: Tensor | None = None) -> Tensor:
-        """Return 1 - cos between each of `tokens_U` and every token, (U, V), at least 0, each self-cost exactly 0.
+        """Return 1 - cos between each of `tokens_U` and every token, (U, V). Costs are at least 0, to itself exactly 0.
 
-        They are written to `out` where it is given, (U, V), and rounded once to its dtype.
+        If `out`, (U, V), is given, the costs are written to it and rounded once to its dtype.
         """
         exact = self.inverse_norm_V.dtype
         if out is None:
@@ -137,8 +108,8 @@ class CostEmbedding:
         if out.dtype == exact:
             return self._write_costs(tokens_U, out)
         if out.is_cuda and self._normalised and out.dtype == self.rows_VE.dtype and has_triton():
-            # Rounded once, in the product's epilogue, as 1 - cos: near duplicates keep their digits. With rows of other
-            # lengths it would be 1 - x y that is rounded, which may be 1 to all its digits, or infinite.
+            # The product's epilogue rounds 1 - cos once, so almost equal tokens keep their digits. This needs rows of
+            # length 1: for other lengths, 1 - <x, y> could round to exactly 1 or overflow.
             ones_V = out.new_ones(len(self))
             torch.addmm(ones_V, self.rows_VE[tokens_U], self.rows_VE.T, alpha=-1, out=out)
             from emobench.objectives.engine.triton_rows import finish_costs
@@ -161,7 +132,7 @@ class CostEmbedding:
     def expected(self, probs_CV: Tensor) -> Tensor:
         """Return sum_w P(w) C(v, w) for every token v and each distribution P of a chunk, (C, V), in float32.
 
-        Two products of width E in the place of one with the V x V cost matrix. float64 rows give float64.
+        Two products of width E replace the product with the V x V cost matrix. float64 rows give float64.
         """
         exact = self.inverse_norm_V.dtype
         probs_CV = probs_CV.to(exact)
@@ -169,11 +140,11 @@ class CostEmbedding:
         mean_CE = scaled_CV @ self.rows_VE.to(exact)
         cost_CV = (mean_CE @ self.rows_VE.to(exact).T).mul_(self.inverse_norm_V)
         cost_CV = torch.sub(probs_CV.sum(dim=1, keepdim=True), cost_CV, out=cost_CV)
-        # A zero row costs 1 to any other token and, like all, nothing to itself.
+        # A zero row has cost 1 to every other token and cost 0 to itself.
         return cost_CV.sub_(probs_CV * (self.inverse_norm_V == 0)).clamp_(min=0)
 
     def to(self, device: torch.device | str) -> CostEmbedding:
-        """Move the rows to a device, in place; they do not follow `model.to()`."""
+        """Move the rows to a device, in place. `model.to()` does not move them."""
         self.rows_VE = self.rows_VE.to(device)
         self.inverse_norm_V = self.inverse_norm_V.to(device)
         self.slot_V = None if self.slot_V is None else self.slot_V.to(device)

@@ -1,9 +1,9 @@
-"""Objectives against a dense target distribution P(. | prefix), instead of the one token that came next.
+"""Objectives that compare the model with a whole distribution P(. | prefix), instead of the next token only.
 
 Legend: B sequences, T positions, C tokens of a chunk, S states of a language, H width of a teacher, V vocabulary.
 
-P is a frozen teacher's, or the known one of a language. The side data are what P is made from, (B, T, H) or (B, T, S),
-once for each batch; P itself, (C, V), lives as long as a chunk.
+P is the distribution of a frozen teacher or of a known language. The side data of a batch are the hidden states or the
+state probabilities from which P follows, (B, T, H) or (B, T, S). P itself, (C, V), is computed for one chunk at a time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from emobench.objectives.base import KnownLanguage, LogitsObjective, SetupContex
 from emobench.objectives.parameters import param
 
 LANGUAGE = "language"
-"""A reserved name of what an objective reads: the known distribution of the training corpus."""
+"""A reserved name in `Objective.reads`: the known distribution of the training corpus."""
 SIDE = "dense_target"
 
 
 class DenseTargetObjective(LogitsObjective):
-    """Any differentiable function of log Q and log P of a chunk. Subclasses write `dense_loss`.
+    """A differentiable function of log Q and log P of a chunk. Subclasses define `dense_loss`.
 
-    Without `setup`, the side data `dense_target` are the logits of P themselves, (tokens, V).
+    If `setup` was not called, the side data `dense_target` must be the logits of P, (tokens, V).
     """
 
     needs = frozenset({SIDE})
@@ -42,9 +42,9 @@ class DenseTargetObjective(LogitsObjective):
 
     @abstractmethod
     def dense_loss(self, log_q_CV: Tensor, log_p_CV: Tensor, targets_C: Tensor) -> Tensor:
-        """Return the loss of each token, (C,), from log Q with gradients and log P without, both float32, nats.
+        """Return the loss of each token, (C,). log Q has gradients and log P has none; both are float32, in nats.
 
-        A token of no probability has log P = -inf.
+        A token of probability 0 has log P = -inf.
         """
 
     @property
@@ -52,19 +52,19 @@ class DenseTargetObjective(LogitsObjective):
         return (self.target,)
 
     def setup(self, context: SetupContext) -> None:
-        """Take the teacher or the language that `target` names."""
+        """Load the teacher or the language that `target` names."""
         if self.target == LANGUAGE:
             vars(self)["language"] = context.language()
         else:
             vars(self)["teacher"] = context.teacher(self.target)
 
     def frozen_state(self) -> Mapping[str, Tensor]:
-        """Return the language's emissions. A teacher is known by the training's key, which holds its digest."""
+        """Return the language's emissions. A teacher's digest is part of the training's key instead."""
         return {} if self.language is None else {"emission": self.language.emission_SV}
 
     @torch.no_grad()
     def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return what P of each label is made from: the teacher's final hidden states, or the language's states."""
+        """Return the teacher's final hidden states, or the language's state probabilities, for each label."""
         ids_BT = batch["input_ids"]
         if self.teacher is not None:
             next_BTX = self.teacher.hidden(ids_BT, batch.get("attention_mask"))
@@ -72,7 +72,7 @@ class DenseTargetObjective(LogitsObjective):
             next_BTX = self.language.state_probs(ids_BT)
         else:
             raise PluginError(f"{self.name} has no target distribution; call setup() first.")
-        # From the position that predicts to the label that it predicts; nothing predicts the first one.
+        # Shift from the position that predicts to the label that it predicts. No position predicts the first label.
         return {SIDE: F.pad(next_BTX[:, :-1], (0, 0, 1, 0))}
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
@@ -89,6 +89,6 @@ class DenseTargetObjective(LogitsObjective):
         if self.language is not None:
             return (side_CX.to(like_CV.dtype) @ self.language.emission_SV.to(like_CV.dtype)).log_()
         if self.teacher is not None:
-            # Rows of the teacher's head behind the vocabulary are padding and take no mass.
+            # Rows of the teacher's head after the vocabulary are padding and get no probability mass.
             side_CX = self.teacher.logits(side_CX)[:, : like_CV.shape[1]]
         return side_CX.to(like_CV.dtype).log_softmax(dim=-1)

@@ -22,7 +22,7 @@ def param(
 ) -> Any:
     """Declare a parameter of an objective.
 
-    `low` and `high` are the ends of the allowed range, both included. `help` is shown by `emobench objectives show`.
+    `low` and `high` are allowed values themselves. `emobench objectives show` prints `help`.
     """
     return dataclasses.field(
         default=default, metadata={"low": low, "high": high, "choices": tuple(choices), "help": help}
@@ -30,7 +30,7 @@ def param(
 
 
 def check_parameters(owner: Any, label: str) -> None:
-    """Convert every parameter of `owner` to its annotated type and raise ConfigError where one is out of range."""
+    """Convert every parameter of `owner` to its annotated type. Raises ConfigError if one is out of range."""
     hints = typing.get_type_hints(type(owner))
     for field in dataclasses.fields(owner):
         value = convert(hints[field.name], getattr(owner, field.name), f"{label}: `{field.name}`")
@@ -41,7 +41,7 @@ def check_parameters(owner: Any, label: str) -> None:
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:
-    """Return the allowed values of a parameter in words, such as "from 0 to 1"; empty if all are allowed."""
+    """Return the allowed values of a parameter as text, such as "from 0 to 1". Empty: all values are allowed."""
     low, high = field.metadata.get("low"), field.metadata.get("high")
     choices = field.metadata.get("choices")
     if choices:

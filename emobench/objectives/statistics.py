@@ -1,4 +1,4 @@
-"""Token statistics: what an objective may read about the model's next-token distribution.
+"""Token statistics: what an objective can read about the model's next-token distribution.
 
 Legend: N tokens, V vocabulary. With logits z, q = softmax(z) and target t:
 
@@ -30,8 +30,8 @@ STATISTICS = ("log_prob", "expected_cost", "entropy", "log_partition", "mean_log
 class TokenStatistics:
     """Statistics of N target tokens, each a float vector (N,), with their targets and side data.
 
-    Only the statistics that the objective named in `needs` are there (`log_prob` always is); reading another one
-    raises PluginError. `side` holds what `Objective.side_data` returned, (N, ...), in the order of the tokens.
+    It contains `log_prob` and the statistics in the objective's `needs`. Reading any other one raises PluginError.
+    `side` contains what `Objective.side_data` returned, (N, ...), in the order of the tokens.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class TokenStatistics:
             raise PluginError(f"The statistic '{name}' was not asked for; write needs = {{'{name}'}} in the objective.")
         raise UnknownNameError("statistic", name, STATISTICS)
 
-    if not TYPE_CHECKING:  # a checker finds a slip by itself
+    if not TYPE_CHECKING:  # a type checker finds a misspelt name without this method
 
         def __getattr__(self, name: str) -> NoReturn:
             text = f"'{type(self).__name__}' object has no attribute '{name}'"
-            # copy and pickle ask for names with underscores, before there is anything.
+            # copy and pickle read names with underscores before the object has attributes.
             if not name.startswith("_"):
                 near = difflib.get_close_matches(name, (*STATISTICS, "side", "targets", "values"), n=1)
                 text += f"; did you mean '{near[0]}'?" if near else "."
@@ -64,7 +64,7 @@ class TokenStatistics:
 
     @property
     def values(self) -> dict[str, Tensor]:
-        """The statistics that are there, by name."""
+        """The available statistics, by name."""
         return dict(self._values)
 
     @property
@@ -89,7 +89,7 @@ class TokenStatistics:
 
     @property
     def mean_log_prob(self) -> Tensor:
-        """Mean over the vocabulary of log q_v in nats, (N,). Used by label smoothing."""
+        """Mean of log q_v over the vocabulary in nats, (N,). Label smoothing uses it."""
         return self["mean_log_prob"]
 
     @property
@@ -111,9 +111,9 @@ def check_needs(needs: object, label: str) -> None:
 def statistics_from_logits(
     logits_NV: Tensor, targets_N: Tensor, needs: frozenset[str], cost_NV: Tensor | None
 ) -> dict[str, Tensor]:
-    """Return the statistics of whole logits by plain differentiable torch: the definition, kept as the reference.
+    """Return the statistics of logits in plain differentiable torch. This is their definition and the reference.
 
-    `cost_NV` holds c_v for each token's target, and is needed for `expected_cost` only.
+    `cost_NV` contains c_v for each token's target. Only `expected_cost` needs it.
     """
     logq_NV = torch.log_softmax(logits_NV, dim=-1)
     q_NV = logq_NV.exp()
@@ -122,7 +122,7 @@ def statistics_from_logits(
         assert cost_NV is not None
         values["expected_cost"] = (q_NV * cost_NV).sum(-1)
     if "entropy" in needs:
-        # 0 log 0 = 0, for the gradient as well: an entry masked by -inf adds nothing.
+        # 0 log 0 = 0, also for the gradient: a logit of -inf adds nothing.
         values["entropy"] = -(q_NV * logq_NV.masked_fill(q_NV == 0, 0)).sum(-1)
     if "log_partition" in needs:
         values["log_partition"] = torch.logsumexp(logits_NV, dim=-1)

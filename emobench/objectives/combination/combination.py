@@ -1,8 +1,8 @@
-"""Combinations of objectives: sum_i w_i L_i, with weights that may follow the progress of the training.
+"""Combinations of objectives: sum_i w_i L_i. The weights may depend on the progress of the training.
 
-A combination of StatisticsObjectives is one itself, at their speed: it needs what any of them needs, and both its loss
-and its slopes are sums. With a LogitsObjective among them it is a LogitsObjective, which computes the statistics of
-the others from the logits of a chunk. Legend: N tokens of a chunk, V vocabulary.
+A combination of StatisticsObjectives is a StatisticsObjective and is as fast: its loss and its slopes are weighted
+sums. If one term is a LogitsObjective, the combination is a LogitsObjective; it computes the statistics of the other
+terms from the logits of a chunk. Legend: N tokens of a chunk, V vocabulary.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COST = "expected_cost"
 
 @dataclass(frozen=True)
 class WeightedObjective:
-    """One term. `label` names it in logs and checkpoints; `side` maps its names of side data to the combination's."""
+    """One term. `label` is its name in logs and checkpoints. `side` maps its side data's names to the combination's."""
 
     objective: Objective
     weight: Schedule
@@ -46,7 +46,7 @@ class WeightedObjective:
         return repr(self.objective) if weight == "1" else f"{weight}*{self.objective!r}"
 
     def statistics(self, s: TokenStatistics) -> TokenStatistics:
-        """Return the statistics with the side data under the term's own names."""
+        """Return the same statistics, with the side data under the term's own names."""
         return TokenStatistics(s.values, s.targets, self.own_side(s.side)) if self.side else s
 
     def own_side(self, side: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -55,7 +55,7 @@ class WeightedObjective:
 
 
 def two_costs(names: str) -> ConfigError:
-    """Return the error for terms with different cost embeddings."""
+    """Return the error for terms that use different cost embeddings."""
     return ConfigError(
         f"{names} take their costs from different embeddings, and a combination computes `expected_cost` once; "
         "give every term the same one, such as cost=gpt2."
@@ -63,19 +63,19 @@ def two_costs(names: str) -> ConfigError:
 
 
 def is_adaptive(objective: Objective) -> bool:
-    """Return whether an objective's costs follow the head as it is trained."""
+    """Return whether an objective computes its costs from the head as it is trained."""
     return isinstance(objective, StatisticsObjective) and objective.adaptive_cost and COST in objective.needs
 
 
 class Combination(Objective):
-    """What all combinations share: everything but the loss is asked of the terms."""
+    """Base of all combinations. Everything except the loss is delegated to the terms."""
 
     terms: tuple[WeightedObjective, ...]
 
     def __post_init__(self) -> None:
         self.progress = 0.0
         members = [term.objective for term in self.terms]
-        # Class variables of other objectives; here they follow from the terms.
+        # Other objectives set these as class variables; here they depend on the terms.
         own = vars(self)
         own["name"] = " + ".join(map(str, self.terms))
         own["version"] = "+".join(member.version for member in members)
@@ -94,7 +94,7 @@ class Combination(Objective):
         return tuple(dict.fromkeys(name for term in self.terms for name in term.objective.reads))
 
     def setup(self, context: SetupContext) -> None:
-        """Set every term up; what several ask for is made once. Raises ConfigError for two cost embeddings."""
+        """Set up every term; teachers and cost embeddings are shared. Raises ConfigError for two cost embeddings."""
         shared = _SharedContext(context)
         for term in self.terms:
             term.objective.setup(shared)
@@ -105,7 +105,7 @@ class Combination(Objective):
             vars(self)["cost_embedding"] = costs[0]
 
     def use_cost(self, cost: CostEmbedding) -> None:
-        """Use this cost embedding from now on, in every term that reads `expected_cost`."""
+        """Set the cost embedding of every term that reads `expected_cost`."""
         vars(self)["cost_embedding"] = cost
         for objective in self._costly():
             objective.use_cost(cost)
@@ -116,15 +116,15 @@ class Combination(Objective):
             term.objective.begin_step(step, total_steps)
 
     def frozen_state(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for term in self.terms:
             for name, value in term.objective.frozen_state().items():
-                if all(value is not other for other in found.values()):  # a shared cost embedding is digested once
-                    found[f"{term.label}.{name}"] = value
-        return found
+                if all(value is not other for other in tensors.values()):  # list a shared cost embedding once
+                    tensors[f"{term.label}.{name}"] = value
+        return tensors
 
     def state(self) -> dict[str, Tensor]:
-        # By number, since one label may begin as another.
+        # Terms are numbered: one label may be the beginning of another.
         return {f"{i}.{n}": v for i, term in enumerate(self.terms) for n, v in term.objective.state().items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -137,19 +137,19 @@ class Combination(Objective):
         return self.terms[0].objective.total_weight(batch)
 
     def side_data(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        side: dict[str, Tensor] = {}
         for term in self.terms:
-            found |= {term.side.get(n, n): v for n, v in term.objective.side_data(batch).items()}
-        return found
+            side |= {term.side.get(n, n): v for n, v in term.objective.side_data(batch).items()}
+        return side
 
     @property
     def weights(self) -> list[float]:
-        """The terms' weights at this step."""
+        """The weights of the terms at this step."""
         return [term.weight(self.progress) for term in self.terms]
 
     @property
     def scheduled(self) -> bool:
-        """Whether a weight changes over the training, and with it the meaning of the loss."""
+        """Whether a weight changes during training. The loss then has another meaning at each step."""
         return not all(isinstance(term.weight, Constant) for term in self.terms)
 
     def _costly(self) -> list[StatisticsObjective]:
@@ -163,14 +163,14 @@ class Combination(Objective):
         return total
 
     def _parts(self, losses: Sequence[Tensor], own: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        """Return each term's loss, its weight as `share`, and its own parts, named after it where two share a name."""
+        """Return each term's loss, its weight as `share`, and its parts. A name that two terms share gets the label."""
         names = [name for parts in own for name in parts]
-        found: dict[str, Tensor] = {}
+        logged: dict[str, Tensor] = {}
         for term, weight, loss_N, parts in zip(self.terms, self.weights, losses, own, strict=True):
-            found[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight, dtype=torch.float64)
-            found[f"{term.label}.loss"] = loss_N
-            found |= {n if names.count(n) == 1 else f"{term.label}.{n}": v for n, v in parts.items()}
-        return found
+            logged[f"{term.label}.share"] = loss_N.new_full(loss_N.shape, weight, dtype=torch.float64)
+            logged[f"{term.label}.loss"] = loss_N
+            logged |= {n if names.count(n) == 1 else f"{term.label}.{n}": v for n, v in parts.items()}
+        return logged
 
 
 class StatisticsCombination(Combination, StatisticsObjective):
@@ -180,14 +180,14 @@ class StatisticsCombination(Combination, StatisticsObjective):
         return self._weighted([o.loss(view) for o, view in self._views(s)])
 
     def slopes(self, s: TokenStatistics) -> dict[str, Tensor] | None:
-        found: dict[str, Tensor] = {}
+        total: dict[str, Tensor] = {}
         for weight, (objective, view) in zip(self.weights, self._views(s), strict=True):
             slopes = objective.slopes(view)
             if slopes is None:
                 return None
             for name, slope_N in slopes.items():
-                found[name] = found[name] + weight * slope_N if name in found else weight * slope_N
-        return found
+                total[name] = total[name] + weight * slope_N if name in total else weight * slope_N
+        return total
 
     def parts(self, s: TokenStatistics) -> dict[str, Tensor]:
         views = list(self._views(s))
@@ -200,27 +200,27 @@ class StatisticsCombination(Combination, StatisticsObjective):
 
 
 class LogitsCombination(Combination, LogitsObjective):
-    """sum_i w_i L_i with a LogitsObjective among the terms."""
+    """sum_i w_i L_i where at least one term is a LogitsObjective."""
 
     cost_embedding: ClassVar[CostEmbedding | None] = None
 
     def loss(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> Tensor:
-        return self._weighted(self._of_terms("loss", logits_NV, targets_N, side))
+        return self._weighted(self._call_terms("loss", logits_NV, targets_N, side))
 
     def parts(self, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        losses, own = (self._of_terms(method, logits_NV, targets_N, side) for method in ("loss", "parts"))
+        losses, own = (self._call_terms(method, logits_NV, targets_N, side) for method in ("loss", "parts"))
         return self._parts(losses, own)
 
-    def _of_terms(self, method: str, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> list[Any]:
-        """Call every term's `loss` or `parts`, each with what its kind of objective reads."""
+    def _call_terms(self, method: str, logits_NV: Tensor, targets_N: Tensor, side: Mapping[str, Tensor]) -> list[Any]:
+        """Call `loss` or `parts` of every term, with statistics or with logits as the term expects."""
         s = TokenStatistics(self._statistics(logits_NV, targets_N), targets_N, side)
-        found = []
+        results = []
         for term in self.terms:
             if isinstance(term.objective, StatisticsObjective):
-                found.append(getattr(term.objective, method)(term.statistics(s)))
+                results.append(getattr(term.objective, method)(term.statistics(s)))
             else:
-                found.append(getattr(term.objective, method)(logits_NV, targets_N, term.own_side(side)))
-        return found
+                results.append(getattr(term.objective, method)(logits_NV, targets_N, term.own_side(side)))
+        return results
 
     def _statistics(self, logits_NV: Tensor, targets_N: Tensor) -> dict[str, Tensor]:
         members = [term.objective for term in self.terms if isinstance(term.objective, StatisticsObjective)]
@@ -233,7 +233,7 @@ class LogitsCombination(Combination, LogitsObjective):
 
 
 class _SharedContext:
-    """A SetupContext that makes each cost embedding, teacher and language once."""
+    """A SetupContext that builds each cost embedding, teacher and language once."""
 
     def __init__(self, context: SetupContext) -> None:
         self._context = context

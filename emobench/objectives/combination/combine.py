@@ -1,4 +1,4 @@
-"""Objectives and weights to one combination, and what cannot be summed."""
+"""Build a combination from objectives and weights, and refuse objectives that cannot be summed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from emobench.objectives.combination.schedules import Constant, Schedule
 
 
 def combine(objectives: Sequence[Objective], weights: Sequence[Schedule]) -> StatisticsCombination | LogitsCombination:
-    """Return the weighted sum of objectives. Raises ConfigError where they cannot be summed.
+    """Return the weighted sum of objectives. Raises ConfigError if they cannot be summed.
 
-    The terms are ordered by their text, so that every spelling of a combination is the same objective, to the bit.
+    The terms are sorted by their text, so every way to write a combination gives the same losses, bit for bit.
     """
     pairs = sorted(zip(objectives, weights, strict=True), key=lambda pair: repr(pair[0]))
     _check(objectives, weights)
@@ -57,7 +57,7 @@ def _check(objectives: Sequence[Objective], weights: Sequence[Schedule]) -> None
 
 
 def _check_costs(costly: Sequence[Objective], texts: Sequence[str], objectives: Sequence[Objective]) -> None:
-    """One `expected_cost` is computed for all terms: of one embedding, as far as it can be known before `setup`."""
+    """Check before `setup` that the terms use one cost embedding: `expected_cost` is computed once for all terms."""
     adaptive = [objective for objective in costly if is_adaptive(objective)]
     if 0 < len(adaptive) < len(costly):
         raise ConfigError(
@@ -74,9 +74,10 @@ def _check_costs(costly: Sequence[Objective], texts: Sequence[str], objectives: 
 
 
 def _renamed_side(objective: Objective, label: str, objectives: Sequence[Objective]) -> dict[str, str]:
-    """Return new names for side data that a term computes itself under a name that another term has, too.
+    """Return new names for the side data of a term, where another term uses the same name.
 
-    Columns of the batch, which the default `side_data` hands out, are the same for all.
+    Only terms that compute their side data need this. The default `side_data` returns columns of the batch, which are
+    the same for all terms.
     """
     if type(objective).side_data is Objective.side_data:
         return {}

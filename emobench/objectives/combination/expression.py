@@ -1,11 +1,11 @@
-"""The text of a combination of objectives, `0.5*emo + linear(1, 0)*tailr(gamma=0.2)`: parsed, never evaluated.
+"""Parser for a combination of objectives, such as `0.5*emo + linear(1, 0)*tailr(gamma=0.2)`. It never evaluates code.
 
     combination  =  term { "+" term }
     term         =  [ weight "*" ] call
     call         =  name | name(key=value, ...) | path.py:Class | path.py:Class(key=value, ...)
     weight       =  number | constant(a) | linear(a, b) | cosine(a, b) | step(a, b, at=0.3)
 
-Weights are at least 0, and nothing is subtracted: a loss that is made larger on purpose has no minimum.
+Weights are at least 0, and there is no subtraction: a subtracted loss would be maximised and has no minimum.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from emobench.objectives.combination.schedules import Schedule, make_schedule
 
 MOST_TERMS = 32
 LONGEST = 200
-"""Characters of a combination that an error shows."""
+"""Number of characters of a combination that an error message shows."""
 EXAMPLE = '"0.5*emo + 0.5*mle" or "linear(1, 0)*mle + linear(0, 1)*emo"'
 
 _NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?=\s*(?:[*+]|$))")
-# A name ends where brackets, an operator or nothing follows; a path may hold spaces, dashes and operators.
+# A name ends before a bracket, an operator or the end. A path may contain spaces, dashes and operators.
 _NAME = re.compile(r"\w[\w.-]*(?=\s*(?:[(*+]|$))")
 _PATH = re.compile(r"[^()]*?\.py:\w+(?=\s*(?:[(*+]|$))")
 _QUOTED_OR_ONE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.""", re.DOTALL)
@@ -32,17 +32,17 @@ _QUOTED_OR_ONE = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|.""", re.DOT
 
 @dataclass(frozen=True)
 class Term:
-    """One term as it was written."""
+    """One term of the text."""
 
     call: str
     weight: Schedule | None
-    """None where none was written."""
+    """None if the text gives no weight."""
 
 
 def parse_terms(text: str) -> list[Term]:
-    """Split a combination into its terms; one call alone is a single term without a weight, whatever is in it.
+    """Split a combination into its terms. Text without `+` and `*` is a single term without a weight.
 
-    Raises UserError with the place of what cannot be read.
+    Raises UserError with the position of the part that cannot be read.
 
     >>> [(str(term.weight), term.call) for term in parse_terms("0.50*emo+tailr(gamma=0.2)")]
     [('0.5', 'emo'), ('None', 'tailr(gamma=0.2)')]
@@ -65,25 +65,25 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.place = 0
+        self.position = 0
 
     def peek(self) -> str:
-        """Return the next character that is no space; empty at the end."""
-        self.place += len(self.text[self.place :]) - len(self.text[self.place :].lstrip())
-        return self.text[self.place : self.place + 1]
+        """Return the next character that is not a space, or an empty string at the end."""
+        self.position += len(self.text[self.position :]) - len(self.text[self.position :].lstrip())
+        return self.text[self.position : self.position + 1]
 
     def take(self, sign: str) -> bool:
-        """Step over a sign, and return whether it was there."""
-        there = self.peek() == sign
-        self.place += there
-        return there
+        """Skip a sign if it is next. Return whether it was next."""
+        matches = self.peek() == sign
+        self.position += matches
+        return matches
 
     def term(self) -> Term:
         if self.peek() == "-":
             raise self.error("a weight is at least 0, and nothing is subtracted")
-        begin = self.place
+        begin = self.position
         if number := self._match(_NUMBER):
-            weight: Schedule | None = self._made(begin, "constant", f"({number})")
+            weight: Schedule | None = self._schedule(begin, "constant", f"({number})")
             if not self.take("*"):
                 raise self.error(f"{number} weighs nothing; expected {number}*NAME", begin)
             return Term(self._call(), weight)
@@ -93,49 +93,49 @@ class _Reader:
         name, bracket, arguments = call.partition("(")
         if not bracket:
             raise self.error(f"'{name}' is no weight; the weight stands in front of the name, as in 0.5*{name}", begin)
-        weight = self._made(begin, name.strip(), bracket + arguments)
+        weight = self._schedule(begin, name.strip(), bracket + arguments)
         return Term(self._call(), weight)
 
-    def error(self, what: str, place: int | None = None) -> ConfigError:
-        return ConfigError(f"{self._at(self.place if place is None else place)}{what}. Write {EXAMPLE}.")
+    def error(self, what: str, position: int | None = None) -> ConfigError:
+        return ConfigError(f"{self._location(self.position if position is None else position)}{what}. Write {EXAMPLE}.")
 
     def _call(self) -> str:
-        begin = self.place
+        begin = self.position
         if not (self._match(_NAME) or self._match(_PATH)):
             raise self.error("expected an objective, a name or ./file.py:Class")
         if self.peek() == "(":
-            self.place = self._behind_bracket()
-        return self.text[begin : self.place].strip()
+            self.position = self._after_bracket()
+        return self.text[begin : self.position].strip()
 
-    def _made(self, begin: int, name: str, arguments: str) -> Schedule:
+    def _schedule(self, begin: int, name: str, arguments: str) -> Schedule:
         try:
             return make_schedule(name, *parse_arguments(arguments))
         except (UserError, ValueError) as error:
-            raise ConfigError(f"{self._at(begin)}the weight: {str(error).rstrip('.')}.") from None
+            raise ConfigError(f"{self._location(begin)}the weight: {str(error).rstrip('.')}.") from None
 
     def _match(self, pattern: re.Pattern[str]) -> str:
-        """Step over what a pattern matches, and return it; empty where it does not match."""
-        matched = pattern.match(self.text, self.place) if self.peek() else None
+        """Skip the text that a pattern matches and return it. Return an empty string if it does not match."""
+        matched = pattern.match(self.text, self.position) if self.peek() else None
         if matched is None:
             return ""
-        self.place = matched.end()
+        self.position = matched.end()
         return matched[0]
 
-    def _behind_bracket(self) -> int:
+    def _after_bracket(self) -> int:
         depth = 0
-        for place, sign in _signs(self.text, self.place):
+        for position, sign in _signs(self.text, self.position):
             depth += (sign in "([{") - (sign in ")]}")
             if depth == 0:
-                return place + 1
+                return position + 1
         raise self.error("this bracket is never closed")
 
-    def _at(self, place: int) -> str:
+    def _location(self, position: int) -> str:
         shown = self.text if len(self.text) <= LONGEST else f"{self.text[:LONGEST]}..."
-        return f"--objective '{shown}', character {place + 1}: "
+        return f"--objective '{shown}', character {position + 1}: "
 
 
 def _signs(text: str, begin: int = 0) -> Iterator[tuple[int, str]]:
-    """Yield the place and text of each character that stands in no quotes."""
+    """Yield the position and the text of each character outside quotes."""
     for match in _QUOTED_OR_ONE.finditer(text, begin):
         if len(match[0]) == 1:
             yield match.start(), match[0]

@@ -1,6 +1,6 @@
-"""Weights over training: functions of the progress p, 0 at the first optimizer step and 1 at the last one.
+"""Weights that depend on the progress p of the training: p is 0 at the first optimizer step and 1 at the last one.
 
-p = step / (total_steps - 1), with steps counted from 0; a training of one step has p = 0.
+p = step / (total_steps - 1), where steps count from 0. A training of one step has p = 0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from emobench.errors import ConfigError, UnknownNameError
 
 HEAVIEST = 10**9
-"""A weight's largest value, far beyond any use: 1e38 would overflow a float32."""
+"""The largest weight that is allowed. A weight of 1e38 would overflow a float32."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedule(ABC):
-    """A weight of at least 0 for each p in [0, 1]; `str()` gives it as it is written."""
+    """A weight of at least 0 for each p in [0, 1]. `str()` returns the text that a user types."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -101,18 +101,18 @@ EXAMPLES = "constant(0.5), linear(1, 0), cosine(1, 0), step(1, 0, at=0.3)"
 
 
 def make_schedule(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Schedule:
-    """Return the schedule that `name(1, 0)` names; one that never changes is a constant. Raises UserError."""
+    """Return the schedule for `name(1, 0)`. Equal ends give a Constant. Raises UserError."""
     if name not in SCHEDULES:
         raise UnknownNameError("schedule", name, SCHEDULES, hint="A weight stands in front of a name, as in 0.5*NAME.")
     try:
         arguments = inspect.signature(SCHEDULES[name]).bind(*positional, **named)
     except TypeError as error:
         raise ConfigError(f"{name}: {error}; expected one of {EXAMPLES}.") from None
-    made = SCHEDULES[name](*arguments.args, **arguments.kwargs)
-    first, last = getattr(made, "first", None), getattr(made, "last", None)
-    return Constant(first) if first is not None and first == last else made
+    schedule = SCHEDULES[name](*arguments.args, **arguments.kwargs)
+    first, last = getattr(schedule, "first", None), getattr(schedule, "last", None)
+    return Constant(first) if first is not None and first == last else schedule
 
 
 def number(value: float) -> str:
-    """Return a number with all its digits, and no `.0`."""
+    """Return a number with all its digits, without a final `.0`."""
     return repr(float(value)).removesuffix(".0")

@@ -1,1 +1,1 @@
-"""The chunked linear engine: hidden states and head to loss and gradients, in PyTorch and in Triton."""
+"""The chunked linear engine: from hidden states and head to loss and gradients, in PyTorch and in Triton."""

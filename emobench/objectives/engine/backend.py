@@ -1,4 +1,4 @@
-"""Which implementation makes the elementwise passes: Triton kernels on a GPU, PyTorch elsewhere."""
+"""Choice of the implementation of the elementwise passes: Triton kernels on a GPU, PyTorch elsewhere."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from emobench.errors import UserError
 from emobench.models.head import LogitMap
-from emobench.objectives.cost import CostRows
 from emobench.objectives.engine.coefficients import Coefficients
+from emobench.objectives.engine.cost_rows import CostRows
 from emobench.objectives.engine.products import has_triton
 from emobench.objectives.engine.torch_rows import TorchRows
 
 IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
-"""chunked: Triton or PyTorch, by device; reference: plain autograd on whole logits."""
+"""chunked: Triton or PyTorch, depending on the device. reference: plain autograd on whole logits."""
 
 
 class Rows(Protocol):
-    """The two elementwise passes over a chunk's rows of logits; see `torch_rows.py` for what each method does."""
+    """The two elementwise passes over the logits of a chunk. `torch_rows.py` documents each method."""
 
     row_multiple: int
 
@@ -44,7 +44,7 @@ class Rows(Protocol):
 
 
 def rows_for(impl: str, device: torch.device, dtype: torch.dtype) -> Rows:
-    """Return the passes for an implementation other than "reference". Raises UserError where it cannot run."""
+    """Return the passes of an implementation other than "reference". Raises UserError if it cannot run."""
     if impl == "torch" or (impl == "chunked" and not _kernels_run(device, dtype)):
         return TorchRows()
     if impl == "triton" and not _kernels_run(device, dtype, interpreted=True):

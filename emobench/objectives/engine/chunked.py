@@ -1,13 +1,17 @@
-"""The chunked engine: loss and gradients of hidden states and head, without the logits of a batch.
+"""The chunked engine: loss and gradients without the logits of a whole batch in memory.
 
 Legend: N tokens, C tokens of a chunk, U distinct targets of a chunk, V vocabulary, D hidden width.
 
-For each chunk the engine makes logits, reduces them to the statistics that the objective needs, finds d loss / d
-statistic on those small vectors (the objective's own `slopes`, or autograd), overwrites the logits by their gradient,
-and adds to dX and dW. Backward only scales.
+For each chunk the engine
+1. computes the logits,
+2. reduces them to the statistics that the objective needs,
+3. computes d loss / d statistic on these small vectors (by the objective's `slopes`, or by autograd),
+4. overwrites the logits with d loss / d logits,
+5. adds the chunk's part to dX and dW.
+The backward pass only scales dX and dW.
 
-Precision: inputs are multiplied as they are; statistics, losses and the sums of dW are float32 (float64 for float64
-inputs). Gradients are never divided by the token count here: in float16 that would flush most of them.
+Precision: products use the dtype of the inputs. Statistics, losses and the sum dW are float32 (float64 for float64
+inputs). The engine does not divide gradients by the number of tokens: in float16 most of them would underflow to 0.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from torch import Tensor
 
 from emobench.errors import PluginError
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
-from emobench.objectives.cost import CostEmbedding, CostRows
+from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.backend import Rows
 from emobench.objectives.engine.coefficients import coefficients
+from emobench.objectives.engine.cost_rows import CostRows
 from emobench.objectives.engine.job import Job
 from emobench.objectives.engine.logits import accumulator_dtype, row_buffer
 from emobench.objectives.engine.products import add_product_wide
@@ -32,7 +37,7 @@ from emobench.objectives.statistics import TokenStatistics
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """`ChunkedLoss.apply(hidden_ND, weight_VD, bias_V, job)` is the summed loss; its gradients are made in forward."""
+    """`ChunkedLoss.apply(hidden_ND, weight_VD, bias_V, job)` is the summed loss; `forward` computes its gradients."""
 
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> Tensor:  # type: ignore[override]
@@ -51,45 +56,45 @@ class ChunkedLoss(torch.autograd.Function):
 
 
 class Gradients:
-    """The sums of dX, dW and db over chunks; None where nobody wants them."""
+    """The sums of dX, dW and db over chunks. None for an input that needs no gradient."""
 
     def __init__(self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> None:
         accumulator = accumulator_dtype(job.dtype)
         self.dtypes = [None if t is None else t.dtype for t in (hidden_ND, weight_VD, bias_V)]
-        # A row of dX gets one chunk's product, so it needs no accumulator.
-        self.hidden = _zeros_if_wanted(hidden_ND, hidden_ND.dtype)
+        # Each row of dX comes from one chunk, so dX needs no wider accumulator.
+        self.hidden = _zeros_if_needed(hidden_ND, hidden_ND.dtype)
         self.weight = torch.empty_like(weight_VD, dtype=accumulator) if weight_VD.requires_grad else None
-        self.bias = _zeros_if_wanted(bias_V, accumulator)
+        self.bias = _zeros_if_needed(bias_V, accumulator)
         self._vocabulary = job.vocabulary
         self._first = True
 
     def add(self, dlogits_CV: Tensor, hidden_CD: Tensor, weight_VD: Tensor, positions_C: Tensor) -> None:
-        """Add a chunk's part; `dlogits_CV` is in the dtype of the products, or wider."""
+        """Add the part of one chunk. `dlogits_CV` has the dtype of the products or a wider one."""
         if self.bias is not None:
             self.bias[: self._vocabulary] += dlogits_CV.sum(dim=0, dtype=self.bias.dtype)
         if self.hidden is not None:
             self.hidden[positions_C] = (dlogits_CV.to(weight_VD.dtype) @ weight_VD).to(self.hidden.dtype)
         if self.weight is not None:
             low_CV = dlogits_CV.to(weight_VD.dtype) if dlogits_CV.is_cuda else dlogits_CV
-            # The first chunk's product is written: zeros, the head's size in float32, would be made and read again.
+            # The first product overwrites dW. Filling dW with zeros first would cost a pass over memory.
             add_product_wide(self.weight[: self._vocabulary], low_CV, hidden_CD, first=self._first)
             if self._first:
                 self.weight[self._vocabulary :] = 0
         self._first = False
 
     def scaled(self, scale: Tensor) -> list[Tensor | None]:
-        """Return dX, dW and db times `scale`, each in the dtype of its input; they are used up."""
+        """Return dX, dW and db times `scale`, each in the dtype of its input. Can be called once."""
         return [_scaled(g, d, scale) for g, d in zip((self.hidden, self.weight, self.bias), self.dtypes, strict=True)]
 
 
 def run_chunks(
     hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job
 ) -> tuple[Tensor, Gradients | None]:
-    """Return the summed loss, and its gradients where the job wants them; the job notes losses and parts."""
+    """Return the summed loss, and its gradients if the job needs them. Losses and parts are added to the job."""
     grads = Gradients(hidden_ND, weight_VD, bias_V, job) if job.with_grad else None
     weight_VD = weight_VD.detach()[: job.vocabulary].to(job.dtype)
     bias_V = None if bias_V is None else bias_V.detach()[: job.vocabulary].to(job.dtype)
-    # One buffer for all chunks: fresh pages for each would cost a CPU some 5 % of the time.
+    # One buffer for all chunks. On a CPU, new memory for each chunk would take about 5 % of the time.
     rows, targets, multiple = job.rows, job.targets, job.rows.row_multiple
     buffer_CV = row_buffer(weight_VD, targets.most_tokens, job.vocabulary, rows.logits_dtype(job.dtype), multiple)
     job.follow(weight_VD)
@@ -109,13 +114,13 @@ def run_chunks(
 
 
 def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: Rows) -> CostRows:
-    """Write the chunk's new cost rows to the buffer, and return them beside the kept ones."""
+    """Write the chunk's new cost rows to the buffer. Return them together with the kept rows."""
     fresh_UV = cost.costs(chunk.distinct_U, out=buffer_UV[: len(chunk.distinct_U)])
     return CostRows(fresh_UV, cost.kept_rows(buffer_UV.dtype, rows.row_multiple), chunk.index_C)
 
 
 def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Tensor | None) -> None:
-    """Note a chunk's losses, and overwrite its logits by d loss / d raw output where gradients are wanted."""
+    """Add a chunk's losses to the job. If gradients are needed, overwrite its logits with d loss / d raw output."""
     ids_C = job.targets.ids_M[chunk.start : chunk.stop]
     objective = job.objective
     if isinstance(objective, LogitsObjective):
@@ -137,10 +142,10 @@ def _slopes(
 ) -> Mapping[str, Tensor]:
     """Return d loss / d statistic of each token."""
     s = TokenStatistics({name: values[name] for name in objective.statistic_names}, ids_C, side)
-    given = objective.slopes(s)
-    if given is not None:
-        job.check_slopes(given, s)
-        return given
+    closed_form = objective.slopes(s)
+    if closed_form is not None:
+        job.check_slopes(closed_form, s)
+        return closed_form
     leaves = {name: value.detach().requires_grad_() for name, value in s.values.items()}
     with torch.enable_grad():
         loss_C = objective.loss(TokenStatistics(leaves, ids_C, side))
@@ -163,16 +168,16 @@ def _differentiate_logits(job: Job, objective: LogitsObjective, chunk: Chunk, lo
 
 
 def _gradients(loss_C: Tensor, leaves: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """Return d loss / d leaf of each leaf that the loss depends on."""
+    """Return d loss / d leaf for each leaf that the loss depends on."""
     if not loss_C.requires_grad:
         raise PluginError(
             f"{name}.loss depends on nothing that the model computes, so it trains nothing; use s.log_prob undetached."
         )
-    found = torch.autograd.grad(loss_C, list(leaves.values()), torch.ones_like(loss_C), allow_unused=True)
-    return {n: g for n, g in zip(leaves, found, strict=True) if g is not None}
+    gradients = torch.autograd.grad(loss_C, list(leaves.values()), torch.ones_like(loss_C), allow_unused=True)
+    return {n: g for n, g in zip(leaves, gradients, strict=True) if g is not None}
 
 
-def _zeros_if_wanted(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def _zeros_if_needed(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     return torch.zeros_like(tensor, dtype=dtype) if tensor is not None and tensor.requires_grad else None
 
 
@@ -180,7 +185,7 @@ def _scaled(grad: Tensor | None, dtype: torch.dtype | None, scale: Tensor) -> Te
     if grad is None:
         return None
     if grad.dtype != dtype and not grad.is_cuda:
-        return grad.mul_(scale).to(dtype)  # a CPU would make a wide copy to round
-    # In one pass, rounded once, and dX in place: beside dW in both dtypes there is no room for a second one. The scale
-    # has a dimension, or a half-precision dX would be multiplied by a scale rounded to its own dtype.
+        return grad.mul_(scale).to(dtype)  # on a CPU, torch.mul would first make a wide copy
+    # One pass, rounded once. dX is scaled in place to save memory. The scale gets a dimension: torch would round a
+    # scalar tensor to the half-precision dtype of dX.
     return torch.mul(grad, scale.reshape(1), out=grad if grad.dtype == dtype else torch.empty_like(grad, dtype=dtype))

@@ -1,14 +1,14 @@
-"""From d loss / d statistic to d loss / d logits: six numbers per token serve every objective.
+"""From d loss / d statistic to d loss / d logits: six numbers per token are enough for every objective.
 
 Legend: C tokens of a chunk, V vocabulary.
 
 From the table in `statistics.py`, with slopes a (log_prob), b (expected_cost), h (entropy), l (log_partition),
-m (mean_log_prob) and s (sum_squares), each entry but the target's gets
+m (mean_log_prob) and s (sum_squares), the gradient of each entry except the target's is
 
     dz_v = q_v (base + b c_v - h log q_v + 2 s q_v) + m / V,    base = -a - b u - h H + l - m - 2 s sum_w q_w^2
 
-and the target, where c = 0 and a is added, gets a (1 - q_t) + q_t (base + a - h log q_t + 2 s q_t) + m / V, with
-1 - q_t = -expm1(log q_t): at a confident token it would lose all its digits as a difference.
+At the target c = 0, and a is added. Its gradient is a (1 - q_t) + q_t (base + a - h log q_t + 2 s q_t) + m / V. Here
+1 - q_t is computed as -expm1(log q_t): the difference would lose all digits where q_t is almost 1.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What turns a chunk's logits into their gradient, each (C,); None where every token's would be 0."""
+    """The coefficients of d loss / d logits of a chunk, each (C,). None if it is 0 for every token."""
 
     base_C: Tensor
     cost_C: Tensor | None
     log_q_C: Tensor | None
     q_C: Tensor | None
     shift_C: Tensor | None
-    """m / V, which every entry gets."""
+    """m / V, added to every entry."""
     target_C: Tensor
-    """The whole derivative by the target's logit."""
+    """The complete derivative by the target's logit."""
 
 
 def coefficients(values: Mapping[str, Tensor], slopes: Mapping[str, Tensor], vocabulary: int) -> Coefficients:

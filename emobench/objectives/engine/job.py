@@ -1,4 +1,4 @@
-"""One call of the engine: its inputs beside the tensors, the contract's checks, and what it found.
+"""One call of the engine: its inputs, the checks of the contract, and its result.
 
 Legend: N tokens, M target tokens sorted by target, C tokens of a chunk.
 """
@@ -19,26 +19,26 @@ from emobench.objectives.engine.backend import Rows
 from emobench.objectives.engine.targets import Chunk, Targets
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
 
-_BAND = 1.01  # a gradient within 1 % of MLE's is as large
+_BAND = 1.01  # gradients within 1 % of MLE's count as equal
 
 
 @dataclass
 class LossResult:
-    """What one call of the engine found."""
+    """The result of one call of the engine."""
 
     total: Tensor
-    """Sum of the losses of the target tokens: a scalar with gradients, not yet divided."""
+    """Sum of the losses of the target tokens: a scalar with gradients, not divided by the number of tokens."""
     losses_N: Tensor
-    """Loss of each token, detached, 0 where the label is -100."""
+    """Loss of each token, detached; 0 where the label is -100."""
     log_prob_N: Tensor
-    """log q_t of each token in nats, detached, 0 where the label is -100."""
+    """log q_t of each token in nats, detached; 0 where the label is -100."""
     parts: dict[str, Tensor] = field(default_factory=dict)
-    """Sums over target tokens of what the objective logs. For every objective: `mle`; and where gradients were wanted,
-    `grew` and `shrank` (1 for a token whose gradient by its logits, in L2 norm, is over 1 % larger, or smaller, than
-    under MLE), and `alternatives` (the effective number of tokens that share the rest of the mass: (sum q)^2 / sum q^2
-    over all but the target)."""
+    """Sums over the target tokens of the values that the objective logs. Every objective has `mle`. If gradients were
+    computed, there are also `grew` and `shrank` (the number of tokens whose gradient by their logits has an L2 norm
+    more than 1 % larger, or smaller, than under MLE), and `alternatives` (the effective number of other tokens:
+    (sum q)^2 / sum q^2 over all tokens except the target)."""
     count: int = 0
-    """Target tokens."""
+    """Number of target tokens."""
 
 
 class Job:
@@ -68,18 +68,18 @@ class Job:
         self.log_probs: list[Tensor] = []
         self.parts: dict[str, Tensor] = {}
         self.statistics: list[Mapping[str, Tensor]] = []
-        """Of each chunk of a StatisticsObjective."""
+        """The statistics of each chunk, for a StatisticsObjective."""
         self.strengths: list[Tensor] = []
-        """Of each chunk: the sum of squares of d loss / d logits of each token."""
+        """For each chunk, the sum of squares of d loss / d logits of each token."""
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the passes have to find: the objective's statistics, and what is logged of a training step."""
+        """The statistics that the passes compute: the objective's, and those that training logs."""
         names = self.objective.statistic_names if isinstance(self.objective, StatisticsObjective) else frozenset()
         return names | {"alternatives"} if self.with_grad else names
 
     def follow(self, weight_VD: Tensor) -> None:
-        """Take the costs from the head as it is now, in the dtype of the products, if the objective wants that."""
+        """Use the current head for the costs, in the dtype of the products, if the objective has adaptive costs."""
         if getattr(self.objective, "adaptive_cost", False) and "expected_cost" in self.objective.needs:
             self.cost = CostEmbedding(weight_VD, copy=False)
 
@@ -88,12 +88,12 @@ class Job:
         return {name: value[chunk.start : chunk.stop] for name, value in self.side_M.items()}
 
     def note(self, loss_C: Tensor, s: TokenStatistics, logits_CV: Tensor | None = None) -> None:
-        """Keep the losses and parts of a chunk. Raises PluginError unless each is one number per token.
+        """Add the losses and parts of a chunk. Raises PluginError unless each is one number per token.
 
-        `logits_CV` is what a LogitsObjective reads.
+        Only a LogitsObjective needs `logits_CV`.
         """
         self._check("loss", loss_C, len(s))
-        # A copy: the loss may be a view of logits, which are overwritten.
+        # A copy, because the loss may be a view of the logits, which are overwritten.
         self.losses.append(loss_C.detach().clone())
         self.log_probs.append(s.log_prob.detach())
         with torch.no_grad():
@@ -107,7 +107,7 @@ class Job:
             self._add(name, value_C)
 
     def note_together(self) -> None:
-        """Note losses, parts and strengths of all chunks at once: fifty small kernels a call, not for each chunk."""
+        """Add the losses, parts and strengths of all chunks at once: fifty small kernels per call, not per chunk."""
         if not isinstance(self.objective, StatisticsObjective):
             return
         values = {name: torch.cat([chunk[name] for chunk in self.statistics]) for name in self.statistics[0]}
@@ -121,13 +121,13 @@ class Job:
             self.note_strength(values, torch.cat(self.strengths))
 
     def check_loss(self, loss_C: Tensor, tokens: int) -> None:
-        """Raise PluginError unless a loss is one number per token."""
+        """Raise PluginError unless the loss is one number per token."""
         self._check("loss", loss_C, tokens)
 
     def note_strength(self, values: Mapping[str, Tensor], squares_C: Tensor) -> None:
-        """Compare tokens' gradients by their logits, as sums of squares, with those that MLE would give them."""
+        """Compare the squared norm of each token's gradient by its logits with the one under MLE."""
         alternatives_C = values["alternatives"]
-        # (1 - q_t)^2 + sum of q_v^2 over the others, written so that a confident token keeps its digits.
+        # (1 - q_t)^2 + sum of q_v^2 over the other tokens, in a form that keeps its digits where q_t is almost 1.
         mle_C = torch.expm1(values["log_prob"]) ** 2 * (1 + torch.where(alternatives_C > 0, 1 / alternatives_C, 0.0))
         self._add("grew", squares_C > _BAND**2 * mle_C)
         self._add("shrank", squares_C * _BAND**2 < mle_C)
@@ -136,15 +136,15 @@ class Job:
     def check_slopes(self, slopes: Mapping[str, Tensor], s: TokenStatistics) -> None:
         """Raise PluginError unless closed-form slopes are one number per token and statistic."""
         for name, value_C in slopes.items():
-            s[name]  # unknown, or not asked for: says so
+            s[name]  # raises if the name is unknown or not in `needs`
             self._check(f"slopes['{name}']", value_C, len(s))
 
     def _add(self, name: str, value_C: Tensor) -> None:
-        # Summed in float64: thousands of float32 terms would show in the sixth digit.
+        # The sum is float64: thousands of float32 terms would change the sixth digit.
         self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
 
     def result(self, total: Tensor) -> LossResult:
-        """Return what was found, in the order of the inputs."""
+        """Return the result in the order of the inputs."""
         losses_N = total.new_zeros(self.targets.tokens)
         log_prob_N = torch.zeros_like(losses_N)
         losses_N[self.targets.order_M] = torch.cat(self.losses).to(total.dtype)
@@ -154,15 +154,15 @@ class Job:
     def _check(self, what: str, value: object, tokens: int) -> None:
         if isinstance(value, Tensor) and value.shape == (tokens,):
             return
-        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        given = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise PluginError(
-            f"{self.objective.name}: {what} is {found}; expected one number per token, shape ({tokens},), and no mean: "
+            f"{self.objective.name}: {what} is {given}; expected one number per token, shape ({tokens},), and no mean: "
             "the trainer divides."
         )
 
 
-def cost_of(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:
-    """Return the frozen cost embedding that a call reads. Raises PluginError where it is missing or does not fit."""
+def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> CostEmbedding | None:
+    """Return the frozen cost embedding for a call. Raises PluginError if it is missing or does not match the head."""
     if "expected_cost" not in objective.needs or getattr(objective, "adaptive_cost", False):
         return None
     cost = getattr(objective, "cost_embedding", None)

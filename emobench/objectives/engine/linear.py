@@ -1,8 +1,8 @@
-"""The linear engine's entry points: hidden states and head -> loss with gradients, or statistics without.
+"""Entry points of the linear engine: `objective_loss` (with gradients) and `token_statistics` (without).
 
 Legend: N tokens, M target tokens, U distinct targets, V vocabulary, D hidden width.
 
-Peak memory beyond dX and dW is bounded by `chunk_bytes`, whatever N is; `chunked.py` says how.
+`chunk_bytes` bounds the peak memory beyond dX and dW for any N; see `chunked.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjec
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.backend import IMPLEMENTATIONS, rows_for
 from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
-from emobench.objectives.engine.job import Job, LossResult, cost_of
+from emobench.objectives.engine.job import Job, LossResult, frozen_cost
 from emobench.objectives.engine.logits import accumulator_dtype, compute_dtype, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
 
 CHUNK_BYTES = {"cpu": 160 << 20, "cuda": 960 << 20}
-"""Default bytes of vocabulary-sized rows (logits and cost rows) that a chunk may hold."""
+"""Default limit in bytes for the logits and cost rows of a chunk."""
 
 
 def objective_loss(
@@ -42,10 +42,10 @@ def objective_loss(
 ) -> LossResult:
     """Return the summed loss of the target tokens, with gradients for hidden states, head weight and bias.
 
-    `labels_N` are the targets themselves (already shifted), or what `prepare_for` made of them. Rows of the head from
-    `vocabulary` on are padding: they take no probability mass and get no gradient. `impl` is "chunked" (Triton kernels
-    on a GPU, PyTorch elsewhere), "torch" or "triton" to choose, or "reference": plain autograd on whole logits. The
-    chunked loss goes backward once. Raises PluginError or UserError where shapes, dtypes or devices do not fit.
+    `labels_N` are the targets (already shifted), or the result of `prepare_for`. Rows of the head from `vocabulary` on
+    are padding: they have probability 0 and get no gradient. `impl` is "chunked" (Triton kernels on a GPU, PyTorch
+    elsewhere), "torch", "triton" or "reference" (plain autograd on whole logits). Except with "reference", `backward`
+    can run only once. Raises PluginError or UserError if shapes, dtypes or devices do not match.
     """
     vocabulary = len(weight_VD) if vocabulary is None else vocabulary
     _check_inputs(hidden_ND, weight_VD, bias_V, vocabulary)
@@ -69,9 +69,9 @@ def objective_loss(
             "move the labels, labels.to(hidden.device)."
         )
     rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
-    cost = cost_of(objective, weight_VD, vocabulary)
+    cost = frozen_cost(objective, weight_VD, vocabulary)
     job = Job(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary)
-    # Not ctx.needs_input_grad, which is true under no_grad as well.
+    # Not ctx.needs_input_grad, which is also true under no_grad.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
     job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
     with torch.autocast(hidden_ND.device.type, enabled=False):
@@ -88,16 +88,16 @@ def prepare_for(
     impl: str = "chunked",
     chunk_bytes: int | None = None,
 ) -> Targets:
-    """Prepare labels of any shape for an objective: to be called before the model runs, which it may wait for.
+    """Prepare labels of any shape for an objective. Call it before the model runs: it may wait for the device.
 
-    `dtype` is that of the matrix products. Raises UserError for a label that is no row of the head.
+    `dtype` is the dtype of the matrix products. Raises UserError for a label outside the vocabulary.
     """
     with_cost = "expected_cost" in objective.needs
     cost = getattr(objective, "cost_embedding", None)
     slot_V = cost.slot_V if with_cost and isinstance(cost, CostEmbedding) and len(cost) == vocabulary else None
     rows = _chunk_rows(_implementation(objective, impl), labels.device, dtype, vocabulary, chunk_bytes)
     if isinstance(objective, LogitsObjective):
-        rows = max(1, rows // 4)  # its own autograd holds some more copies of the logits
+        rows = max(1, rows // 4)  # its autograd holds several copies of the logits
     targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)
     if len(targets):
         low, high = (int(end) for end in targets.ids_M.aminmax())
@@ -121,10 +121,10 @@ def token_statistics(
     cost: CostEmbedding | None = None,
     impl: str = "chunked",
 ) -> TokenStatistics:
-    """Return statistics of each token, (N,) in the order given, 0 where the target is -100; no gradients.
+    """Return statistics of each token, (N,), in the order of the inputs, without gradients; 0 where the target is -100.
 
-    `chunk` is the number of vocabulary-sized rows that are held at once. `expected_cost` needs `cost`.
-    Raises UnknownNameError for a name that is no statistic.
+    `chunk` is the number of rows of logits in memory at once. `expected_cost` needs `cost`.
+    Raises UnknownNameError for an unknown statistic.
     """
     names = frozenset(needs) | {"log_prob"}
     for name in sorted(names - set(STATISTICS)):
@@ -140,8 +140,8 @@ def token_statistics(
     rows = rows_for(impl, hidden_ND.device, dtype)
     limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)
     targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
-    found = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
-    # What is reported of a model is not rounded to its half precision, as its training may be.
+    values_N = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
+    # Reported statistics use float32 logits, even if the model is trained in half precision.
     wide = accumulator_dtype(dtype)
     buffer_CV = row_buffer(weight_VD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
     cost_UV = None
@@ -156,12 +156,12 @@ def token_statistics(
             ids_C = targets.ids_M[part.start : part.stop]
             values = rows.reduce(logits_CV, ids_C, costs, names, head.logit_map)
             for name in names:
-                found[name][positions_C] = values[name]
-    return TokenStatistics(found, targets_N.reshape(-1))
+                values_N[name][positions_C] = values[name]
+    return TokenStatistics(values_N, targets_N.reshape(-1))
 
 
 def _implementation(objective: Objective, impl: str) -> str:
-    """Return what makes the passes: a LogitsObjective reads the logits themselves, mapped and in float32."""
+    """Return the implementation of the passes. A LogitsObjective reads final float32 logits, so it uses PyTorch."""
     return "torch" if impl == "reference" or isinstance(objective, LogitsObjective) else impl
 
 
@@ -192,10 +192,10 @@ def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, v
 
 
 def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> Tensor:
-    """Return the summed loss by plain autograd on whole logits: slow, large, and easy to read."""
+    """Return the summed loss by plain autograd on whole logits. Slow and large, but easy to read."""
     objective, ids_M, side_M = job.objective, job.targets.ids_M, job.side_M
     wide, rows = accumulator_dtype(job.dtype), slice(job.vocabulary)
-    # Inputs are rounded to the dtype of the call, their products are not.
+    # Inputs are rounded to the dtype of the call; their products are not.
     hidden_MD = hidden_ND[job.targets.order_M].to(job.dtype).to(wide)
     bias_V = None if bias_V is None else bias_V[rows].to(job.dtype).to(wide)
     weight_VD = weight_VD[rows].to(job.dtype)

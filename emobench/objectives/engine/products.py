@@ -1,6 +1,6 @@
-"""Matrix products of half-precision rows whose result keeps single precision.
+"""Matrix products of half-precision rows with a float32 result.
 
-Legend: A and B rows of the two sides, S rows of a slice of B, D width, C tokens of a chunk, V vocabulary.
+Legend: A and B rows of the two factors, S rows of a slice of B, D width, C tokens of a chunk, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ _SLICE = 4096  # rows of B
 
 
 def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:
-    """Write left @ right.T in the dtype of `out_AB`: a logit of 20 rounded to bfloat16 would move q by 3 %."""
+    """Write left @ right.T in the dtype of `out_AB`. Rounding a logit of 20 to bfloat16 would change q by 3 %."""
     if left_AD.dtype == out_AB.dtype:
         torch.mm(left_AD, right_BD.T, out=out_AB)
     elif left_AD.is_cuda:
         torch.mm(left_AD, right_BD.T, out_dtype=out_AB.dtype, out=out_AB)
     else:
-        # Only CUDA multiplies half precision into float32; elsewhere a slice of rows at a time is made wide.
+        # Only CUDA multiplies half precision into float32. Elsewhere, slices of rows are converted to float32.
         left_AD = left_AD.to(out_AB.dtype)
         for out_AS, right_SD in zip(out_AB.split(_SLICE, dim=1), right_BD.split(_SLICE), strict=True):
             torch.mm(left_AD, right_SD.to(out_AB.dtype).T, out=out_AS)
 
 
 def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor, *, first: bool = False) -> None:
-    """Add left.T @ right to a float32 sum: rounding each chunk's product to half precision would add up.
+    """Add left.T @ right to a float32 sum. Rounding each chunk's product to half precision would accumulate errors.
 
-    The `first` product is written over whatever is there. `left_CV` is float32 or shares the dtype of `right_CD`.
+    The `first` product overwrites `sum_VD`. `left_CV` is float32 or has the dtype of `right_CD`.
     """
-    # addmm(out=) rather than addmm_, which torch's FLOP counter does not see.
+    # addmm(out=), because torch's FLOP counter does not count addmm_.
     beta = 0 if first else 1
     if left_CV.dtype == sum_VD.dtype:
         torch.addmm(sum_VD, left_CV.T, right_CD.to(sum_VD.dtype), beta=beta, out=sum_VD)

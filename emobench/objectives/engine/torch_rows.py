@@ -1,7 +1,7 @@
 """The two elementwise passes of the engine in PyTorch, on any device: logits -> statistics, and logits -> gradient.
 
-Legend: C tokens of a chunk, R rows of a block of it, U distinct targets, V vocabulary, D hidden width. All in float32
-(float64 if the inputs are). `triton_rows.py` offers the same passes as GPU kernels; `statistics.py` holds the same
+Legend: C tokens of a chunk, R rows of a block of it, U distinct targets, V vocabulary, D hidden width. All values are
+float32 (float64 for float64 inputs). `triton_rows.py` has the same passes as GPU kernels. `statistics.py` has the same
 quantities as plain equations.
 """
 
@@ -11,27 +11,27 @@ import torch
 from torch import Tensor
 
 from emobench.models.head import LogitMap
-from emobench.objectives.cost import CostRows
 from emobench.objectives.engine.coefficients import Coefficients
+from emobench.objectives.engine.cost_rows import CostRows
 from emobench.objectives.engine.logits import accumulator_dtype
 from emobench.objectives.engine.products import multiply_wide
 
 BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
-"""Bytes of the row blocks of the elementwise passes: on a CPU they stay in its cache."""
+"""Size of the blocks of rows in the elementwise passes. On a CPU, a block fits into the cache."""
 
 _LONG_ROW = 4096
-_TINY_TARGET = 1e-20  # below this share of the largest logit's mass, log1p(rest / target) would overflow or lose digits
+_TINY_TARGET = 1e-20  # of the largest logit's mass; below it, log1p(rest / target) overflows or loses digits
 
 
 class TorchRows:
-    """The passes in PyTorch. The buffer of a chunk holds logits as the model gives them, scaled and capped."""
+    """The passes in PyTorch. The buffer of a chunk contains the final logits, after the head's scale and cap."""
 
     row_multiple = 1
-    """Rows of the buffers are this many entries long, or a multiple."""
+    """The length of the buffers' rows is a multiple of this number of entries."""
 
     @staticmethod
     def logits_dtype(dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype of the buffer of logits for matrix products in `dtype`."""
+        """Return the dtype of the logits for matrix products in `dtype`."""
         return accumulator_dtype(dtype)
 
     @staticmethod
@@ -43,7 +43,7 @@ class TorchRows:
     def make_logits(
         hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
     ) -> None:
-        """Write a chunk's logits; the inputs share one dtype."""
+        """Write the logits of a chunk. The inputs have one dtype."""
         multiply_wide(hidden_CD, weight_VD, out_CV)
         if bias_V is not None:
             out_CV.add_(bias_V)
@@ -56,7 +56,7 @@ class TorchRows:
     def reduce(
         logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
     ) -> dict[str, Tensor]:
-        """Return the statistics in `needs`, each (C,), and always `log_prob` and `log_partition`."""
+        """Return `log_prob`, `log_partition` and the statistics in `needs`, each (C,)."""
         scratch = _Scratch(logits_CV)
         blocks = [
             reduce_rows(logits_CV[rows], targets_C[rows], costs, needs, rows, scratch) for rows in _blocks(logits_CV)
@@ -72,7 +72,7 @@ class TorchRows:
         numbers: Coefficients,
         map_: LogitMap,
     ) -> Tensor:
-        """Overwrite a chunk's logits by d loss / d raw output of the head.
+        """Overwrite the logits of a chunk with d loss / d raw output of the head.
 
         Return the sum of squares of each token's d loss / d logits, (C,).
         """
@@ -88,7 +88,7 @@ class TorchRows:
 
 
 class _Scratch:
-    """Two blocks of rows that every step of a pass writes to: fresh pages for each would take as long as the step."""
+    """Two blocks of rows that all steps of a pass reuse. New memory for each step would take as long as the step."""
 
     def __init__(self, logits_CV: Tensor) -> None:
         largest_RV = logits_CV[_blocks(logits_CV)[0]]
@@ -109,10 +109,10 @@ def reduce_rows(
     rows: slice,
     scratch: _Scratch,
 ) -> dict[str, Tensor]:
-    """Return the statistics of a block of logits, the `rows` of its chunk, each (R,).
+    """Return the statistics of a block of logits, each (R,). `rows` is the block's slice of its chunk.
 
-    The target's own mass is left out of every sum and added in closed form: log_prob as -log1p(rest / target) keeps
-    its digits where the model is confident, and `expected_cost` is a sum of non-negative terms (no 1 - cos cancels).
+    Every sum leaves out the target's own mass, which is added in closed form. Then log_prob = -log1p(rest / target)
+    keeps its digits where q_t is almost 1, and `expected_cost` is a sum of non-negative terms without cancellation.
     """
     top_R = logits_RV.amax(dim=1)
     target_logit_R = logits_RV.gather(1, targets_R[:, None])[:, 0]
@@ -137,7 +137,7 @@ def reduce_rows(
         values["sum_squares"] = squares_R / total_R**2 + log_prob_R.exp() ** 2
         values["alternatives"] = torch.where(squares_R > 0, rest_R**2 / squares_R, 0.0)
     if "entropy" in needs:
-        # entr(0) = 0, so a vocabulary entry masked by -inf does no harm.
+        # entr(0) = 0, so a logit of -inf is allowed.
         mass_RV /= total_R[:, None]
         values["entropy"] = torch.special.entr(mass_RV, out=product_RV).sum(dim=1) - log_prob_R * log_prob_R.exp()
     return values
@@ -152,14 +152,14 @@ def differentiate_rows(
     rows: slice,
     scratch: _Scratch,
 ) -> None:
-    """Overwrite a block of logits, the `rows` of its chunk, by d loss / d logits."""
+    """Overwrite a block of logits with d loss / d logits. `rows` is the block's slice of its chunk."""
     q_RV = logits_RV.sub_(log_partition_R[:, None]).exp_()
     factor_RV = numbers.base_C[rows, None]
     if costs is not None and numbers.cost_C is not None:
         factor_RV = _scaled_costs(costs, numbers.cost_C[rows], factor_RV[:, 0], rows, scratch.first(len(q_RV)))
     if numbers.q_C is not None:
         factor_RV = torch.mul(q_RV, numbers.q_C[rows, None], out=scratch.second(len(q_RV))).add_(factor_RV)
-    # -q log q = entr(q), which is 0 at 0; as a sum of its own, because log q is not.
+    # -q log q = entr(q) is 0 at q = 0, but log q is -inf: this term is added apart.
     if numbers.log_q_C is not None:
         spread_RV = torch.special.entr(q_RV).mul_(-numbers.log_q_C[rows, None])
         q_RV.mul_(factor_RV).add_(spread_RV)
@@ -190,24 +190,24 @@ def _scaled_costs(costs: CostRows, slope_R: Tensor, base_R: Tensor, rows: slice,
         for out_V, base, slope, cost_V in zip(out_RV, base_R, slope_R.tolist(), costs.each(rows), strict=True):
             torch.add(base, cost_V, alpha=slope, out=out_V)
         return out_RV
-    # Two steps in the cache: they take half the time of one addcmul.
+    # Two steps in the cache take half the time of one addcmul.
     return costs.write(rows, out_RV).mul_(slope_R[:, None]).add_(base_R[:, None])
 
 
 def _row_by_row(rows_RV: Tensor) -> bool:
-    """Whether single rows are long enough to be worth a call each, which spares a copy of the cost rows."""
+    """Return whether to process rows one by one. For long rows on a CPU this saves a copy of the cost rows."""
     return rows_RV.device.type == "cpu" and rows_RV.shape[1] >= _LONG_ROW
 
 
 def map_slope(map_: LogitMap, logits_RV: Tensor) -> Tensor | float | None:
-    """Return d logit / d raw output, read off the logits themselves; None where it is 1."""
+    """Return d logit / d raw output, computed from the logits. None if it is 1."""
     if map_.cap is None:
         return None if map_.scale == 1.0 else map_.scale
     return (logits_RV / map_.cap).square_().neg_().add_(1).mul_(map_.scale)
 
 
 def _blocks(logits_CV: Tensor) -> list[slice]:
-    """Return the slices of rows that the passes take; one, empty, for a chunk without tokens."""
+    """Return the slices of rows for the passes. A chunk without tokens has one empty slice."""
     budget = BLOCK_BYTES.get(logits_CV.device.type, BLOCK_BYTES["cpu"])
     rows = max(1, budget // (logits_CV.element_size() * logits_CV.shape[1]))
     return [slice(start, start + rows) for start in range(0, max(1, len(logits_CV)), rows)]

@@ -2,16 +2,15 @@
 
 Legend: C tokens of a chunk (one row of logits each), U cost rows, V vocabulary.
 
-Logits are read in the dtype in which the matrix product left them; all arithmetic is float32. Rows are WIDTH entries
-long, a multiple of 128, whatever the vocabulary: then loads take 16 bytes at once, and what is behind the vocabulary
-is left out by arithmetic. With TRITON_INTERPRET=1, set before triton is imported, the same kernels run on a CPU,
-slowly: that is how they are tested without a GPU. (WIDTH is a constant, because the interpreter of triton 3.6 cannot
-loop to a number that is not.)
+Logits have the dtype of the matrix product; all arithmetic is float32. Rows have WIDTH entries, a multiple of 128, so
+that each load takes 16 bytes; entries after the vocabulary are masked by arithmetic. With TRITON_INTERPRET=1, set
+before triton is imported, the same kernels run slowly on a CPU; the tests without a GPU use this. WIDTH is a constant,
+because the interpreter of triton 3.6 cannot loop to a variable number.
 
-`log1p` and `tanh` are written out, because libdevice's do not exist for every back end.
+`log1p` and `tanh` are written out, because libdevice does not have them for every back end.
 """
 
-# To a type checker, Triton's language is no Python.
+# A type checker does not understand Triton's language.
 # pyright: reportOperatorIssue=false, reportPossiblyUnboundVariable=false
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-_TINY_TARGET = tl.constexpr(1e-20)  # below it, log1p(rest / target) would overflow or lose digits
+_TINY_TARGET = tl.constexpr(1e-20)  # below it, log1p(rest / target) overflows or loses digits
 
 
 @triton.jit
 def _log1p(x):
-    # Kahan's form: exact to the last digits for any x >= 0, though 1 + x is rounded.
+    # Kahan's form is accurate for any x >= 0, although 1 + x is rounded.
     u = 1.0 + x
     near = u == 1.0
     return tl.where(near, x, tl.log(u) * (x / tl.where(near, 1.0, u - 1.0)))
@@ -32,7 +31,7 @@ def _log1p(x):
 
 @triton.jit
 def _log_prob(target_logit, target_mass, rest, log_partition):
-    # log q_t = -log(1 + rest / target) keeps its digits where the model is confident.
+    # log q_t = -log(1 + rest / target) keeps its digits where q_t is almost 1.
     sure = target_mass > _TINY_TARGET
     return tl.where(sure, -_log1p(rest / tl.where(sure, target_mass, 1.0)), target_logit - log_partition)
 
@@ -55,7 +54,7 @@ def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: t
     return row
 
 
-# Numbers per token are read one by one: that a chunk begins at an odd token, or has another size, needs no new kernel.
+# Per-token values are read one by one: a chunk with another start or size then needs no new compilation.
 PER_TOKEN = (
     "targets_ptr",
     "index_ptr",
@@ -70,8 +69,8 @@ PER_TOKEN = (
 def reduce_kernel(
     logits_ptr,  # (C, V), rows logits_stride apart
     targets_ptr,  # (C,), int64
-    fresh_ptr,  # (U, V) cost rows made for this chunk, rows fresh_stride apart
-    kept_ptr,  # (K, V) cost rows that are kept, rows kept_stride apart
+    fresh_ptr,  # (U, V) cost rows computed for this chunk, rows fresh_stride apart
+    kept_ptr,  # (K, V) kept cost rows, rows kept_stride apart
     index_ptr,  # (C,), int64: row of fresh, or -1 - row of kept
     out_ptr,  # (7, C), float32: the order of `triton_rows.OUTPUTS`
     tokens,
@@ -91,7 +90,8 @@ def reduce_kernel(
 ):
     """Reduce one row of logits to its token's statistics in one pass (online softmax).
 
-    The target's own mass is left out of every sum and added in closed form at the end, as in `torch_rows.reduce_rows`.
+    Every sum leaves out the target's own mass, which is added in closed form at the end, as in
+    `torch_rows.reduce_rows`.
     """
     token = tl.program_id(0).to(tl.int64)
     target = tl.load(targets_ptr + token)
@@ -179,9 +179,9 @@ def differentiate_kernel(
     HAS_SHIFT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Overwrite a block of one row of logits by d loss / d raw output of the head; see `coefficients.py`.
+    """Overwrite a block of one row of logits with d loss / d raw output of the head; see `coefficients.py`.
 
-    The target's entry is computed from the statistics, not from the buffer, so that no program waits for another.
+    The target's entry is computed from the statistics, not from the buffer, so programs do not wait for each other.
     """
     token = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -203,7 +203,7 @@ def differentiate_kernel(
     if HAS_SHIFT:
         gradient += tl.load(shift_ptr + token)
     gradient = tl.where(at == tl.load(targets_ptr + token), tl.load(target_ptr + token), gradient)
-    # What lies behind the vocabulary stays 0: some products read a row's end in pairs.
+    # Padding after the vocabulary stays 0: some matrix products read it.
     gradient = tl.where(at < vocabulary, gradient, 0.0)
     square = tl.sum(gradient * gradient, axis=0)
     tl.store(squares_ptr + token * tl.num_programs(1) + tl.program_id(1), square)
@@ -217,7 +217,7 @@ def differentiate_kernel(
 
 @triton.jit(do_not_specialize_on_alignment=PER_TOKEN)
 def finish_costs_kernel(
-    rows_ptr,  # (U, V), 1 - inner product of the rows; overwritten by costs
+    rows_ptr,  # (U, V), 1 - inner product of the rows; overwritten with costs
     tokens_ptr,  # (U,), int64
     inverse_norm_ptr,  # (V,), float32
     vocabulary,
@@ -225,7 +225,7 @@ def finish_costs_kernel(
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Turn 1 - <x_t, x_v> of rounded rows into 1 - cos, at least 0, and exactly 0 for the token itself."""
+    """Turn 1 - <x_t, x_v> of rounded rows into 1 - cos, at least 0 and exactly 0 for the token itself."""
     row = tl.program_id(0).to(tl.int64)
     token = tl.load(tokens_ptr + row)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -233,7 +233,7 @@ def finish_costs_kernel(
     entry_ptr = rows_ptr + row * stride + at
     norm = tl.load(inverse_norm_ptr + token) * tl.load(inverse_norm_ptr + at, mask=at < vocabulary, other=0.0)
     far = tl.load(entry_ptr, mask=inside, other=0.0).to(tl.float32)
-    # 1 - (1 - far) norm, without losing the digits of a small `far`.
+    # 1 - (1 - far) norm, in a form that keeps the digits of a small `far`.
     cost = tl.maximum(far * norm + (1.0 - norm), 0.0)
     cost = tl.where(at == token, 0.0, cost)
     tl.store(entry_ptr, cost.to(rows_ptr.dtype.element_ty), mask=inside)

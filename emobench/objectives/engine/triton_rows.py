@@ -2,8 +2,8 @@
 
 Legend: C tokens of a chunk, U distinct targets, V vocabulary, D hidden width.
 
-The buffer of a chunk holds the head's raw output in the dtype of the matrix product (float32, bfloat16 or float16) and
-is overwritten by its gradient, which the next products read as it is. Its rows, and those of costs, come from
+The buffer of a chunk contains the head's raw output in the dtype of the matrix product (float32, bfloat16 or float16).
+The gradient overwrites it in the same dtype, and the next products read it. Logits and cost rows come from
 `row_buffer`. Statistics are float32. Tested in Triton's interpreter and compiled for sm_90; not yet run on a GPU.
 """
 
@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from emobench.models.head import LogitMap
-from emobench.objectives.cost import CostRows
 from emobench.objectives.engine import triton_kernels
 from emobench.objectives.engine.coefficients import Coefficients
+from emobench.objectives.engine.cost_rows import CostRows
 from emobench.objectives.engine.logits import padded
 from emobench.objectives.engine.products import multiply_wide
 
-kernels: Any = triton_kernels  # a launch is no call that a type checker knows
+kernels: Any = triton_kernels  # a type checker does not know the syntax of a kernel launch
 
 OUTPUTS = (
     "log_prob",
@@ -32,32 +32,32 @@ OUTPUTS = (
     "sum_squares",
     "alternatives",
 )
-"""The rows of what `reduce_kernel` writes."""
+"""The rows of the output of `reduce_kernel`."""
 REDUCE_BLOCK, DIFFERENTIATE_BLOCK = 4096, 2048
-"""Vocabulary entries that a program takes at once."""
+"""Number of vocabulary entries that a program processes at once."""
 
 
 class TritonRows:
     """The passes as GPU kernels."""
 
     row_multiple = 128
-    """Rows begin at 256 bytes, whatever the vocabulary: the matrix products then use their fast kernels."""
+    """Rows begin at multiples of 256 bytes for any vocabulary: the matrix products then use their fast kernels."""
 
     @staticmethod
     def logits_dtype(dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype of the buffer of logits: that of the matrix products."""
+        """Return the dtype of the logits: the dtype of the matrix products."""
         return dtype
 
     @staticmethod
     def cost_dtype(dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype of cost rows: float16, which is finer than bfloat16 below 2, beside half precision."""
+        """Return the dtype of cost rows. With half precision it is float16: below 2 it is finer than bfloat16."""
         return torch.float32 if dtype == torch.float32 else torch.float16
 
     @staticmethod
     def make_logits(
         hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
     ) -> None:
-        """Write a chunk's raw outputs of the head, in the dtype of the products or wider; the kernels map them."""
+        """Write the head's raw output for a chunk, in the dtype of the products or wider. The kernels scale it."""
         if out_CV.dtype != hidden_CD.dtype:
             multiply_wide(hidden_CD, weight_VD, out_CV)
             if bias_V is not None:
@@ -71,7 +71,7 @@ class TritonRows:
     def reduce(
         logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
     ) -> dict[str, Tensor]:
-        """Return the statistics in `needs`, each (C,), and always `log_prob` and `log_partition`."""
+        """Return `log_prob`, `log_partition` and the statistics in `needs`, each (C,)."""
         tokens, vocabulary = logits_CV.shape
         out = logits_CV.new_empty(len(OUTPUTS), tokens, dtype=torch.float32)
         squares = bool(needs & {"sum_squares", "alternatives"})
@@ -96,8 +96,8 @@ class TritonRows:
                     BLOCK=REDUCE_BLOCK,
                     num_warps=8,
                 )
-        found = {"log_prob", "log_partition", *needs} | ({"sum_squares", "alternatives"} if squares else set())
-        return {name: row for name, row in zip(OUTPUTS, out, strict=True) if name in found}
+        names = {"log_prob", "log_partition", *needs} | ({"sum_squares", "alternatives"} if squares else set())
+        return {name: row for name, row in zip(OUTPUTS, out, strict=True) if name in names}
 
     @staticmethod
     def differentiate(
@@ -108,7 +108,7 @@ class TritonRows:
         numbers: Coefficients,
         map_: LogitMap,
     ) -> Tensor:
-        """Overwrite a chunk's logits by d loss / d raw output of the head.
+        """Overwrite the logits of a chunk with d loss / d raw output of the head.
 
         Return the sum of squares of each token's d loss / d logits, (C,).
         """
@@ -147,7 +147,7 @@ class TritonRows:
 
 
 def _cost_arguments(costs: CostRows | None, logits_CV: Tensor, targets_C: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the two tables of cost rows and the index into them; what a kernel does not read may be any tensor."""
+    """Return the two tables of cost rows and the index into them. Unused arguments may be any tensor."""
     if costs is None:
         return logits_CV, logits_CV, targets_C
     return costs.fresh_UV, costs.fresh_UV if costs.kept_KV is None else costs.kept_KV, costs.index_C
