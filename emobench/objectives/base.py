@@ -139,7 +139,7 @@ class Objective:
         """Prepare the objective. Called once, after the pre-trained weights are loaded and before any step."""
 
     def begin_step(self, step: int, total_steps: int) -> None:
-        """Receive the number of finished steps before each optimizer step, for schedules. Called after a resume, too."""
+        """Receive the number of finished steps before each optimizer step, for schedules, and after a resume."""
 
     def frozen_state(self) -> Mapping[str, Tensor]:
         """Return the tensors that `setup` computed from the pre-trained weights. Checkpoints store their digests."""
