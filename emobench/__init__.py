@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from emobench.hookspecs import hookimpl
+from emobench.hooks import hookimpl
 
 if TYPE_CHECKING:
     from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever

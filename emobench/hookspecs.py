@@ -1,7 +1,8 @@
 """Every hook that a plugin can implement, on one page.
 
 A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective), in `emobench.tasks`
-(a folder of YAML) or in `emobench.components` (one name per retriever).
+(a folder of YAML), in `emobench.kinds` (one name per kind of task) or in `emobench.components` (one name per
+retriever).
 Mark an implementation with `@emobench.hookimpl`.
 """
 
@@ -10,15 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pluggy
+from emobench.hooks import hookspec
 
 if TYPE_CHECKING:
     from emobench.kinds.icl.retrieval.retriever import Retriever
+    from emobench.kinds.interface import Kind
     from emobench.objectives import Objective
-
-PROJECT = "emobench"
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
@@ -34,3 +32,8 @@ def emobench_tasks() -> Path:  # type: ignore[empty-body]
 @hookspec
 def emobench_retrievers() -> list[type[Retriever]]:  # type: ignore[empty-body]
     """Return the retrievers of in-context examples that this module offers: classes, each with its `name`."""
+
+
+@hookspec
+def emobench_kinds() -> list[type[Kind]]:  # type: ignore[empty-body]
+    """Return the kinds of task that this module offers: classes, each with its `name`, importing nothing heavy."""

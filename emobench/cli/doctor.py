@@ -136,6 +136,7 @@ def _plugins() -> list[list[str]]:
     rows = []
     kinds = (
         ("objective", registry.objective_names, registry.objective_class),
+        ("kind of task", registry.kind_names, registry.load_kind),
         ("retriever", registry.retriever_names, registry.retriever_class),
     )
     for kind, names, load in kinds:

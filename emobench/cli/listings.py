@@ -75,7 +75,7 @@ def list_suites(json: options.Json = False) -> None:
         print_json(found)
         return
     rows = [
-        [s.name, str(s.version), ", ".join(t for r in s.runs for t in r.task_names), s.model or "", s.description]
+        [s.name, str(s.version), ", ".join(t for r in s.runs for t in r.tasks), s.model or "", s.description]
         for s in found
     ]
     print_table("Suites", ("name", "version", "tasks", "model", "what"), rows, unbroken=("name", "model"))
@@ -88,13 +88,13 @@ def show_suite(name: Name, json: options.Json = False) -> None:
     from emobench.registry import find_recipe, find_suite
 
     suite = find_suite(name)
-    runs = [{"recipe": to_plain(find_recipe(r.recipe, r.settings)), "tasks": list(r.task_names)} for r in suite.runs]
+    runs = [{"recipe": to_plain(find_recipe(r.recipe, r.settings)), "tasks": list(r.tasks)} for r in suite.runs]
     if json:
         print_json({**to_plain(suite), "runs": runs})
         return
     print_out(f"{suite.name} (version {suite.version}): {suite.description}")
     if suite.primary:
-        many = sum(len(run.task_names) for run in suite.runs) > 1
+        many = sum(len(run.tasks) for run in suite.runs) > 1
         print_out(f"primary endpoint: {suite.primary}{', the mean over the tasks that have it' if many else ''}")
     for run in runs:
         print_out(f"recipe {run['recipe']['name']}, then {', '.join(run['tasks'])}")

@@ -21,7 +21,8 @@ from emobench.pipeline.planning.request import Request
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from emobench.pipeline.inspect.prompts import ShownPrompt, ShownTask
+    from emobench.kinds.views import ShownPrompt
+    from emobench.pipeline.inspect.prompts import ShownTask
 
 STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
 SHOTS = ("cyan", "blue")

@@ -12,8 +12,7 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, reporter
 from emobench.models.device import resolve_device
 from emobench.pipeline.reproduce import sample_corpus as corpora
-from emobench.registry import find_task
-from emobench.tasks.generation import GenerationProtocol
+from emobench.registry import find_task, load_kind
 
 
 def sample_corpus(
@@ -78,7 +77,8 @@ def sample_corpus(
         print_lines(f"{request.file(split)}: {numbers}")
     print_lines(f"{request.facts_file}: what they were sampled from")
     if name == "gpt2-oracle":
-        need = find_task(name).protocol_as(GenerationProtocol).shortest
+        task = find_task(name)
+        need = load_kind(task.kind).shortest_text(task) or 0
         if facts["length"] < need:
             print_lines(
                 f"Texts of at most {facts['length']} tokens give no prompt of task {name}, which needs {need}: sample "

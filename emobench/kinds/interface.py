@@ -1,84 +1,59 @@
-"""The kinds of task, and how each is checked, generated for and scored.
+"""A kind of task: how a task is evaluated. One folder is all of a kind; no other module asks which kind it has.
 
-A kind is a module with seven functions:
-
-    load(task, data_dirs=, offline=) -> TaskData  reads the examples, or what identifies them
-    models(task)                                  the models that it uses beside the evaluated one, by their part
-    packages(task)                                the packages that it computes with
-    check(task, data, model)                      raises a UserError for what would fail later
-    generation_rules(task)                        the rules that decide the samples, for the generate stage's key
-    generate(subject, task, data, folder)         writes the samples; `folder` may hold those of an interrupted attempt
-    score(subject, task, data, folder) -> Scored  reads them again, and computes every metric
+A kind is a class, found by an entry point of the group `emobench.kinds`, whose module imports nothing heavy: it answers
+what the command line and the plan ask. What reads data and models is its `runtime`, imported at first use.
 """
 
 from __future__ import annotations
 
-import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from emobench.errors import MetricError
-from emobench.models.encoder import SentenceEncoder
+from emobench.errors import ConfigError, MetricError
+from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel, OtherModel, Packages
+from emobench.tasks.rules import Rules, rule_groups
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
 if TYPE_CHECKING:
+    from emobench.data.labelled import LabelledSource
+    from emobench.kinds.cost import Cost, EvaluatedModel, Resources
     from emobench.kinds.icl.retrieval.retriever import LoadedRetriever
+    from emobench.kinds.views import LabelAnswers, LabelPrompts, WrittenText
+    from emobench.models.encoder import SentenceEncoder
 
 
-@dataclass(frozen=True)
-class Beside:
-    """A model beside the evaluated one, by name; "pretrained" is the evaluated one before training."""
-
-    name: str
-    use: Literal["lm", "features", "sentences"]
-    """A causal LM; anything that gives hidden states; or a sentence encoder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Packages:
-    """What a task computes with besides torch and transformers: its versions are part of the keys of these stages."""
-
-    generation: tuple[str, ...] = ()
-    scores: tuple[str, ...] = ()
-
-
-class Known(Protocol):
-    """What is known of a model before its weights are read."""
+class TaskData(Protocol):
+    """What a task reads. Its length is the number of test examples."""
 
     @property
-    def facts(self) -> Mapping[str, Any]: ...
+    def fingerprint(self) -> str: ...
 
     @property
-    def context(self) -> int | None: ...
+    def provenance(self) -> Mapping[str, str]: ...
 
-    @property
-    def tokenizer(self) -> Any: ...
+    def __len__(self) -> int: ...
 
 
-class OtherModel(Protocol):
-    """A model beside the evaluated one; its weights are read at first use."""
+class Components(Protocol):
+    """The plugins that a kind's rules may name, as the registry finds them."""
 
-    @property
-    def facts(self) -> Mapping[str, Any]: ...
-
-    @property
-    def model(self) -> Any: ...
-
-    @property
-    def tokenizer(self) -> Any: ...
+    def retriever(self, text: str) -> LoadedRetriever:
+        """Return a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
+        ...
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that is evaluated, and what an evaluation may use beside it."""
+    """The model that is evaluated, and what an evaluation may use besides it."""
 
     model: Any
     tokenizer: Any
-    other: Callable[[Beside], OtherModel]
+    other: Callable[[AuxiliaryModel], OtherModel]
     """Returns a causal LM or a featurizer."""
     work: Callable[[str, str], AbstractContextManager[Callable[[int, int], None]]]
     """Begins a piece of work, (title, unit), and gives its progress callback."""
@@ -109,60 +84,124 @@ class Scored:
             self.missing.update(dict.fromkeys(names, str(error)))
 
 
-class BaseModel(Protocol):
-    """What a check may ask of the model that a run starts from."""
+class Runtime(Protocol):
+    """The part of a kind that reads data and models: a module of functions, or an object with these methods."""
+
+    def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData:
+        """Read the examples, or what identifies them."""
+        ...
+
+    def find(self, task: Task, resources: Resources) -> Any:
+        """Return what `load` returns where it is on this machine, else None, with the missing parts noted."""
+        ...
+
+    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+        """Estimate the evaluation of one trained model."""
+        ...
+
+    def check(self, task: Task, data: Any, model: BaseModel, /) -> None:
+        """Raise a UserError for what would fail after hours of training."""
+        ...
+
+    def generate(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> None:
+        """Write what the model generates; `folder` may hold the files of an interrupted attempt."""
+        ...
+
+    def score(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> Scored:
+        """Read what was generated, and compute every metric."""
+        ...
+
+
+class Kind(ABC):
+    """A kind of task. Subclasses name themselves and their rules, and override what differs from these defaults."""
+
+    name: ClassVar[str]
+    """That of the entry point, of `kind:` in a task's file, and of `--set <name>.*`."""
+    rules: ClassVar[type[Rules]]
+    example: ClassVar[str]
+    """A setting, for error messages: "shots=8"."""
+    reads: ClassVar[Literal["corpus", "dataset"]] = "corpus"
+    """What a task's file names: a corpus of texts, or a labelled data set."""
+    any_corpus: ClassVar[bool] = False
+    """Whether `--set corpus=NAME` takes the place of the task's corpus."""
+
+    def __init__(self, components: Components) -> None:
+        self.components = components
 
     @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def runtime(self) -> Runtime:
+        """What reads data and models, imported here."""
 
     @property
-    def tokenizer(self) -> Any: ...
+    def groups(self) -> list[str]:
+        """The shared groups of rules that tasks of this kind have; a kind of a group's name has the name for itself."""
+        return [name for name in rule_groups(self.rules) if name != self.name]
+
+    def group_example(self, group: str) -> str:
+        """Return a setting of a group, for error messages: "featurizer=gpt2-large"."""
+        return rule_groups(self.rules)[group].EXAMPLE
+
+    # What a task is, from its file and from the command line.
+
+    def check_rules(self, rules: Any, dataset: LabelledSource | None, where: str) -> None:  # noqa: B027
+        """Raise ConfigError, which begins with `where`, for rules that do not fit the data set of a task's file."""
+
+    def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
+        """Return the task that "<kind>:<name>" means, which has no file."""
+        raise ConfigError(f"{self.name}:{name}: tasks of kind {self.name} have files; see `emobench tasks list`.")
+
+    def check_consent(self, changes: Mapping[str, Any], trusted: bool) -> None:  # noqa: B027
+        """Raise ConfigError for changed rules that run foreign code without `--trust-remote-code`."""
+
+    def fitting(self, rules: Any, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+        """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
+        return dict(changes)
+
+    def check_device(self, task: Task, device: str) -> None:  # noqa: B027
+        """Raise ConfigError for rules that do not run on a device, such as "cpu"."""
+
+    def shortest_text(self, task: Task) -> int | None:
+        """Return how many tokens a text of the corpus must have to be used; None where any length is."""
+        return None
+
+    # What identifies its results.
+
+    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
+        """Return the models that a task uses besides the evaluated one, by their part."""
+        return {}
+
+    def packages(self, task: Task) -> Packages:
+        """Return the packages that a task computes with."""
+        return Packages()
+
+    def generation_rules(self, task: Task) -> dict[str, Any]:
+        """Return the rules that decide what is generated, for the generate stage's key; others can change later."""
+        return task.rules
+
+    def generation_facts(self, task: Task, model: BaseModel) -> dict[str, Any]:
+        """Return what else decides what is generated, such as plugins by their source and version."""
+        return {}
+
+    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+        """Estimate the evaluation of one trained model, before anything runs."""
+        return self.runtime.cost(task, resources, model)
+
+    # What a reader may look at.
+
+    def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText] | None:
+        """Return the texts in a file of samples; None for a kind that writes none.
+
+        `facts` determined the generation, and `data` has the provenance of the entry's data by its name.
+        """
+        return None
 
     @property
-    def context(self) -> int | None: ...
-
-    def known(self, beside: Beside) -> Known: ...
-
-
-class TaskData(Protocol):
-    """What a task reads. Its length is the number of test examples."""
+    def prompts(self) -> LabelPrompts | None:
+        """What shows and exports prompts with labels; None for a kind that has none."""
+        return None
 
     @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def provenance(self) -> Mapping[str, str]: ...
-
-    def __len__(self) -> int: ...
-
-
-class Kind(Protocol):
-    """What the module of a kind offers."""
-
-    def load(self, task: Task, *, data_dirs: Sequence[Path], offline: bool) -> TaskData: ...
-
-    def models(self, task: Task) -> Mapping[str, Beside]: ...
-
-    def packages(self, task: Task) -> Packages: ...
-
-    def check(self, task: Task, data: Any, model: BaseModel) -> None: ...
-
-    def generation_rules(self, task: Task) -> dict[str, Any]: ...
-
-    def generate(self, subject: Subject, task: Task, data: Any, folder: Path) -> None: ...
-
-    def score(self, subject: Subject, task: Task, data: Any, folder: Path) -> Scored: ...
-
-
-MODULES = {
-    "generation": "emobench.kinds.generation.kind",
-    "oracle": "emobench.kinds.oracle.kind",
-    "surrogate": "emobench.kinds.surrogate.kind",
-    "icl": "emobench.kinds.icl.kind",
-    "lm_eval": "emobench.kinds.lm_eval.kind",
-}
-
-
-def evaluator(kind: str) -> Kind:
-    """Return the module of a kind of task."""
-    return importlib.import_module(MODULES[kind])  # type: ignore[return-value]
+    def answers(self) -> LabelAnswers | None:
+        """What shows answers by labels; None for a kind that has none."""
+        return None

@@ -19,11 +19,6 @@ from emobench.tasks.scores import Score
 Variant = Literal["rouge1", "rouge2", "rougeL"]
 
 
-def rouge_packages(*, stemming: bool) -> tuple[str, ...]:
-    """Return what ROUGE is computed with; the stemmer is nltk's."""
-    return ("rouge-score", "nltk") if stemming else ("rouge-score",)
-
-
 def rouge(
     runs: Sequence[Sequence[str]],
     references: Sequence[str],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +24,6 @@ COMMITS = {"sentence-transformers/all-mpnet-base-v2": "e8c3b32edf5434bc2275fc9ba
 """The commit that is read of a repository; of others that of the moment, which is recorded."""
 MODULES = "modules.json"
 OWN = "sentence_transformers."
-EncoderOption = Literal["icl.encoder", "coherence.encoder"]
-WITHOUT: dict[EncoderOption, str] = {
-    "icl.encoder": "another retriever with --set icl.retriever=bm25",
-    "coherence.encoder": "leave coherence out with --set coherence.encoder=null",
-}
-"""What needs no encoder, by the option that names one."""
 PATTERNS = ("*.json", "*.txt", "*.safetensors", "*.model")
 """Files that make an encoder, in its folder and in those of its modules; weights are safetensors only."""
 BATCH = 32
@@ -82,11 +76,11 @@ class SentenceEncoder:
 
 
 def find_encoder(
-    name: str, *, offline: bool, device: str = "cpu", option: EncoderOption = "icl.encoder"
+    name: str, *, offline: bool, device: str = "cpu", setting: str = "", instead: str = ""
 ) -> SentenceEncoder:
     """Return the encoder of an alias, a local folder, or a hub id; raises ModelError where it is not at hand.
 
-    `option` is what names it, for the advice of an error.
+    `setting` names it, and `instead` says how to do without it, for the advice of an error.
     """
     folder = expand_home(name)
     if is_folder(folder):
@@ -97,18 +91,22 @@ def find_encoder(
     if HUB_ID.fullmatch(repo) is None:
         raise ModelError(
             f"The sentence encoder {name} is no folder, no hub id such as org/name, and none of {', '.join(ALIASES)}; "
-            f"give one of them with --set {option}=NAME."
+            f"give one of them{_with(setting)}."
         )
     try:
         commit = resolve_revision(repo, COMMITS.get(repo, "main"), offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)
     except ModelError as error:
         raise ModelError(
-            f"The sentence encoder {name} is not at hand. {error} Or give a local one with --set {option}=FOLDER, "
-            f"or {WITHOUT[option]}."
+            f"The sentence encoder {name} is not at hand. {error} Or give a local one"
+            f"{_with(setting, 'FOLDER')}{f', or {instead}' if instead else ''}."
         ) from None
     _checked_files(folder, name)
     return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo, "commit": commit}, device)
+
+
+def _with(setting: str, value: str = "NAME") -> str:
+    return f" with --set {setting}={value}" if setting else ""
 
 
 def _checked_files(folder: Path, name: str) -> list[Path]:

@@ -33,8 +33,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from emobench.kinds.generation.decoding.continuations import sample_continuations
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.prompts import select_prompts
+from emobench.kinds.generation.rules import PromptRule
+from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad
-from emobench.tasks.generation import PromptRule, Sampling
 
 PREFIX, LENGTH, SAMPLES = 20, 80, 5
 GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.kinds.icl.prompts.prompts import Draft, Prompt, make_prompts
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 
 CONTEXT = 2048
 END = "<|endoftext|>"

@@ -27,6 +27,7 @@ from measuring import RESULTS, alternating_seconds, median_and_spread, origin, w
 from emobench.data.labelled import LabelledData, load_labelled
 from emobench.kinds.icl.retrieval.queries import query_texts
 from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.openicl import openicl_reader, topk_retriever
 from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl
 from emobench.kinds.interface import Subject
@@ -34,7 +35,6 @@ from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.registry import find_task, load_retriever
-from emobench.tasks.icl import IclProtocol
 
 TASKS = ("trec", "sst2", "subj", "rotten_tomatoes", "ag_news")
 LEAST = {"trec": 2.0}

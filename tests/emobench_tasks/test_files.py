@@ -9,18 +9,17 @@ import pytest
 from emobench.config import to_plain
 from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA
-from emobench.kinds.interface import MODULES, evaluator
 from emobench.models.catalog import CATALOG
 from emobench.registry import (
     find_recipe,
     find_suite,
     find_task,
+    load_kind,
     objective_names,
     retriever_names,
     suite_names,
     task_names,
 )
-from emobench.tasks.spec import KINDS
 
 
 def test_the_recipe_of_the_paper() -> None:
@@ -87,12 +86,12 @@ def test_a_suite_names_what_there_is(name: str) -> None:
 def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
     task = find_task(name)
     assert task.description.endswith(".")
-    assert MODULES.keys() == KINDS.keys()
-    assert callable(evaluator(task.kind).generate)
+    kind = load_kind(task.kind)
+    assert callable(kind.runtime.generate)
     if task.dataset is not None:
         assert task.dataset.repo or task.dataset.name in GENERATED
         assert task.protocol.retriever in retriever_names()
     elif task.kind != "lm_eval":
         assert task.corpus in CORPORA
-        for beside in evaluator(task.kind).models(task).values():
-            assert beside.name == "pretrained" or beside.name in CATALOG
+        for auxiliary in kind.auxiliary_models(task).values():
+            assert auxiliary.name == "pretrained" or auxiliary.name in CATALOG

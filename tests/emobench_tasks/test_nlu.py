@@ -14,8 +14,8 @@ import pytest
 
 from emobench.data.labelled import Example, LabelledSource, load_labelled
 from emobench.kinds.icl.prompts.prompts import Draft
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_suite, find_task
-from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 
 SHARED = Path(__file__).parents[3] / "shared"

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from emobench.config import PRETRAINED
-from emobench.kinds.interface import Beside, Subject
+from emobench.kinds.interface import Subject
+from emobench.kinds.shared_rules import MauveRule
 from emobench.metrics.mauve.features import embed
 from emobench.models.encoder import SentenceEncoder
-from emobench.tasks.generation import MauveRule
 from emobench.versions import minor_versions
 
 FEATURES = "features.npy"
@@ -30,7 +30,7 @@ Encode = Callable[[Sequence[str]], np.ndarray]
 
 def features_of(subject: Subject, rule: MauveRule, texts: Sequence[str], *, keep: bool = False) -> np.ndarray:
     """Return features_ND of texts; with `keep` they are computed once for all runs that compare with these texts."""
-    featurizer = subject.other(Beside(rule.featurizer, "features"))
+    featurizer = subject.other(rule.model)
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         with subject.work("features", "texts") as progress:

@@ -10,11 +10,12 @@ from emobench.data.texts import Texts
 from emobench.kinds.generation.decoding.continuations import iter_continuations
 from emobench.kinds.generation.decoding.request import Decoding
 from emobench.kinds.generation.prompts import Prompt, first_ids, select_prompts
+from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import Sample, make_samples, parse_sample, sample_line, write_samples
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.kinds.shared_rules import Sampling
 from emobench.models.head import token_count
-from emobench.tasks.generation import GenerationProtocol, Sampling
 
 SAMPLES = "samples.jsonl"
 PROMPTS = "prompts.json"

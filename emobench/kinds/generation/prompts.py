@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emobench.errors import DataError, ModelError
-from emobench.tasks.generation import PromptRule
+from emobench.kinds.generation.rules import PromptRule
 
 TEXTS_A_TIME = 256
 REASONS = ("too_short", "too_few_characters", "excluded")

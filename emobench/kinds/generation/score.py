@@ -14,13 +14,15 @@ import numpy as np
 from emobench.config import content_hash
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
+from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.counts import require_count
 from emobench.kinds.generation.features import features_of, sentences_of
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES
 from emobench.kinds.generation.prompts import text_of
+from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.generation.sampling_runs import Runs, sampling_runs
-from emobench.kinds.interface import Beside, Scored, Subject
+from emobench.kinds.interface import Scored, Subject
 from emobench.metrics.coherence import coherence
 from emobench.metrics.distinct import distinct
 from emobench.metrics.entropy import entropy
@@ -32,7 +34,6 @@ from emobench.metrics.rouge import rouge
 from emobench.metrics.self_bleu import self_bleu
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
 from emobench.models.head import probe_head
-from emobench.tasks.generation import GenerationProtocol
 from emobench.tasks.scores import Score
 
 TEST_TEXT = ("ppl_test", "entropy")
@@ -48,8 +49,8 @@ def score_samples(subject: Subject, rules: GenerationProtocol, texts: Texts, fol
     found = Scored()
     found.add(TEST_TEXT, partial(_test_text, subject, rules, texts))
     found.add(("mauve", "mauve_star"), partial(_mauve, subject, rules, runs, found.files))
-    if rules.oracle.model is not None:
-        found.add(("ppl_oracle",), partial(_oracle_perplexity, subject, rules, rules.oracle.model, runs))
+    if oracle := rules.auxiliary_models.get("oracle"):
+        found.add(("ppl_oracle",), partial(_oracle_perplexity, subject, rules, oracle, runs))
     found.add(("rouge1", "rouge2", "rougeL"), partial(_rouge, subject, rules, runs))
     found.add(("rep_2", "rep_3", "rep_4", "diversity"), partial(repetition, runs.continuations, runs.ids))
     found.add(("distinct_1", "distinct_2", "distinct_3"), partial(distinct, runs.continuations))
@@ -74,8 +75,10 @@ def _mauve(subject: Subject, rules: GenerationProtocol, runs: Runs, files: dict[
     return found.scores
 
 
-def _oracle_perplexity(subject: Subject, rules: GenerationProtocol, name: str, runs: Runs) -> dict[str, Score]:
-    oracle = subject.other(Beside(name, "lm"))
+def _oracle_perplexity(
+    subject: Subject, rules: GenerationProtocol, model: AuxiliaryModel, runs: Runs
+) -> dict[str, Score]:
+    oracle = subject.other(model)
     with subject.work("perplexity under the oracle", "texts") as progress:
         score = oracle_perplexity(
             runs.pairs, runs.ids, oracle.model, oracle.tokenizer, scope=rules.oracle.scope, progress=progress

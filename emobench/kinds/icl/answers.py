@@ -14,8 +14,8 @@ from emobench.kinds.icl.metrics.accuracy import accuracy, group_accuracy
 from emobench.kinds.icl.metrics.calibration import calibration_error
 from emobench.kinds.icl.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
 from emobench.kinds.icl.metrics.margin import margin, margin_of
+from emobench.kinds.icl.rules import IclProtocol, Scorer
 from emobench.kinds.interface import Scored
-from emobench.tasks.icl import IclProtocol, Scorer
 from emobench.tasks.scores import Score
 
 METRICS = ("accuracy", "macro_f1", "margin", "ece")
@@ -161,6 +161,12 @@ def answers_table(classes: Sequence[str], unit: str, found: Sequence[Answer]) ->
         "per_group": _by_group(found),
         "examples": [asdict(answer) for answer in found],
     }
+
+
+def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return one table of the answers of several runs to one task: their counts are sums over the runs."""
+    examples = [Answer(**row) for table in tables for row in table["examples"]]
+    return answers_table(tables[0]["classes"], tables[0]["unit"], examples)
 
 
 def _by_group(found: Sequence[Answer]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 
 
 def pool_of(rules: IclProtocol, data: LabelledData) -> Sequence[Example]:

@@ -2,167 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from emobench.data.labelled import Example, LabelledData, load_labelled
-from emobench.kinds.counts import require_count
-from emobench.kinds.icl.answers import icl_scores
-from emobench.kinds.icl.examples import questions_of, units_of
-from emobench.kinds.icl.losses import Sample, parse_sample, read_samples, sample_line, write_samples
-from emobench.kinds.icl.prompts.prompts import Draft, Prompt, check_boundaries, make_prompts, room
-from emobench.kinds.icl.retrieval.queries import check_pool, twin_flags
-from emobench.kinds.icl.retrieval.shots import find_shots
-from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, context_of
-from emobench.kinds.interface import BaseModel, Beside, Packages, Scored, Subject
-from emobench.kinds.journal import UNFINISHED, Journal
-from emobench.tasks.icl import FIELD, LABEL, IclProtocol
+from emobench.data.labelled import LabelledSource
+from emobench.errors import ConfigError, UnknownNameError
+from emobench.hooks import hookimpl
+from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel, Packages
+from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.interface import Kind
 from emobench.tasks.spec import Task
+from emobench.versions import minor_versions
 
-SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
-LONGEST = 20
-"""Examples whose prompts without shots are tried when a run is planned: those with the most characters."""
-
-
-def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
-    assert task.dataset is not None
-    return load_labelled(task.dataset, data_dirs=data_dirs, offline=offline)
+if TYPE_CHECKING:
+    from emobench.kinds.cost import Cost, EvaluatedModel, Resources
 
 
-def models(task: Task) -> dict[str, Beside]:
-    return {}
+class IclKind(Kind):
+    """In-context learning (EMO paper, 4.2 and A.5)."""
+
+    name = "icl"
+    rules = IclProtocol
+    example = "shots=8"
+    reads = "dataset"
+
+    @property
+    def runtime(self):
+        from emobench.kinds.icl import evaluate
+
+        return evaluate
+
+    @property
+    def prompts(self):
+        from emobench.kinds.icl import show_prompts
+
+        return show_prompts
+
+    @property
+    def answers(self):
+        from emobench.kinds.icl import answers
+
+        return answers
+
+    def check_rules(self, rules: IclProtocol, dataset: LabelledSource | None, where: str) -> None:
+        """Check that a prompt asks for fields that the data set has, and has a text for each of its classes."""
+        assert dataset is not None
+        known = {*dataset.fields, *(dataset.classes if dataset.choices else ()), *(("group",) if dataset.group else ())}
+        for name in rules.fields:
+            if name not in known:
+                raise UnknownNameError("field", name, known, where=f"{where}: the template or query: ")
+        if set(rules.labels) != set(dataset.classes):
+            raise ConfigError(
+                f"{where}: `labels` has texts for {', '.join(rules.labels)}; expected one for each of "
+                f"{', '.join(dataset.classes)}."
+            )
+
+    def fitting(self, rules: IclProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+        """An encoder is a rule of those tasks alone whose retriever has a use for it."""
+        unused = "encoder" in changes and not self.components.retriever(rules.retriever).retriever.encodes
+        return {name: change for name, change in changes.items() if name != "encoder" or not unused}
+
+    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
+        """Return the sentence encoder of a retriever that uses one."""
+        rules = task.protocol_as(IclProtocol)
+        if rules.shots == 0 or not self.components.retriever(rules.retriever).retriever.encodes:
+            return {}
+        instead = "another retriever with --set icl.retriever=bm25"
+        return {
+            "encoder": AuxiliaryModel(
+                rules.encoder, "sentences", setting="icl.encoder", instead=instead, stage="generate"
+            )
+        }
+
+    def packages(self, task: Task) -> Packages:
+        """OpenICL where it scores; a retriever names its own."""
+        return Packages(generation=("openicl",) if task.protocol_as(IclProtocol).engine == "openicl" else ())
+
+    def generation_rules(self, task: Task) -> dict[str, Any]:
+        """All rules that decide a loss: those of the answer are not among them, so that it can be changed later."""
+        rules = task.protocol_as(IclProtocol)
+        decided = {**task.rules, "engine": rules.engine}
+        del decided["scorer"]
+        return {**decided, "calibrated": rules.scorer == "calibrated"}
+
+    def generation_facts(self, task: Task, model: BaseModel) -> dict[str, Any]:
+        """Return what identifies the retriever of a task's shots and its encoder; empty for a task without shots."""
+        rules = task.protocol_as(IclProtocol)
+        if rules.shots == 0:
+            return {}
+        loaded = self.components.retriever(rules.retriever)
+        facts: dict[str, Any] = {
+            "name": rules.retriever,
+            "source": loaded.source_sha256,
+            "packages": dict(loaded.versions),
+        }
+        if encoder := self.auxiliary_models(task).get("encoder"):
+            facts["packages"] |= minor_versions("sentence-transformers")
+            facts["encoder"] = model.known(encoder).facts
+        return {"retrieval": facts}
+
+    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+        encoder = self.auxiliary_models(task).get("encoder")
+        embedding = None if encoder is None else self.runtime.embedding(task, resources, encoder)
+        return replace(super().cost(task, resources, model), embedding=embedding)
 
 
-def packages(task: Task) -> Packages:
-    """OpenICL where it scores; a retriever names its own."""
-    return Packages(generation=("openicl",) if task.protocol_as(IclProtocol).engine == "openicl" else ())
-
-
-def check(task: Task, data: LabelledData, model: BaseModel) -> None:
-    """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
-    rules = task.protocol_as(IclProtocol)
-    if rules.engine == "openicl":
-        from emobench.kinds.icl.scoring.openicl import check_openicl
-
-        check_openicl(task)
-    check_pool(task, data)
-    longest = sorted(questions_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
-    drafts = [Draft(example=example, shots=()) for example in longest]
-    prompts = make_prompts(drafts, model.tokenizer, rules, room(rules, model.context), task=task.name)
-    if rules.scorer != "prompt":
-        check_boundaries(prompts, task.name, rules.texts)
-
-
-def generation_rules(task: Task) -> dict[str, Any]:
-    """All rules that decide a loss: those of the answer are not among them, so that it can be changed afterwards."""
-    rules = task.protocol_as(IclProtocol)
-    decided = {**task.rules, "engine": rules.engine}
-    del decided["scorer"]
-    return {**decided, "calibrated": rules.scorer == "calibrated"}
-
-
-def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> None:
-    """Write each example's losses, batch by batch; those that an interrupted attempt left are not made again."""
-    rules = task.protocol_as(IclProtocol)
-    drafts = drafts_of(subject, task, data)
-    prompts = prompts_of(subject, task, drafts)
-    (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
-    if rules.engine == "openicl":
-        from emobench.kinds.icl.scoring.openicl import run_openicl
-
-        run_openicl(subject, task, data, drafts, prompts, folder)
-        return
-    scorer, journal = PromptScorer(subject.model, subject.tokenizer, rules.engine), Journal(folder / UNFINISHED)
-    found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
-    batches = list(scorer.batches(prompts))
-    with subject.work(f"score {task.name}", "prompts") as progress:
-        # The batches of all examples, whatever is finished: the same numbers as without an interruption.
-        for batch in batches:
-            if not all(prompts[i].id in found for i in batch):
-                rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
-                journal.append(map(sample_line, rows))
-                found.update({row.id: row for row in rows})
-            progress(len(found), len(prompts))
-    write_samples(folder / SAMPLES, (found[prompts[i].id] for batch in batches for i in batch))
-
-
-def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
-    rules = task.protocol_as(IclProtocol)
-    questions, samples = questions_of(rules, data), read_samples(folder / SAMPLES)
-    require_count(folder / SAMPLES, "examples", len({sample.id for sample in samples}), len(questions))
-    groups = {example.id: example.group for example in questions if example.group}
-    found = icl_scores(rules, samples, groups)
-    flags, units = twin_flags(rules, data), units_of(rules, data)
-    found.scores = {
-        name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()
-    }
-    return found
-
-
-def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
-    """Return each test example with its shots."""
-    rules, find = task.protocol_as(IclProtocol), find_shots
-    if rules.engine == "openicl":
-        from emobench.kinds.icl.scoring.openicl import openicl_shots as find
-    found = zip(questions_of(rules, data), find(subject, task, data), strict=True)
-    return [Draft(example=example, shots=shots) for example, shots in found]
-
-
-def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Prompt]:
-    """Return the prompts of drafts, as the model gets them."""
-    rules = task.protocol_as(IclProtocol)
-    limit = room(rules, context_of(subject.model))
-    with subject.work(f"tokenize {task.name}", "prompts") as progress:
-        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
-    if rules.scorer != "prompt":
-        check_boundaries(prompts, task.name, rules.texts)
-    return prompts
-
-
-def score_prompts(
-    scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, Prompt]]
-) -> list[Sample]:
-    """Return the losses of one batch of `scorer.batches`."""
-    rules = task.protocol_as(IclProtocol)
-    losses = scorer.losses([prompt for _, prompt in batch])
-    free = _content_free(scorer, subject, rules, batch, task.name)
-    return [
-        _sample(draft.example, prompt, rules, loss, nats)
-        for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True)
-    ]
-
-
-def _content_free(
-    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, Prompt]], task: str
-) -> list[tuple[float, ...]]:
-    """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
-    if rules.scorer != "calibrated":
-        return [() for _ in batch]
-    # The shots of the prompt itself; where it just fits and the content-free input is longer, that loses some more.
-    limit = room(rules, context_of(subject.model))
-    drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
-    found = []
-    for text in rules.content_free:
-        values = {name: text for name in FIELD.findall(rules.template) if name != LABEL}
-        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
-        found.append([losses.label_nats for losses in scorer.losses(prompts)])
-    return [tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)) for rows in zip(*found, strict=True)]
-
-
-def _sample(example: Example, prompt: Prompt, rules: IclProtocol, losses: Losses, free: tuple[float, ...]) -> Sample:
-    known = prompt.label_starts is not None
-    return Sample(
-        id=prompt.id,
-        label=example.label,
-        shots=prompt.shots,
-        dropped=prompt.dropped,
-        cut=prompt.cut,
-        prompt_nats=losses.prompt_nats,
-        prompt_tokens=losses.prompt_tokens,
-        label_nats=losses.label_nats,
-        label_tokens=losses.label_tokens,
-        label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
-        content_free_nats=free,
-    )
+@hookimpl
+def emobench_kinds() -> list[type[Kind]]:
+    return [IclKind]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from emobench.data.labelled import LabelledData
 from emobench.kinds.icl.prompts.prompts import INPUT, TAIL, Draft
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.spec import Task
 
 BOS = {"tokenizer": "", "one": ",add_bos_token=True", "none": ",add_bos_token=False"}
@@ -22,8 +22,7 @@ TOO_LONG = {"drop_shots": "leaves the least similar shots out", "cut_right": "cu
 
 def write_lm_eval_task(task: Task, data: LabelledData, drafts: Sequence[Draft], folder: Path) -> list[Path]:
     """Write `emobench_<task>.yaml` and `emobench_<task>.test.jsonl`; return the files."""
-    rules = task.protocol
-    assert isinstance(rules, IclProtocol)
+    rules = task.protocol_as(IclProtocol)
     name = f"emobench_{task.name.replace('-', '_')}"
     rows, yaml = folder / f"{name}.test.jsonl", folder / f"{name}.yaml"
     with rows.open("w", encoding="utf-8") as file:

@@ -24,10 +24,10 @@ from lm_eval.tasks import TaskManager
 from emobench.config import content_hash, file_sha256
 from emobench.errors import ConfigError, DataError, EmobenchError
 from emobench.kinds.lm_eval.model import quiet_lm_eval
+from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.lm_eval.task_files import find_manager, reached, sources
 from emobench.models.hub import fetch, resolve_revision
 from emobench.reading import expand_home, is_folder
-from emobench.tasks.lm_eval import LmEvalProtocol
 
 FILES = {".parquet": "parquet", ".jsonl": "json", ".json": "json", ".csv": "csv"}
 _PLACES = ("dataset_path", "dataset_name", "dataset_kwargs")

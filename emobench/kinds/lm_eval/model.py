@@ -21,7 +21,7 @@ from tqdm import tqdm
 from emobench.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval.answers import KeptAnswers
-from emobench.tasks.lm_eval import LmEvalProtocol
+from emobench.kinds.lm_eval.rules import LmEvalProtocol
 
 _Base: Any = HFLM  # its decorator hides its type
 

@@ -2,139 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from emobench.config import PRETRAINED
-from emobench.data.texts import Texts, load_texts
-from emobench.errors import ConfigError, DataError
-from emobench.kinds.interface import BaseModel, Beside, Packages, Scored, Subject
-from emobench.metrics.distribution_distances import COLUMNS, surrogate_distances
-from emobench.tasks.generation import SurrogateProtocol
-from emobench.tasks.scores import Score
+from emobench.hooks import hookimpl
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.interface import Kind
+from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.tasks.spec import Task
 
-COUNTS = "texts.json"
-"""Beside the scores: how many texts were used, and how many were skipped, and why."""
-TEXTS_A_TIME = 256
+
+class SurrogateKind(Kind):
+    """Distances to a surrogate of the data's distribution (EMO paper, A.4.1, Figure 2)."""
+
+    name = "surrogate"
+    rules = SurrogateProtocol
+    example = "model=gpt-neo-1.3b"
+
+    @property
+    def runtime(self):
+        from emobench.kinds.surrogate import evaluate
+
+        return evaluate
+
+    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
+        return {"surrogate": task.protocol_as(SurrogateProtocol).auxiliary}
+
+    def generation_rules(self, task: Task) -> dict[str, Any]:
+        """No rules: nothing is generated."""
+        return {}
 
 
-@dataclass
-class Counts:
-    """The texts of a split that were looked at, in order, until a limit was reached."""
-
-    in_split: int
-    used: int = 0
-    too_few_words: int = 0
-    too_many_tokens: int = 0
-    under_two_tokens: int = 0
-    """Nothing is predicted in them."""
-
-
-def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
-    split = task.protocol_as(SurrogateProtocol).split
-    return load_texts(task.corpus, split, data_dirs=data_dirs, offline=offline)
-
-
-def models(task: Task) -> dict[str, Beside]:
-    return {"surrogate": Beside(task.protocol_as(SurrogateProtocol).model, "lm")}
-
-
-def packages(task: Task) -> Packages:
-    return Packages()
-
-
-def check(task: Task, texts: Texts, model: BaseModel) -> None:
-    rules = task.protocol_as(SurrogateProtocol)
-    surrogate = model.known(models(task)["surrogate"])
-    for name, context in ((model.name, model.context), (rules.model, surrogate.context)):
-        if context is not None and rules.max_tokens > context:
-            raise ConfigError(
-                f"Task {task.name} reads texts of up to {rules.max_tokens} tokens, but {name} reads at most {context}; "
-                f"add --set surrogate.max_tokens={context}, which skips the longer ones."
-            )
-    _check_vocabulary(task.name, model, rules.model, surrogate.tokenizer.get_vocab())
-    usable_texts(texts, model.tokenizer, rules, limit=1)
-
-
-def generation_rules(task: Task) -> dict[str, Any]:
-    """No rules: nothing is generated."""
-    return {}
-
-
-def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
-    """Write nothing: human texts are read, and nothing is generated."""
-
-
-def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
-    rules = task.protocol_as(SurrogateProtocol)
-    rows, counts = usable_texts(texts, subject.tokenizer, rules, limit=rules.limit)
-    surrogate = subject.other(models(task)["surrogate"]).model
-    found = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
-    found.add(COLUMNS, partial(_distances, subject, surrogate, rows))
-    return found
-
-
-def _distances(subject: Subject, surrogate: Any, rows: Mapping[str, list[int]]) -> dict[str, Score]:
-    ids, tokens = list(rows), list(rows.values())
-    with subject.work("distances to the surrogate", "texts") as progress:
-        return surrogate_distances(surrogate, subject.model, subject.tokenizer, tokens, ids, progress=progress)
-
-
-def usable_texts(
-    texts: Texts, tokenizer: Any, rules: SurrogateProtocol, limit: int | None
-) -> tuple[dict[str, list[int]], Counts]:
-    """Return the token ids of the first `limit` usable texts, by their row in the split, and the counts.
-
-    Words are split at single spaces, and tokens are those that the tokenizer gives, with its special ones, as in the
-    official code. Raises DataError if no text is usable.
-    """
-    rows: dict[str, list[int]] = {}
-    counts = Counts(in_split=len(texts))
-    for start in range(0, len(texts), TEXTS_A_TIME):
-        part = {i: texts.texts[i] for i in range(start, min(start + TEXTS_A_TIME, len(texts)))}
-        long = {i: text for i, text in part.items() if len(text.split(" ")) >= rules.min_words}
-        # verbose=False: a text that is longer than the context is skipped below.
-        encoded = tokenizer(list(long.values()), verbose=False)["input_ids"] if long else []
-        ids = dict(zip(long, encoded, strict=True))
-        for i in part:
-            if len(rows) == limit:
-                return rows, counts
-            if i not in ids:
-                counts.too_few_words += 1
-            elif len(ids[i]) > rules.max_tokens:
-                counts.too_many_tokens += 1
-            elif len(ids[i]) < 2:
-                counts.under_two_tokens += 1
-            else:
-                counts.used += 1
-                rows[str(i)] = ids[i]
-    if not rows:
-        raise DataError(
-            f"None of the {len(texts)} texts of {texts.corpus}.{texts.split} has at least {rules.min_words} words and "
-            f"at most {rules.max_tokens} tokens: {counts.too_few_words} have too few words, {counts.too_many_tokens} "
-            "too many tokens. Use other texts, or --set surrogate.min_words=N and --set surrogate.max_tokens=N."
-        )
-    return rows, counts
-
-
-def _check_vocabulary(task: str, model: BaseModel, name: str, other: dict[str, int]) -> None:
-    own = model.tokenizer.get_vocab()
-    if own == other:
-        return
-    differing = sorted(token for token in own.keys() | other.keys() if own.get(token) != other.get(token))
-    token = differing[0]
-    raise ConfigError(
-        f"Task {task} compares distributions over the same tokens, and the surrogate {name} has others than "
-        f"{model.name}: {len(differing)} differ, such as {token!r} ({_id(own, token)} and {_id(other, token)}). "
-        "Give a model with the same tokenizer, --set surrogate.model=MODEL, such as a larger one of its family, or "
-        f"'--set surrogate.model={PRETRAINED}', the model before training."
-    )
-
-
-def _id(vocabulary: dict[str, int], token: str) -> str:
-    return f"id {vocabulary[token]}" if token in vocabulary else "none"
+@hookimpl
+def emobench_kinds() -> list[type[Kind]]:
+    return [SurrogateKind]

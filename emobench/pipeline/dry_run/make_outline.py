@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from emobench.config import PRETRAINED
-from emobench.kinds.interface import Beside, evaluator
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.cost import Cost, Embedding, EvaluatedModel
 from emobench.models.device import is_here
 from emobench.pipeline.dry_run import estimate
 from emobench.pipeline.dry_run.estimate import H100, ModelSize, duration, gigabytes, this_machine
@@ -24,25 +25,14 @@ from emobench.pipeline.dry_run.outline import (
     run_words,
     training_words,
 )
-from emobench.pipeline.dry_run.resources import AtHand, corpus_bytes, corpus_rows, shown_name, size_of
-from emobench.pipeline.dry_run.token_counts import (
-    BATCH,
-    Forwarded,
-    SplitSize,
-    generation_forwarded,
-    icl_forwarded,
-    oracle_forwarded,
-    surrogate_forwarded,
-)
+from emobench.pipeline.dry_run.resources import AtHand, corpus_bytes, shown_name, size_of
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.planning.machine import check_machine
 from emobench.pipeline.planning.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.planning.plan import Plan, PlannedTraining, make_plan, models_read, naming_setting
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
-from emobench.registry import LoadedObjective, load_retriever
-from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
-from emobench.tasks.icl import IclProtocol
+from emobench.registry import LoadedObjective, load_kind
 from emobench.tasks.spec import Task
 from emobench.training.recipe import Recipe, total_steps
 
@@ -67,7 +57,7 @@ class _Outliner:
         self.suite = suite_of(request)
         self.objectives = objectives_of(request, self.suite)
         self.at = AtHand(request)
-        self.beside: dict[Beside, ModelSize | None] = {}
+        self.auxiliary: dict[AuxiliaryModel, ModelSize | None] = {}
         self.name = model_of(request, self.suite)
         self.model = self.at.base_model(self.name)
         there = is_here(request.device)
@@ -107,20 +97,12 @@ class _Outliner:
                 self.at.other_model(name)
 
     def _look_for(self, task: Task) -> None:
-        rules = task.protocol
-        if isinstance(rules, IclProtocol):
-            assert task.dataset is not None
-            self.at.labelled(task.dataset)
-            if _encodes(rules):
-                self.at.encoder(rules.encoder)
-        elif isinstance(rules, (GenerationProtocol, OracleProtocol, SurrogateProtocol)):
-            if not isinstance(rules, OracleProtocol):
-                self.at.texts(task.corpus, rules.split)
-            for part, beside in evaluator(task.kind).models(task).items():
-                with naming_setting(task, part, beside):
-                    self.beside[beside] = self.size if beside.name == PRETRAINED else self.at.beside(beside)
-        else:
-            self.at.task_data(task)
+        kind = load_kind(task.kind)
+        kind.runtime.find(task, self.at)
+        for auxiliary in kind.auxiliary_models(task).values():
+            with naming_setting(task, auxiliary):
+                known = self.size if auxiliary.name == PRETRAINED else self.at.auxiliary(auxiliary)
+                self.auxiliary[auxiliary] = known
 
     def _downloads(self) -> Iterator[StageLine]:
         for found in self.at.downloads.values():
@@ -133,30 +115,20 @@ class _Outliner:
     def _embeddings(self, evaluations: Sequence[StageLine]) -> Iterator[StageLine]:
         """Yield a line for each data set that is embedded for retrieval: once for all rows, and kept."""
         finished = all(line.state == DONE for line in evaluations)
-        for _, tasks in self.parts:
-            for task in tasks:
-                if isinstance(task.protocol, IclProtocol) and _encodes(task.protocol):
-                    yield self._embedding(task, task.protocol, DONE if finished else TO_DO)
+        for name, cost in self._costs.items():
+            if cost.embedding is not None:
+                yield self._embedding(name, cost.embedding, DONE if finished else TO_DO)
 
-    def _embedding(self, task: Task, rules: IclProtocol, state: str) -> StageLine:
-        assert task.dataset is not None
-        data, source, size = self.at.labelled(task.dataset), task.dataset, self.at.encoder(rules.encoder)
-        sides = [(source.pool, None if data is None else data.pool), (source.test, None if data is None else data.test)]
-        texts = [part.rows if read is None else len(read) for part, read in sides]
-        tokens = None
-        if all(count is not None and part.text_bytes for count, (part, _) in zip(texts, sides, strict=True)):
-            total = sum((count or 0) * (part.text_bytes or 0) for count, (part, _) in zip(texts, sides, strict=True))
-            tokens = round(total / BYTES_PER_TOKEN)
-        seconds = self._scoring_seconds(size, tokens, "float32")
-        known = [count for count in texts if count is not None]
+    def _embedding(self, task: str, found: Embedding, state: str) -> StageLine:
+        seconds = self._scoring_seconds(self.auxiliary[found.model], found.tokens, "float32")
         return StageLine(
             stage="embed",
-            what=f"{task.name}: pool and test, {shown_name(rules.encoder)}",
-            group=f"pools and test splits, {shown_name(rules.encoder)}",
-            amount=f"{sum(known):,} texts" if len(known) == 2 else "number of texts not known",
+            what=f"{task}: {found.what}, {shown_name(found.model.name)}",
+            group=f"{found.group}, {shown_name(found.model.name)}",
+            amount="number of texts not known" if found.texts is None else f"{found.texts:,} texts",
             estimate="" if seconds is None or state == DONE else duration(seconds),
             state=state,
-            tokens=tokens,
+            tokens=found.tokens,
             seconds=seconds,
         )
 
@@ -271,10 +243,10 @@ class _Outliner:
                         yield self._evaluation(label, seed, task, DONE if done else TO_DO)
 
     def _evaluation(self, label: str, seed: int, task: Task, state: str) -> StageLine:
-        found = self._forwarded[task.name]
+        found = self._costs[task.name]
         of = f"{task.name} {task.protocol_id}"
         seconds, memory = self._evaluation_seconds(task, found), self._evaluation_memory(task, found)
-        tokens = None if found.tokens is None else found.tokens + sum(found.beside.values())
+        tokens = None if found.tokens is None else found.tokens + sum(found.auxiliary_tokens.values())
         said = [duration(seconds)] if seconds is not None else []
         said += [gigabytes(memory)] if memory is not None else []
         return StageLine(
@@ -292,48 +264,32 @@ class _Outliner:
             memory_bytes=memory,
         )
 
-    def _evaluation_seconds(self, task: Task, found: Forwarded) -> float | None:
+    def _evaluation_seconds(self, task: Task, found: Cost) -> float | None:
         """Return the time of all models that read, and of the steps of sampling."""
-        named = evaluator(task.kind).models(task) if found.beside else {}
+        named = load_kind(task.kind).auxiliary_models(task)
         times = [self._scoring_seconds(self.size, found.tokens, self.request.dtype)]
-        times += [self._scoring_seconds(self.beside[named[part]], n, "float32") for part, n in found.beside.items()]
+        times += [
+            self._scoring_seconds(self.auxiliary[named[part]], n, "float32")
+            for part, n in found.auxiliary_tokens.items()
+        ]
         known = [seconds for seconds in times if seconds is not None]
         return sum(known) + found.steps * self.machine.step if len(known) == len(times) else None
 
-    def _evaluation_memory(self, task: Task, found: Forwarded) -> int | None:
-        """Return bytes: the evaluated model with a batch, and the weights of those beside it, which stay."""
+    def _evaluation_memory(self, task: Task, found: Cost) -> int | None:
+        """Return bytes: the evaluated model with a batch, and the weights of auxiliary models, which stay."""
         if self.size is None:
             return None
-        memory = estimate.scoring_memory(self.size, self.request.dtype, sampled=BATCH if found.steps else 0)
-        held = {evaluator(task.kind).models(task)[part] for part in found.beside}
-        sizes = {beside.name: self.beside[beside] for beside in held}
+        memory = estimate.scoring_memory(self.size, self.request.dtype, sampled=found.batch_tokens)
+        named = load_kind(task.kind).auxiliary_models(task)
+        sizes = {named[part].name: self.auxiliary[named[part]] for part in found.auxiliary_tokens}
         return round(memory + sum(estimate.weights_memory(size, "float32") for size in sizes.values() if size))
 
     @cached_property
-    def _forwarded(self) -> dict[str, Forwarded]:
-        return {task.name: self._tokens_of(task) for _, tasks in self.parts for task in tasks}
-
-    def _tokens_of(self, task: Task) -> Forwarded:
-        rules = task.protocol
-        if isinstance(rules, IclProtocol):
-            assert task.dataset is not None
-            data = self.at.labelled(task.dataset)
-            context = None if self.size is None else self.size.context
-            return icl_forwarded(rules, task.dataset, data, self.model, self._bytes_per_token, context)
-        if isinstance(rules, GenerationProtocol):
-            return generation_forwarded(rules, self._split(task.corpus, rules.split))
-        if isinstance(rules, SurrogateProtocol):
-            return surrogate_forwarded(rules, self._split(task.corpus, rules.split))
-        if isinstance(rules, OracleProtocol):
-            return oracle_forwarded(rules)
-        return Forwarded(None, None)
-
-    def _split(self, corpus: str, split: str) -> SplitSize:
-        """Return the size of a split: of its texts where they are here, else as it is documented or guessed."""
-        size, rows, texts = corpus_bytes(corpus, split), corpus_rows(corpus, split), self.at.texts(corpus, split)
-        if texts is not None:
-            size, rows = sum(len(text.encode()) for text in texts.texts), len(texts)
-        return SplitSize(rows, None if size is None else int(size / self._bytes_per_token))
+    def _costs(self) -> dict[str, Cost]:
+        context = None if self.size is None else self.size.context
+        model = EvaluatedModel(self.model, context, self._bytes_per_token)
+        tasks = [task for _, tasks in self.parts for task in tasks]
+        return {task.name: load_kind(task.kind).cost(task, self.at, model) for task in tasks}
 
     def _scoring_seconds(self, size: ModelSize | None, tokens: int | None, precision: str) -> float | None:
         if size is None or tokens is None:
@@ -371,7 +327,7 @@ class _Outliner:
             "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
             "out, and what is guessed, may double or halve a time."
         )
-        if any(found.steps for found in self._forwarded.values()):
+        if any(found.steps for found in self._costs.values()):
             yield (
                 f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
                 "MAUVE's clusters and ROUGE, which the processor computes, come besides."
@@ -388,7 +344,3 @@ class _Outliner:
             yield "The hub was not asked: what is here of it is taken as it was downloaded."
         if self.at.downloads:
             yield "What is not here was not looked at: counts with '~' are from the catalog and the task files."
-
-
-def _encodes(rules: IclProtocol) -> bool:
-    return rules.shots > 0 and load_retriever(rules.retriever).retriever.encodes

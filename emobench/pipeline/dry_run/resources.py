@@ -17,16 +17,15 @@ from emobench.data.rows import local_file
 from emobench.data.sources import CORPORA, SplitSource
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError, ModelError
-from emobench.kinds.interface import Beside, evaluator
+from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.models.catalog import CATALOG, HUB_ID, ModelSource, find_made_model, find_model
-from emobench.models.encoder import ALIASES, EncoderOption, find_encoder
+from emobench.models.encoder import ALIASES, find_encoder
 from emobench.models.folder import how_to_convert, model_folder, require_weights_here
 from emobench.models.weights import has_weights
 from emobench.pipeline.dry_run.estimate import ModelSize
 from emobench.pipeline.planning.base_model import BaseModel, find_base_model
 from emobench.pipeline.planning.request import Request
 from emobench.reading import expand_home, is_folder, path_exists
-from emobench.tasks.spec import Task
 
 ENCODERS = {"all-mpnet-base-v2": ModelSize(parameters=109_486_464, width=768, layers=12)}
 """Sizes of sentence encoders, for estimates; their weights on the hub are float32."""
@@ -64,13 +63,13 @@ class AtHand:
             self._note_weights(found.source, name)
         return found
 
-    def beside(self, beside: Beside) -> ModelSize | None:
+    def auxiliary(self, model: AuxiliaryModel) -> ModelSize | None:
         """Note a model that a task uses, by another name than "pretrained", and return its size."""
-        if beside.use == "sentences":
-            return self.encoder(beside.name, "coherence.encoder")
-        if beside.use == "features":
-            return self.featurizer(beside.name)
-        return self.other_model(beside.name)
+        if model.use == "sentences":
+            return self.encoder(model)
+        if model.use == "features":
+            return self.featurizer(model.name)
+        return self.other_model(model.name)
 
     def other_model(self, name: str) -> ModelSize | None:
         """Note a causal LM beside the base model: a teacher, a cost's head, an oracle, a surrogate."""
@@ -150,26 +149,23 @@ class AtHand:
                 self._labelled[source.name] = self._found(load, f"data set {source.name}", source.repo, size)
         return self._labelled[source.name]
 
-    def encoder(self, name: str, option: EncoderOption = "icl.encoder") -> ModelSize | None:
+    def encoder(self, model: AuxiliaryModel) -> ModelSize | None:
         """Note a sentence encoder and return its size, None where that is not known."""
+        name = model.name
         size = ENCODERS.get(name)
         repo = ALIASES.get(name) or _on_hub(name)[0]
         bytes_there = None if size is None else 4 * size.parameters
 
         def find() -> object:
-            return find_encoder(name, offline=True, option=option)
+            return find_encoder(name, offline=True, setting=model.setting, instead=model.instead)
 
         self._found(find, f"sentence encoder {name}", repo, bytes_there)
         folder = expand_home(name)
         return ModelSize(parameters=_weights(folder)) if size is None and is_folder(folder) else size
 
-    def task_data(self, task: Task) -> None:
-        """Note the data of a task that lm-evaluation-harness runs."""
-
-        def load() -> object:
-            return evaluator(task.kind).load(task, data_dirs=self.request.data_dirs, offline=True)
-
-        self._found(load, f"data of {task.name}", "lm-evaluation-harness's own source", None)
+    def data(self, what: str, load: Callable[[], T], source: str) -> T | None:
+        """Return what `load` reads, None where it is not here; `source` has it."""
+        return self._found(load, what, source, None)
 
     def _found(self, load: Callable[[], T], what: str, source: str | None, size: int | None) -> T | None:
         """Return what `load` finds; where it finds nothing that could be downloaded, raise what it raises."""
@@ -209,13 +205,6 @@ def corpus_bytes(corpus: str, split: str) -> int | None:
     source = CORPORA.get(corpus)
     part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
     return part.text_bytes if part else None
-
-
-def corpus_rows(corpus: str, split: str) -> int | None:
-    """Return the number of a corpus's texts that is known without them."""
-    source = CORPORA.get(corpus)
-    part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
-    return part.rows if part else None
 
 
 def _weights(folder: Path) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import PRETRAINED, build
-from emobench.kinds.interface import Beside, Subject, evaluator
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.interface import Subject
 from emobench.leaderboard.schema.examples import write_examples
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
@@ -51,7 +52,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Makes generate and score stages. Models beside the evaluated ones are loaded once, where a metric asks for it."""
+    """Makes generate and score stages. Auxiliary models are loaded once, where a metric asks for it."""
 
     def __init__(
         self, stages: Stages, reporter: Reporter, base: BaseModel, base_folder: Callable[[], Path | None]
@@ -60,7 +61,7 @@ class Evaluator:
         self._reporter = reporter
         self._base = base
         self._base_folder = base_folder
-        self._others: dict[Beside, _Other] = {}
+        self._others: dict[AuxiliaryModel, _Other] = {}
 
     def evaluate(self, planned: PlannedTask, load: Callable[[], Any]) -> Evaluation:
         """Return the evaluation of a task; `load` gives the evaluated model where something is not finished."""
@@ -88,7 +89,7 @@ class Evaluator:
             subject = self.subject(load(), planned.subject)
             generated = self._generated(planned, subject)
             began = time.monotonic()
-            found = evaluator(planned.task.kind).score(subject, planned.task, planned.data, generated)
+            found = planned.kind.runtime.score(subject, planned.task, planned.data, generated)
         scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
         missing = {f"{planned.task.name}/{name}": reason for name, reason in found.missing.items()}
         write_examples(folder / EXAMPLES, scores)
@@ -101,33 +102,33 @@ class Evaluator:
     def _generated(self, planned: PlannedTask, subject: Subject) -> Path:
         def generate(folder: Path) -> None:
             began = time.monotonic()
-            evaluator(planned.task.kind).generate(subject, planned.task, planned.data, folder)
+            planned.kind.runtime.generate(subject, planned.task, planned.data, folder)
             (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
 
         return self._stages.make(planned.generation, generate, continues=True)
 
-    def _other(self, beside: Beside) -> _Other:
-        if beside not in self._others:
-            folder = self._base_folder if beside.name == PRETRAINED else lambda: None
-            self._others[beside] = _Other(self._base, beside, folder)
-        return self._others[beside]
+    def _other(self, auxiliary: AuxiliaryModel) -> _Other:
+        if auxiliary not in self._others:
+            folder = self._base_folder if auxiliary.name == PRETRAINED else lambda: None
+            self._others[auxiliary] = _Other(self._base, auxiliary, folder)
+        return self._others[auxiliary]
 
 
 @dataclass(frozen=True)
 class _Other:
-    """A model beside the evaluated ones; see `kinds.OtherModel`."""
+    """An auxiliary model; see `kinds.auxiliary.OtherModel`."""
 
     base: BaseModel
-    beside: Beside
+    auxiliary: AuxiliaryModel
     folder: Callable[[], Path | None]
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        return self.base.known(self.beside).facts
+        return self.base.known(self.auxiliary).facts
 
     @cached_property
     def _loaded(self) -> Any:
-        return self.base.load_beside(self.beside, self.folder())
+        return self.base.load_auxiliary(self.auxiliary, self.folder())
 
     @property
     def model(self) -> Any:

@@ -192,7 +192,7 @@ def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any
 def _primary(plan: Plan, row: PlannedRow, known: Sequence[str]) -> str | None:
     """Return the suite's primary endpoint; none where only some of its tasks were run, whose mean is another number."""
     tasks = {planned.task.name for _, found in row.runs[0].parts for planned in found}
-    whole = tasks == {short_name(name) for run in plan.suite.runs for name in run.task_names}
+    whole = tasks == {short_name(name) for run in plan.suite.runs for name in run.tasks}
     return endpoint(plan.suite.primary, known) if whole else None
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.kinds.views import WrittenText
 from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.pipeline.inspect.generated_texts import Written, texts_of
+from emobench.pipeline.inspect.generated_texts import texts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def _run(entry: Entry, seed: int | None) -> Run:
 
 def _table(
     task: str,
-    found: Sequence[tuple[Entry, Run, Sequence[Written]]],
+    found: Sequence[tuple[Entry, Run, Sequence[WrittenText]]],
     sample: int,
     prompt: str | None,
     count: int,
@@ -107,7 +108,7 @@ def _table(
     )
 
 
-def _by_prompt(task: str, texts: Sequence[Written], sample: int) -> dict[str, Written]:
+def _by_prompt(task: str, texts: Sequence[WrittenText], sample: int) -> dict[str, WrittenText]:
     found = {text.prompt: text for text in texts if text.sample == sample}
     if not found:
         last = max((text.sample for text in texts), default=-1)
@@ -126,7 +127,7 @@ def _writer(entry: Entry, run: Run, prompts: int) -> Writer:
     )
 
 
-def _row(written: Sequence[Written]) -> dict[str, Any]:
+def _row(written: Sequence[WrittenText]) -> dict[str, Any]:
     first = written[0]
     generated = [{"text": one.generated, "ended": one.ended} for one in written]
     return {"prompt": first.prompt, "prefix": first.prefix, "human": first.human, "generated": generated}

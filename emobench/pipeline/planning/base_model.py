@@ -17,17 +17,11 @@ from emobench.pipeline.planning.tiny_models import TinyModel, find_tiny_model, p
 from emobench.pipeline.stages.stage import Stages
 
 if TYPE_CHECKING:
-    from emobench.kinds.interface import Beside
-    from emobench.models.encoder import EncoderOption, SentenceEncoder
+    from emobench.kinds.auxiliary import AuxiliaryModel
+    from emobench.models.encoder import SentenceEncoder
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.pipeline.planning.plan import PlannedTraining
     from emobench.training.recipe import Recipe
-
-ANOTHER = {
-    "features": ("A featurizer", "mauve.featurizer=gpt2-large"),
-    "lm": ("A surrogate or an oracle", "surrogate.model=MODEL or --set oracle.model=MODEL"),
-}
-"""What a model beside is, by its use, and how another one is named."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class BaseModel:
     request: Request
     checked: ModelFacts | None = None
     """What is known of it before its weights are read; None for a model that the harness makes."""
-    _known: dict[Beside, KnownModel] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[AuxiliaryModel, KnownModel] = field(default_factory=dict, repr=False, compare=False)
     _encoders: dict[str, SentenceEncoder] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -136,42 +130,41 @@ class BaseModel:
                 "or --set recipe.lora=true."
             )
 
-    def known(self, beside: Beside) -> KnownModel:
-        """Return what is known of a model that is read beside this one; "pretrained" is this one, as it is.
+    def known(self, auxiliary: AuxiliaryModel) -> KnownModel:
+        """Return what is known of a model that is read auxiliary this one; "pretrained" is this one, as it is.
 
         Raises a UserError if it cannot be used.
         """
-        if beside not in self._known:
-            self._known[beside] = self._find_beside(beside)
-        return self._known[beside]
+        if auxiliary not in self._known:
+            self._known[auxiliary] = self._find_auxiliary(auxiliary)
+        return self._known[auxiliary]
 
-    def _find_beside(self, beside: Beside) -> KnownModel:
-        if beside.use == "sentences":
-            encoder = self.sentence_encoder(beside.name, "coherence.encoder")
+    def _find_auxiliary(self, auxiliary: AuxiliaryModel) -> KnownModel:
+        if auxiliary.use == "sentences":
+            encoder = self.sentence_encoder(auxiliary.name, auxiliary.setting, auxiliary.instead)
             return KnownModel(lambda: encoder.facts, None, 0)
-        if beside.name == PRETRAINED:
-            return self._own(beside)
-        return self._other(beside)
+        if auxiliary.name == PRETRAINED:
+            return self._own(auxiliary)
+        return self._other(auxiliary)
 
-    def _own(self, beside: Beside) -> KnownModel:
+    def _own(self, auxiliary: AuxiliaryModel) -> KnownModel:
         if self.request.from_scratch and not self.made:
             from emobench.models.load import check_model
 
             try:
                 check_model(self.source, offline=self.request.offline)
             except ModelError:
-                what, other = ANOTHER[beside.use]
                 raise ConfigError(
-                    f"{what} is '{PRETRAINED}', the model before training, and {self.name} has no weights; name "
-                    f"another one, such as --set {other}."
+                    f"{auxiliary.setting} is '{PRETRAINED}', the model before training, and {self.name} has no "
+                    f"weights; name another one, such as --set {auxiliary.setting}=MODEL."
                 ) from None
         return KnownModel(lambda: self.facts, self.context, self.rows, self.tokenizer)
 
-    def _other(self, beside: Beside) -> KnownModel:
+    def _other(self, auxiliary: AuxiliaryModel) -> KnownModel:
         from emobench.models.folder import identity, require_weights_here
         from emobench.models.load import check_featurizer, check_model, load_tokenizer
 
-        name = beside.name
+        name = auxiliary.name
         source = find_model(name, offline=self.request.offline)
         if source.kind == "made":
             raise ConfigError(
@@ -180,29 +173,29 @@ class BaseModel:
         if self.request.offline:
             require_weights_here(source)
         identify = partial(identity, source)
-        if beside.use == "features":
+        if auxiliary.use == "features":
             return KnownModel(identify, check_featurizer(source, offline=self.request.offline), 0)
         found = check_model(source, offline=self.request.offline)
         tokenizer = load_tokenizer(source, offline=self.request.offline)
         return KnownModel(identify, found.context, found.vocabulary_rows, tokenizer)
 
-    def load_beside(self, beside: Beside, folder: Path | None) -> LoadedModel:
+    def load_auxiliary(self, auxiliary: AuxiliaryModel, folder: Path | None) -> LoadedModel:
         """Load a causal LM or a featurizer in float32; "pretrained" from the folder, where this model is made."""
         from emobench.models.load import load_featurizer, load_model
 
-        if beside.name == PRETRAINED:
+        if auxiliary.name == PRETRAINED:
             return self.load(folder)
-        source, request = find_model(beside.name, offline=self.request.offline), self.request
-        load = load_featurizer if beside.use == "features" else load_model
+        source, request = find_model(auxiliary.name, offline=self.request.offline), self.request
+        load = load_featurizer if auxiliary.use == "features" else load_model
         return load(source, device=request.device, offline=request.offline)
 
-    def sentence_encoder(self, name: str, option: EncoderOption = "icl.encoder") -> SentenceEncoder:
+    def sentence_encoder(self, name: str, setting: str = "", instead: str = "") -> SentenceEncoder:
         """Return a sentence encoder by name, found once; raises ModelError where there is none."""
         from emobench.models.encoder import find_encoder
 
         if name not in self._encoders:
             request = self.request
-            found = find_encoder(name, offline=request.offline, device=request.device, option=option)
+            found = find_encoder(name, offline=request.offline, device=request.device, setting=setting, instead=instead)
             self._encoders[name] = found
         return self._encoders[name]
 

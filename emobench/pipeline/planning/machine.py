@@ -1,11 +1,9 @@
-"""What a request asks of this machine: its device, its decoding and its trackers, checked while it is planned."""
+"""What a request asks of this machine: its device and its trackers, checked while it is planned."""
 
 from __future__ import annotations
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.pipeline.planning.request import Request
-from emobench.tasks.generation import GenerationProtocol
-from emobench.tasks.spec import Task
 
 
 def check_machine(request: Request) -> None:
@@ -15,14 +13,6 @@ def check_machine(request: Request) -> None:
     check_device(request.device)
     if request.trackers:
         _check_trackers(request.trackers)
-
-
-def check_backend(request: Request, task: Task) -> None:
-    """Raise ConfigError for a task whose way of decoding does not run on the request's device."""
-    if isinstance(task.protocol, GenerationProtocol) and task.protocol.sampling.backend == "continuous":
-        from emobench.kinds.generation.decoding.continuous import check_device
-
-        check_device(request.device.partition(":")[0])
 
 
 def _check_trackers(names: tuple[str, ...]) -> None:

@@ -6,25 +6,26 @@ Nothing is read here but plugins and their YAML: no model, no corpus, no data se
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.kinds.interface import Kind
 from emobench.pipeline.planning.request import Request
 from emobench.registry import (
     LoadedObjective,
     find_recipe,
     find_suite,
     find_task,
+    kind_of_name,
+    load_kind,
     load_objective,
-    load_retriever,
     protocol_names,
     task_names,
+    usable_kinds,
 )
-from emobench.tasks.generation import GROUPS, GenerationProtocol
-from emobench.tasks.icl import IclProtocol
-from emobench.tasks.spec import KINDS, LM_EVAL, Suite, SuiteRun, Task, lm_eval_task, short_name
+from emobench.tasks.spec import Suite, SuiteRun, Task, short_name
 from emobench.training.recipe import Recipe
 
 MOST_STAGES = 20_000
@@ -77,7 +78,7 @@ def objectives_of(request: Request, suite: Suite) -> list[LoadedObjective | None
 def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
     """Refuse a plan that would take minutes to make: each stage's key is a hash of all that decides it."""
     seeds = len(request.seeds or suite.seeds)
-    stages = objectives * seeds * sum(1 + len(run.task_names) for run in suite.runs)
+    stages = objectives * seeds * sum(1 + len(run.tasks) for run in suite.runs)
     if stages > MOST_STAGES:
         raise ConfigError(
             f"{objectives:,} objectives with {seeds:,} seeds on the suite {suite.name} are {stages:,} trainings and "
@@ -88,7 +89,7 @@ def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
 def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
     """Return the recipes of a suite, each with those of its tasks that the request wants."""
     wanted = request.words("tasks")
-    places = [name for run in suite.runs for name in run.task_names]
+    places = [name for run in suite.runs for name in run.tasks]
     known = [short_name(name) for name in places]
     for name in wanted or ():
         if name in known:
@@ -101,7 +102,7 @@ def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
         raise UnknownNameError("task", name, known, where=f"Suite {suite.name}: ")
     chosen = [name for name in places if wanted is None or short_name(name) in wanted]
     tasks = {name: _task_in(request, name, chosen) for name in chosen}
-    parts = [(run, [tasks[name] for name in run.task_names if name in tasks]) for run in suite.runs]
+    parts = [(run, [tasks[name] for name in run.tasks if name in tasks]) for run in suite.runs]
     # A training that evaluates no wanted task is none of this request.
     kept = [(run, found) for run, found in parts if found or wanted is None]
     return [(recipe_of(request, run.recipe, run.settings), found) for run, found in kept]
@@ -121,14 +122,17 @@ def _task_in(request: Request, name: str, chosen: Sequence[str]) -> Task:
 
 def check_sections(request: Request, parts: Sequence[tuple[Recipe, Sequence[Task]]], *, trains: bool) -> None:
     """Raise ConfigError for a setting that nothing reads: it is a slip, not a wish."""
-    kinds = {task.kind for _, tasks in parts for task in tasks}
-    used = kinds | ({"recipe"} if trains else set()) | {name for kind in kinds for name in _groups(kind)}
-    for name in dict.fromkeys(("recipe", *KINDS, *GROUPS)):
+    kinds = [load_kind(name) for name in dict.fromkeys(task.kind for _, tasks in parts for task in tasks)]
+    used = {kind.name for kind in kinds} | {name for kind in kinds for name in kind.groups}
+    known = usable_kinds()
+    groups = list(dict.fromkeys(name for kind in known for name in kind.groups))
+    if "recipe" in request.settings and not trains:
+        raise ConfigError("--set recipe.*: nothing is trained, so that it would change nothing; drop it.")
+    for name in dict.fromkeys((*(kind.name for kind in known), *groups)):
         if name in request.settings and name not in used:
-            why = "nothing is trained" if name == "recipe" else f"no task here is of kind '{name}'"
-            why = f"no task here has rules of '{name}'" if name in GROUPS else why
+            why = f"no task here has rules of '{name}'" if name in groups else f"no task here is of kind '{name}'"
             raise ConfigError(f"--set {name}.*: {why}, so that it would change nothing; drop it.")
-    if request.word("corpus") is not None and not used & {"recipe", "generation"}:
+    if request.word("corpus") is not None and not trains and not any(kind.any_corpus for kind in kinds):
         raise ConfigError("--set corpus: nothing is trained and no task reads a corpus of choice; drop it.")
 
 
@@ -152,71 +156,41 @@ def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recip
 
 def task_of(request: Request, name: str) -> Task:
     """Return a task with the request's protocol, overridden rules and limit."""
-    kind = "lm_eval" if name.startswith(LM_EVAL) else find_task(name).kind
-    changes = _changes(request, kind)
-    if kind == "lm_eval":
-        _require_trust(request, changes)
-    if request.limit is not None:
-        changes["limit"] = request.limit
-    if name.startswith(LM_EVAL):
-        return lm_eval_task(name.removeprefix(LM_EVAL), changes)
-    task = find_task(name, protocol=request.word("protocol"), overrides=changes)
-    changed = _fitting(request, task.protocol, changes)
-    if changed != changes:
-        task = find_task(name, protocol=request.word("protocol"), overrides=changed)
+    if named := kind_of_name(name):
+        kind, make = named
+        return make(_changes(request, kind))
+    kind = load_kind(find_task(name).kind)
+    changes, protocol = _changes(request, kind), request.word("protocol")
+    task = find_task(name, protocol=protocol, overrides=changes)
+    fitting = kind.fitting(task.protocol, changes, request.limit)
+    if fitting != changes:
+        task = find_task(name, protocol=protocol, overrides=fitting)
     corpus = request.word("corpus")
-    # The oracle language is its own corpus: nothing else has a known distribution.
-    return replace(task, corpus=corpus) if corpus is not None and kind == "generation" else task
+    return replace(task, corpus=corpus) if corpus is not None and kind.any_corpus else task
 
 
-def _fitting(request: Request, rules: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is changed of a task whose rules, with all changes, are known.
-
-    An encoder is a rule of those tasks alone whose retriever has a use for it. The blocks of PPL_test are evaluation
-    examples, so that `--limit` is for them, too.
-    """
-    found = dict(changes)
-    if isinstance(rules, IclProtocol) and "encoder" in found and not load_retriever(rules.retriever).retriever.encodes:
-        del found["encoder"]
-    if isinstance(rules, GenerationProtocol) and request.limit is not None:
-        found["test_blocks"] = min(request.limit, rules.test_blocks or request.limit)
-    return found
-
-
-def _require_trust(request: Request, changes: Mapping[str, Any]) -> None:
-    """Ask for consent before lm-eval looks into a folder: it imports what `!function` and `class` name there."""
-    if changes.get("include") and not request.trust_remote_code:
-        raise ConfigError(
-            f"--set lm_eval.include={changes['include']}: lm-eval runs the Python that YAML in this folder names, "
-            "also in a dry run. Read it, and add --trust-remote-code if you trust it."
-        )
-
-
-def _groups(kind: str) -> list[str]:
-    """Return the groups of rules that tasks of a kind have; a kind of a group's name has the name for itself."""
-    return [name for name in GROUPS if name in {f.name for f in fields(KINDS[kind])} and name != kind]
-
-
-def _changes(request: Request, kind: str) -> dict[str, Any]:
-    """Return what `--set` changes in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
-    changes = dict(request.section(kind))
-    for group in _groups(kind):
+def _changes(request: Request, kind: Kind) -> dict[str, Any]:
+    """Return what `--set` and `--limit` change in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
+    changes = dict(request.section(kind.name))
+    for group in kind.groups:
         if given := request.section(group):
             within = changes.get(group, {})
             if not isinstance(within, Mapping) or within.keys() & given.keys():
-                raise ConfigError(f"--set {group}.{min(given)} and --set {kind}.{group} are both given; keep one.")
+                raise ConfigError(f"--set {group}.{min(given)} and --set {kind.name}.{group} are both given; keep one.")
             changes[group] = {**within, **given}
-    return changes
+    kind.check_consent(changes, request.trust_remote_code)
+    return changes if request.limit is None else {**changes, "limit": request.limit}
 
 
-def icl_task_of(request: Request, name: str) -> Task:
-    """Return a task of kind icl, for what takes its prompts and trains nothing; raises ConfigError for another kind."""
-    if unread := sorted(request.settings.keys() - {"icl", "protocol"}):
-        raise ConfigError(f"--set {unread[0]}: a prompt is decided by icl.* and protocol alone; drop it.")
+def labelled_task_of(request: Request, name: str) -> Task:
+    """Return a task whose prompts end in labels, for what shows them and trains nothing; else raise ConfigError."""
     task = task_of(request, name)
-    if not isinstance(task.protocol, IclProtocol):
+    if load_kind(task.kind).prompts is None:
+        able = " or ".join(kind.name for kind in usable_kinds() if kind.prompts is not None)
         raise ConfigError(
-            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind icl, see "
+            f"Task {name} is of kind {task.kind}, and has no prompts with labels; expected one of kind {able}, see "
             "`emobench tasks list`."
         )
+    if unread := sorted(request.settings.keys() - {task.kind, "protocol"}):
+        raise ConfigError(f"--set {unread[0]}: a prompt is decided by {task.kind}.* and protocol alone; drop it.")
     return task

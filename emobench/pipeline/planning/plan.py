@@ -16,24 +16,21 @@ from typing import TYPE_CHECKING, Any
 from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
-from emobench.kinds.interface import Beside, TaskData, evaluator
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.interface import Kind, TaskData
 from emobench.models.folder import require_weights_here
 from emobench.pipeline.planning.base_model import BaseModel, find_base_model
-from emobench.pipeline.planning.machine import check_backend, check_machine
+from emobench.pipeline.planning.machine import check_machine
 from emobench.pipeline.planning.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stage
-from emobench.registry import LoadedObjective, load_retriever
-from emobench.tasks.icl import IclProtocol
+from emobench.registry import LoadedObjective, load_kind
 from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
 from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
     from emobench.data.oracle import HiddenMarkovLanguage
-
-BESIDE = {"featurizer": "mauve.featurizer", "oracle": "oracle.model", "surrogate": "surrogate.model"}
-"""The settings that name models beside the evaluated one, by their part."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,14 @@ class PlannedTask:
     data: TaskData
     model: BaseModel
     training: PlannedTraining | None
-    retrieval: Mapping[str, Any]
-    """What identifies the retriever of shots, and its sentence encoder; empty where there is none."""
+    auxiliary: Mapping[str, AuxiliaryModel]
+    """The models that it uses besides the evaluated one, by their part."""
+    generation_facts: Mapping[str, Any]
+    """What decides its generation besides rules and packages, as its kind says."""
+
+    @property
+    def kind(self) -> Kind:
+        return load_kind(self.task.kind)
 
     @cached_property
     def subject(self) -> Mapping[str, Any]:
@@ -76,20 +79,16 @@ class PlannedTask:
         return facts if self.training is None else {**facts, "training": self.training.stage.key}
 
     @cached_property
-    def beside(self) -> Mapping[str, Mapping[str, Any]]:
-        """What identifies the models beside the evaluated one, by their part."""
-        named = evaluator(self.task.kind).models(self.task)
-        return {part: self.model.known(found).facts for part, found in named.items()}
+    def auxiliary_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What identifies the auxiliary models, by their part."""
+        return {part: self.model.known(found).facts for part, found in self.auxiliary.items()}
 
     @property
     def generation(self) -> Stage:
-        kind, facts = evaluator(self.task.kind), self._common
-        facts["rules"] = kind.generation_rules(self.task)
-        if packages := minor_versions(*kind.packages(self.task).generation):
+        facts = {**self._common, "rules": self.kind.generation_rules(self.task)}
+        if packages := minor_versions(*self.kind.packages(self.task).generation):
             facts["packages"] = packages
-        if self.retrieval:
-            facts["retrieval"] = dict(self.retrieval)
-        return Stage("generate", facts)
+        return Stage("generate", {**facts, **self.generation_facts})
 
     @property
     def scores(self) -> Stage:
@@ -97,19 +96,17 @@ class PlannedTask:
             **self._common,
             "protocol": self.task.protocol_id,
             "rules": self.task.rules,
-            "models": {part: dict(facts) for part, facts in self.beside.items()},
+            "models": {p: dict(f) for p, f in self.auxiliary_facts.items() if self.auxiliary[p].stage == "score"},
             "generation": self.generation.key,
             "examples": 2,  # 2: with their sampling units
         }
-        packages = minor_versions(*evaluator(self.task.kind).packages(self.task).scores)
+        packages = minor_versions(*self.kind.packages(self.task).scores)
         return Stage("score", {**facts, "packages": packages} if packages else facts)
 
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
         """The models other than the base model that decide the results, by their part."""
-        named = evaluator(self.task.kind).models(self.task)
-        found = {part: facts for part, facts in self.beside.items() if named[part].name != PRETRAINED}
-        return {**found, "encoder": self.retrieval["encoder"]} if self.retrieval.get("encoder") else found
+        return {part: facts for part, facts in self.auxiliary_facts.items() if self.auxiliary[part].name != PRETRAINED}
 
     @property
     def _common(self) -> dict[str, Any]:
@@ -196,7 +193,7 @@ def training_facts(
             "params": objective.objective.params,
             "source": objective.source_sha256,
             **({"packages": dict(objective.versions)} if objective.versions else {}),
-            "reads": {name: dict(model.known(Beside(name, "lm")).facts) for name in models_read(objective)},
+            "reads": {name: dict(model.known(AuxiliaryModel(name, "lm")).facts) for name in models_read(objective)},
         },
         "recipe": to_plain(recipe),
         "texts": {split: texts[split].fingerprint for split in sorted(texts)},
@@ -214,17 +211,17 @@ def models_read(objective: LoadedObjective) -> list[str]:
 
 
 @contextmanager
-def naming_setting(task: Task, part: str, beside: Beside) -> Iterator[None]:
-    """Begin the error of a model beside the evaluated one with the setting that it is from."""
+def naming_setting(task: Task, auxiliary: AuxiliaryModel) -> Iterator[None]:
+    """Begin the error of an auxiliary model with the setting that it is from."""
     try:
         yield
     except (ModelError, UnknownNameError) as error:
-        if part not in BESIDE:
+        if auxiliary.use == "sentences":
             raise  # it names its setting by itself
-        where = f"--set {BESIDE[part]}={beside.name}"
-        given = BESIDE[part].removeprefix(f"{task.kind}.") in task.changes
+        where = f"--set {auxiliary.setting}={auxiliary.name}"
+        given = auxiliary.setting.removeprefix(f"{task.kind}.") in task.changes
         own = "" if given else f", by protocol {task.protocol_name} of task {task.name}"
-        raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {beside.name}: ')}") from None
+        raise ModelError(f"{where}{own}: {str(error).removeprefix(f'--model {auxiliary.name}: ')}") from None
 
 
 def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:
@@ -250,7 +247,7 @@ class _Planner:
         self.parts = parts_of(request, suite)
         self._texts: dict[tuple[str, str], Texts] = {}
         self._data: dict[str, TaskData] = {}
-        self._retrieval: dict[str, dict[str, Any]] = {}
+        self._uses: dict[str, tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]] = {}
 
     def check(self, objectives: Sequence[LoadedObjective]) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
@@ -262,11 +259,11 @@ class _Planner:
                 self.model.check_recipe(recipe)
                 _check_selection(recipe, objectives)
             for task in tasks:
-                check_backend(self.request, task)
+                kind = load_kind(task.kind)
+                kind.check_device(task, self.request.device.partition(":")[0])
                 self._check_data(task)
-                self.retrieval(task)
-                self._check_beside(task)
-                evaluator(task.kind).check(task, self.data(task), self.model)
+                self._check_auxiliary(task)
+                kind.runtime.check(task, self.data(task), self.model)
 
     def _check_data(self, task: Task) -> None:
         try:
@@ -278,11 +275,11 @@ class _Planner:
             way = f"Or name the tasks that you have data for, of --set tasks={','.join(others)}."
             raise DataError(f"{error} {way}") from None
 
-    def _check_beside(self, task: Task) -> None:
-        """Look for the models beside the evaluated one."""
-        for part, beside in evaluator(task.kind).models(task).items():
-            with naming_setting(task, part, beside):
-                self.model.known(beside)
+    def _check_auxiliary(self, task: Task) -> None:
+        """Look for the models that a task uses besides the evaluated one."""
+        for auxiliary in self.uses(task)[0].values():
+            with naming_setting(task, auxiliary):
+                self.model.known(auxiliary)
 
     def _check_reads(self, loaded: LoadedObjective) -> None:
         """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""
@@ -294,7 +291,7 @@ class _Planner:
         if len(names) < len(loaded.objective.reads):
             self._check_language()
         for name in names:
-            rows, own = self.model.known(Beside(name, "lm")).rows, self.model.rows
+            rows, own = self.model.known(AuxiliaryModel(name, "lm")).rows, self.model.rows
             if rows != own:
                 raise ConfigError(
                     f"{loaded.objective}: the head of {name} has {rows} rows; expected {own}, the vocabulary of "
@@ -327,27 +324,16 @@ class _Planner:
         """Return what a task reads, read once."""
         if task.name not in self._data:
             request = self.request
-            load = evaluator(task.kind).load
+            load = load_kind(task.kind).runtime.load
             self._data[task.name] = load(task, data_dirs=request.data_dirs, offline=request.offline)
         return self._data[task.name]
 
-    def retrieval(self, task: Task) -> dict[str, Any]:
-        """Return what identifies the retriever of a task's shots and its encoder; empty for a task without shots."""
-        rules = task.protocol
-        if not isinstance(rules, IclProtocol) or rules.shots == 0:
-            return {}
-        if task.name not in self._retrieval:
-            loaded = load_retriever(rules.retriever)
-            facts: dict[str, Any] = {
-                "name": rules.retriever,
-                "source": loaded.source_sha256,
-                "packages": dict(loaded.versions),
-            }
-            if loaded.retriever.encodes:
-                facts["packages"] |= minor_versions("sentence-transformers")
-                facts["encoder"] = self.model.sentence_encoder(rules.encoder).facts
-            self._retrieval[task.name] = facts
-        return self._retrieval[task.name]
+    def uses(self, task: Task) -> tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]:
+        """Return a task's auxiliary models, and what else decides its generation; each found once."""
+        if task.name not in self._uses:
+            kind = load_kind(task.kind)
+            self._uses[task.name] = kind.auxiliary_models(task), kind.generation_facts(task, self.model)
+        return self._uses[task.name]
 
     def row(self, objective: LoadedObjective | None, suite: Suite) -> PlannedRow:
         seeds = (0,) if objective is None else self.request.seeds or suite.seeds
@@ -357,7 +343,7 @@ class _Planner:
         parts = []
         for recipe, tasks in self.parts:
             training = None if objective is None else self._training(objective, recipe, seed)
-            planned = (PlannedTask(t, self.data(t), self.model, training, self.retrieval(t)) for t in tasks)
+            planned = (PlannedTask(t, self.data(t), self.model, training, *self.uses(t)) for t in tasks)
             parts.append((training, tuple(planned)))
         return PlannedRun(seed, tuple(parts))
 

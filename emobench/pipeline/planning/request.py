@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.tasks.generation import GenerationProtocol, OracleProtocol, SurrogateProtocol
-from emobench.tasks.spec import dotted
+from emobench.registry import kind_names, usable_kinds
+from emobench.tasks.rules import dotted
 
-SETTINGS = (
-    *("objective", "recipe", "generation", "oracle", "surrogate", "icl", "lm_eval"),
-    *("mauve", "coherence", "tasks", "corpus", "protocol"),
-)
-"""The first words of `--set`."""
+_EXAMPLES = {
+    "objective": "gamma=0.2",
+    "recipe": "epochs=1",
+    "tasks": "sst2,trec",
+    "corpus": "ag_news",
+    "protocol": "paper",
+}
+"""The first words of `--set` that no kind of task has, with an example."""
 MOST_EXAMPLES = 10**12
 
 
@@ -52,8 +55,8 @@ class Request:
 
     def __post_init__(self) -> None:
         for key in self.settings:
-            if key not in SETTINGS:
-                raise UnknownNameError("setting", key, SETTINGS, where="--set: ", hint=_deeper(key))
+            if key not in _EXAMPLES and key not in (known := setting_names()):
+                raise UnknownNameError("setting", key, known, where="--set: ", hint=_deeper(key))
         if self.limit is not None and not 1 <= self.limit <= MOST_EXAMPLES:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
         if self.dtype not in ("float32", "bfloat16", "float16"):
@@ -71,7 +74,7 @@ class Request:
         found = self.settings.get(name, {})
         if not isinstance(found, Mapping):
             raise ConfigError(
-                f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_EXAMPLES[name]}."
+                f"--set {name}={found}: expected {name}.KEY=VALUE, such as --set {name}.{_example(name)}."
             )
         return found
 
@@ -95,25 +98,22 @@ class Request:
         return tuple(listed)
 
 
+def setting_names() -> set[str]:
+    """Return the first words of `--set`: those of every run, the kinds of task, and their groups of rules."""
+    return {*_EXAMPLES, *kind_names(), *(group for kind in usable_kinds() for group in kind.groups)}
+
+
+def _example(name: str) -> str:
+    """Return an example of a section's settings."""
+    if name in _EXAMPLES:
+        return _EXAMPLES[name]
+    kinds = usable_kinds()
+    own = [kind.example for kind in kinds if kind.name == name]
+    return next(iter(own or (kind.group_example(name) for kind in kinds if name in kind.groups)))
+
+
 def _deeper(key: str) -> str:
     """Return a sentence that names the settings of tasks that end in a word; empty where there is none."""
-    defaults = {"generation": GenerationProtocol(), "oracle": OracleProtocol(), "surrogate": SurrogateProtocol()}
-    names = [f"{kind}.{name}" for kind, rules in defaults.items() for name in dotted(rules)]
+    names = [f"{kind.name}.{name}" for kind in usable_kinds() for name in dotted(kind.rules)]
     found = [name for name in names if name.endswith(f".{key}")]
     return f"Tasks have {', '.join(found)}." if found else ""
-
-
-_EXAMPLES = {
-    "objective": "gamma=0.2",
-    "recipe": "epochs=1",
-    "generation": "prefix=20",
-    "oracle": "model=gpt2-large",
-    "surrogate": "model=gpt-neo-1.3b",
-    "mauve": "featurizer=gpt2-large",
-    "coherence": "encoder=all-mpnet-base-v2",
-    "icl": "shots=8",
-    "lm_eval": "num_fewshot=5",
-    "tasks": "sst2,trec",
-    "corpus": "ag_news",
-    "protocol": "paper",
-}

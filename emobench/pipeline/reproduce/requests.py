@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.interface import evaluator
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.published import published_root
@@ -15,8 +14,7 @@ from emobench.pipeline.dry_run.resources import AtHand, shown_name
 from emobench.pipeline.planning.base_model import BaseModel, find_base_model
 from emobench.pipeline.planning.names import parts_of
 from emobench.pipeline.planning.request import Request
-from emobench.registry import find_suite
-from emobench.tasks.generation import GenerationProtocol, SurrogateProtocol
+from emobench.registry import find_suite, load_kind
 from emobench.tasks.spec import Task
 from emobench.tasks.table import Scale, Table
 from emobench.training.recipe import Recipe
@@ -199,13 +197,12 @@ def _problem(at: AtHand, recipe: Recipe, alike: list[Task], base: BaseModel) -> 
     if not all(at.texts(recipe.corpus, split) for split in ("train", "validation")):
         return "whose texts are not in the data folders"
     for task in alike:
-        rules = task.protocol
-        assert isinstance(rules, (GenerationProtocol, SurrogateProtocol))
-        texts = at.texts(task.corpus, rules.split)
-        if texts is None:
+        runtime = load_kind(task.kind).runtime
+        data = runtime.find(task, at)
+        if data is None:
             return "whose texts are not in the data folders"
         try:
-            evaluator(task.kind).check(task, texts, base)
+            runtime.check(task, data, base)
         except DataError:
             return "none of whose texts is long enough"
     return None

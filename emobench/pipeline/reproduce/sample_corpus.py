@@ -247,8 +247,8 @@ def _rows(
 
     from emobench.kinds.generation.decoding.continuations import iter_continuations
     from emobench.kinds.generation.decoding.request import Decoding
+    from emobench.kinds.shared_rules import Sampling
     from emobench.models.head import token_count
-    from emobench.tasks.generation import Sampling
 
     start = start_token(loaded.model, loaded.tokenizer, request.model)
     count = request.texts[split]

@@ -42,7 +42,7 @@ def without_oracle(table: Table) -> Callable[[Request], Request]:
     """Return what lets a request be outlined before there are texts: the oracle is as large as the model."""
 
     def add(request: Request) -> Request:
-        tasks = [short_name(name) for run in find_suite(table.suite).runs for name in run.task_names]
+        tasks = [short_name(name) for run in find_suite(table.suite).runs for name in run.tasks]
         beside = {**request.section("oracle"), "model": PRETRAINED}
         return replace(request, settings={**request.settings, "oracle": beside, "tasks": tasks})
 

@@ -11,7 +11,11 @@ import pytest
 
 from emobench.config import build
 from emobench.errors import ConfigError, UnknownNameError, UserError
-from emobench.tasks.spec import GenerationProtocol, OracleProtocol, Suite, SuiteRun, Task, override, task_from
+from emobench.kinds.generation.rules import GenerationProtocol
+from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.registry.kinds import kind_of_file
+from emobench.tasks.rules import override
+from emobench.tasks.spec import Suite, SuiteRun, Task, task_from
 from emobench.tasks.yaml import read_yaml
 
 TASK = """\
@@ -40,7 +44,7 @@ runs:
 def task(tmp_path: Path, text: str = TASK, **given: Any) -> Task:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    return task_from(read_yaml(path), **given)
+    return task_from(read_yaml(path), kind_of_file, **given)
 
 
 def test_a_task_is_read_with_its_first_protocol_or_the_named_one(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from emobench.errors import MetricError
 from emobench.kinds.generation.decoding.ancestral import Allowed, Finite, TreeSampler, levels_of, row_uniforms
 from emobench.kinds.generation.decoding.request import Batch, Continuation
 from emobench.kinds.generation.decoding.shared_cache import repeat_cache
+from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import pad
-from emobench.tasks.generation import Sampling
 
 BATCHES_AT_ONCE = 1
 

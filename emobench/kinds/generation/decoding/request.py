@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from emobench.errors import ConfigError
-from emobench.tasks.generation import Sampling
+from emobench.kinds.shared_rules import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from emobench.kinds.icl.prompts.prompts import TAIL, Draft
 from emobench.kinds.icl.prompts.tokens import tokenize
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.views import Piece
 
 LABEL, BOS = "label", "BOS"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """The text of one token; None for its token where no token holds the text (spaces that the tokenizer drops)."""
-
-    part: str
-    """header, shot 1 (the nearest), shot 2, ..., input, or label (to the end); BOS for a token of no text."""
-    text: str
-    """What the token stands for; of a BOS, its name."""
-    token: int | None
 
 
 def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list[Piece]:

@@ -14,7 +14,7 @@ from typing import Any
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
 from emobench.kinds.icl.prompts.tokens import first_after, tokenize
-from emobench.tasks.icl import LABEL, IclProtocol, fill
+from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
 
 EXAMPLES_A_TIME = 64
 INPUT, TAIL = "input", "tail"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.errors import ModelError
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 
 
 def tokenize(

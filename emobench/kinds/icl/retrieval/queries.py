@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError
 from emobench.kinds.icl.examples import pool_of, questions_of
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.spec import Task
 
 DETOKENIZED = (

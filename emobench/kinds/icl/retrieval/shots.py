@@ -21,8 +21,8 @@ from emobench.kinds.icl.examples import pool_of, questions_of
 from emobench.kinds.icl.retrieval.embeddings import embeddings, encoder_facts, texts_digest
 from emobench.kinds.icl.retrieval.queries import query_texts, search_keys
 from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
-from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 from emobench.versions import minor_versions
 

@@ -26,10 +26,10 @@ from emobench.kinds.icl.losses import Sample, write_samples
 from emobench.kinds.icl.prompts.prompts import Draft, Prompt, room
 from emobench.kinds.icl.retrieval.queries import query_texts
 from emobench.kinds.icl.retrieval.shots import find_shots, kept_shots
+from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol, fill
 from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl, require_openicl
 from emobench.kinds.icl.scoring.scoring import context_of
 from emobench.kinds.interface import Subject
-from emobench.tasks.icl import FIELD, LABEL, IclProtocol, fill
 from emobench.tasks.spec import Task
 
 SAMPLES, OUTPUT = "samples.jsonl", "openicl"

@@ -116,7 +116,7 @@ def test_a_class_without_examples_has_no_f1_and_one_answer_alone_is_said(capsys:
         for i in range(3)
     ]
     table = answers_table(("yes", "no"), "nats", rows)
-    names = {"entry": "0" * 12, "suite": "nlu v1", "model": "m", "objective": "emo", "task": "t"}
+    names = {"entry": "0" * 12, "suite": "nlu v1", "model": "m", "objective": "emo", "task": "t", "kind": "icl"}
     _print([FoundAnswers(**names, seed=7, prompts="emobench prompts t", remarks=(), table=table)], 1)
     shown = capsys.readouterr().out
     (line,) = (line for line in shown.splitlines() if line.startswith("no "))

@@ -18,10 +18,11 @@ from emobench.data.texts import Texts
 from emobench.errors import DataError
 from emobench.kinds.generation.decoding import continuations as sampling
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES, generate_samples
+from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
-from emobench.tasks.generation import GenerationProtocol, Sampling
+from emobench.kinds.shared_rules import Sampling
 
 WORDS = ["<eos>", "<unk>", *(f"w{i}" for i in range(60))]
 RULES = GenerationProtocol(prefix=4, continuation=6, sampling=Sampling(samples=3, suppress_eos=False))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emobench.kinds.icl.prompts.prompts import Draft
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl
-from emobench.tasks.icl import IclProtocol
 
 
 class Scored(NamedTuple):

@@ -17,7 +17,7 @@ from emobench.kinds.icl.answers import METRICS, TABLE, answers, confidence, icl_
 from emobench.kinds.icl.losses import Sample
 from emobench.kinds.icl.metrics.calibration import calibration_error
 from emobench.kinds.icl.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.scores import SECONDARY
 
 RULES = IclProtocol(template="{text} is {label}.", labels={"no": "bad", "yes": "good"}, ties=("yes", "no"))

@@ -9,7 +9,7 @@ import pytest
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError
 from emobench.kinds.icl import examples as which
-from emobench.tasks.icl import IclProtocol
+from emobench.kinds.icl.rules import IclProtocol
 
 
 def rules(**changes: object) -> IclProtocol:

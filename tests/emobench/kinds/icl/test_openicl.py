@@ -13,14 +13,14 @@ import pytest
 
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled
 from emobench.errors import ConfigError, DataError
-from emobench.kinds.icl import kind as icl
+from emobench.kinds.icl import evaluate as icl
 from emobench.kinds.icl.losses import Sample, read_samples
 from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring import openicl_shims
 from emobench.kinds.icl.scoring.openicl import check_openicl, openicl_reader, topk_retriever
 from emobench.kinds.interface import Subject
 from emobench.registry import find_task
-from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 
 for module in openicl_shims.IMPORTED:

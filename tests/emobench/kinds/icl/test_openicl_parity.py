@@ -20,10 +20,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from emobench.data.labelled import Example, load_labelled
 from emobench.errors import ConfigError
 from emobench.kinds.icl.prompts.prompts import Draft, make_prompts
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.openicl_shims import require_openicl
 from emobench.kinds.icl.scoring.scoring import PromptScorer
 from emobench.registry import find_task
-from emobench.tasks.icl import IclProtocol
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 

@@ -22,9 +22,9 @@ from emobench.kinds.icl.retrieval.embeddings import embeddings
 from emobench.kinds.icl.retrieval.queries import DETOKENIZED, check_pool, query_texts, twin_flags
 from emobench.kinds.icl.retrieval.retriever import LoadedRetriever, Retriever
 from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.registry import find_task
-from emobench.tasks.icl import IclProtocol
 from emobench.tasks.spec import Task
 
 Make = Callable[..., Subject]

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from emobench.kinds.interface import Subject
-from emobench.tasks.spec import Task, lm_eval_task
+from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.tasks.spec import Task
 
 SUBJECTS = ("anatomy", "astronomy", "virology")
 COUNTS = (9, 7, 4)
@@ -168,7 +169,7 @@ def evaluated(byte_model: tuple[Any, Any], tmp_path: Path) -> Callable[..., Any]
     """What evaluates a task of lm-eval through emobench: its scores, what was not, its data and its folder."""
 
     def run(name: str, models: tuple[Any, Any] = byte_model, **rules: Any) -> Any:
-        from emobench.kinds.lm_eval import kind
+        from emobench.kinds.lm_eval import evaluate as kind
 
         task: Task = lm_eval_task(name, rules)
         data = kind.load(task, data_dirs=(), offline=True)

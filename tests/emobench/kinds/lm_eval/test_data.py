@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from emobench.errors import ConfigError, DataError
-from emobench.kinds.lm_eval import kind
+from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData
+from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.pipeline.planning.base_model import find_base_model
 from emobench.pipeline.planning.plan import PlannedTask
 from emobench.pipeline.planning.request import Request
-from emobench.tasks.spec import lm_eval_task
 
 
 def load(name: str, **rules: Any) -> LmEvalData:
@@ -48,7 +48,7 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(
     assert tasks[0].protocol_id == tasks[1].protocol_id
     assert tasks[0].protocol_id != lm_eval_task("mmlu_anatomy", {"num_fewshot": 5}).protocol_id
     model = find_base_model(str(small_model), Request(suite="mmlu", offline=True))
-    stages = [PlannedTask(task, data, model, None, {}) for task, data in zip(tasks, (other, one), strict=True)]
+    stages = [PlannedTask(task, data, model, None, {}, {}) for task, data in zip(tasks, (other, one), strict=True)]
     assert stages[0].scores.key == stages[1].scores.key
     assert stages[0].generation.key == stages[1].generation.key
 

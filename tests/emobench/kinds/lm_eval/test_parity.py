@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from emobench.kinds.interface import Subject
-from emobench.kinds.lm_eval import kind
-from emobench.tasks.spec import lm_eval_task
+from emobench.kinds.lm_eval import evaluate as kind
+from emobench.kinds.lm_eval.kind import lm_eval_task
 
 MMLU = "mmlu/default"
 

@@ -14,10 +14,10 @@ import pytest
 
 from emobench.errors import ConfigError
 from emobench.kinds.interface import Subject
-from emobench.kinds.lm_eval import kind
+from emobench.kinds.lm_eval import evaluate as kind
+from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.pipeline.planning.names import task_of
 from emobench.pipeline.planning.request import Request
-from emobench.tasks.lm_eval import LmEvalProtocol
 from emobench.tasks.spec import SuiteRun, lm_eval_task
 
 

@@ -17,10 +17,10 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from emobench.data.oracle import oracle_texts, oracle_tokenizer
 from emobench.data.texts import Texts
 from emobench.kinds.interface import Scored, Subject
-from emobench.kinds.oracle.kind import SAMPLES, generate, score
+from emobench.kinds.oracle.evaluate import SAMPLES, generate, score
+from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.metrics.distribution_distances import DISTANCES
 from emobench.registry import find_task
-from emobench.tasks.generation import OracleProtocol
 
 TASK = "oracle-language"
 COUNT = 40

@@ -14,11 +14,11 @@ from transformers import GPT2LMHeadModel
 
 from emobench.data.texts import Texts
 from emobench.errors import DataError
-from emobench.kinds.surrogate.kind import usable_texts
+from emobench.kinds.surrogate.evaluate import usable_texts
+from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.metrics.distribution_distances import COLUMNS
 from emobench.models.catalog import ModelSource
 from emobench.models.load import load_tokenizer
-from emobench.tasks.generation import SurrogateProtocol
 
 SUITE = ("--suite", "figure-2", "--set", "tasks=wikitext2")
 

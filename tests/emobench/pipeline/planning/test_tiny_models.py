@@ -14,11 +14,11 @@ from scipy import stats
 from emobench.data import bpe
 from emobench.data.oracle_labels import SECTION_NAMES, label_words
 from emobench.errors import DataError
+from emobench.kinds.icl.rules import IclProtocol
 from emobench.pipeline.planning.base_model import find_base_model
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.tiny_models import TINY_MODELS, tokenizer_of, write_untrained
 from emobench.registry import find_recipe, find_task
-from emobench.tasks.icl import IclProtocol
 
 
 def test_what_tiny_oracle_is_made_from_is_what_it_was() -> None:

@@ -12,6 +12,7 @@ from huggingface_hub import constants
 
 from emobench.config import PRETRAINED, parse_overrides
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
+from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.pipeline.dry_run.outline import StageLine
 from emobench.pipeline.planning.names import parts_of
 from emobench.pipeline.planning.request import Request
@@ -25,7 +26,6 @@ from emobench.pipeline.reproduce.requests import (
 )
 from emobench.pipeline.reproduce.run import outline_table, reproduce
 from emobench.registry import find_suite, find_table, load_objective, table_names
-from emobench.tasks.generation import GenerationProtocol
 from emobench.tasks.spec import short_name
 from emobench.tasks.table import Selection, Table
 

@@ -24,7 +24,7 @@ from emobench.errors import ConfigError, MetricError, ModelError
 from emobench.kinds.generation.decoding.ancestral import descend, row_uniforms
 from emobench.kinds.generation.decoding.continuations import sample_continuations
 from emobench.kinds.generation.decoding.request import Decoding, eos_ids
-from emobench.tasks.generation import Sampling
+from emobench.kinds.shared_rules import Sampling
 
 SHARED = Path(__file__).parents[6] / "shared"
 BASE = SHARED / "models" / "base-en-7m"

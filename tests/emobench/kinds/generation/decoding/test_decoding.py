@@ -30,7 +30,8 @@ from emobench.kinds.generation.decoding.continuations import sample_continuation
 from emobench.kinds.generation.decoding.continuous import decode_with
 from emobench.kinds.generation.decoding.request import Batch, Continuation, Decoding
 from emobench.kinds.generation.prompts import select_prompts
-from emobench.tasks.generation import PromptRule, Sampling
+from emobench.kinds.generation.rules import PromptRule
+from emobench.kinds.shared_rules import Sampling
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "icl"))  # the package of tests has no __init__.py
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from emobench.errors import UserError
-from emobench.tasks.icl import IclProtocol, fill
+from emobench.kinds.icl.rules import IclProtocol, fill
+from emobench.registry.kinds import kind_of_file
 from emobench.tasks.spec import Task, task_from
 from emobench.tasks.yaml import read_yaml
 
@@ -38,7 +39,7 @@ MADE: dict[str, Any] = {"template": "{text} is {label}.", "labels": {"neg": "bad
 def task(tmp_path: Path, text: str = TASK, **given: Any) -> Task:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    return task_from(read_yaml(path), **given)
+    return task_from(read_yaml(path), kind_of_file, **given)
 
 
 def test_a_task_is_read_with_each_of_its_protocols(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from emobench.config import check_ranges, ranged
+from emobench.tasks.rules import Rules
 
 
 @dataclass(frozen=True, kw_only=True)
-class LmEvalProtocol:
+class LmEvalProtocol(Rules):
     """A task or group of lm-evaluation-harness, run by itself on the model in memory."""
 
-    PLACES: ClassVar = ("include", "data", "batch")
-    """Settings that are no rule: where things lie (they are known by their content), and the batch."""
+    NOT_IDENTIFYING: ClassVar = ("include", "data", "batch")
 
     task: str
     include: str = ""

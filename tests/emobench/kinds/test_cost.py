@@ -7,26 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource, LabelledSplit
-from emobench.pipeline.dry_run.token_counts import (
-    Forwarded,
-    SplitSize,
-    generation_forwarded,
-    icl_forwarded,
-    oracle_forwarded,
-    surrogate_forwarded,
-)
+from emobench.kinds.cost import Cost, EvaluatedModel, SplitSize
+from emobench.kinds.generation.cost import generation_cost
+from emobench.kinds.generation.rules import GenerationProtocol
+from emobench.kinds.icl.cost import icl_cost
+from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.oracle.evaluate import oracle_cost
+from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
+from emobench.kinds.surrogate.evaluate import surrogate_cost
+from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.pipeline.planning.base_model import find_base_model
 from emobench.pipeline.planning.request import Request
-from emobench.tasks.generation import (
-    CoherenceRule,
-    GenerationProtocol,
-    MauveRule,
-    OracleProtocol,
-    OracleRule,
-    Sampling,
-    SurrogateProtocol,
-)
-from emobench.tasks.icl import IclProtocol
 
 SOURCE = LabelledSource(
     name="made",
@@ -35,6 +27,7 @@ SOURCE = LabelledSource(
     pool=LabelledSplit(split="train", rows=100, text_bytes=20),
     test=LabelledSplit(split="test", rows=50, text_bytes=10),
 )
+A_BYTE = EvaluatedModel(bytes_per_token=1.0)
 # Of one byte a token: a shot is `"` + 20 + `" is ` + label + `.` + separator.
 FIXED, LABELS, TAIL = len('"" is '), {"a": "good", "b": "bad"}, 1
 SHOT = FIXED + 20 + (4 + 3) / 2 + TAIL + 1
@@ -47,7 +40,7 @@ def rules(**changes: Any) -> IclProtocol:
 
 
 def per_example(**changes: Any) -> float:
-    found = icl_forwarded(rules(**changes), SOURCE, None, None, 1.0)
+    found = icl_cost(rules(**changes), SOURCE, None, A_BYTE)
     assert found.examples
     assert found.tokens is not None
     return found.tokens / found.examples
@@ -60,18 +53,18 @@ def test_a_prompt_is_its_shared_prefix_and_each_labels_suffix_less_one_token() -
     assert per_example(header="12345") == PREFIX + 5 + sum(s - 1 for s in SUFFIXES)
     assert per_example(scorer="calibrated") == 2 * per_example()
     assert per_example(max_length=100) == 100 + sum(s - 1 for s in SUFFIXES)
-    short = icl_forwarded(rules(limit=1), SOURCE, None, None, 1.0, 100)  # a model that reads 100 tokens
+    short = icl_cost(rules(limit=1), SOURCE, None, replace(A_BYTE, context=100))
     assert short.tokens == 100 + sum(s - 1 for s in SUFFIXES)
-    halved = icl_forwarded(rules(), SOURCE, None, None, 2.0)
-    assert halved == Forwarded(50, round(50 * (PREFIX / 2 + sum(s / 2 - 1 for s in SUFFIXES))))
+    halved = icl_cost(rules(), SOURCE, None, EvaluatedModel(bytes_per_token=2.0))
+    assert halved == Cost(50, round(50 * (PREFIX / 2 + sum(s / 2 - 1 for s in SUFFIXES))))
 
 
 def test_what_is_answered_and_what_nobody_knows() -> None:
-    assert icl_forwarded(rules(limit=7), SOURCE, None, None, 1.0).examples == 7
-    assert icl_forwarded(rules(held_out=20), SOURCE, None, None, 1.0).examples == 20
+    assert icl_cost(rules(limit=7), SOURCE, None, A_BYTE).examples == 7
+    assert icl_cost(rules(held_out=20), SOURCE, None, A_BYTE).examples == 20
     unknown = replace(SOURCE, test=LabelledSplit(split="test", rows=50))
-    assert icl_forwarded(rules(), unknown, None, None, 1.0) == Forwarded(50, None)
-    assert icl_forwarded(rules(), replace(SOURCE, test=LabelledSplit(split="test")), None, None, 1.0).examples is None
+    assert icl_cost(rules(), unknown, None, A_BYTE) == Cost(50, None)
+    assert icl_cost(rules(), replace(SOURCE, test=LabelledSplit(split="test")), None, A_BYTE).examples is None
 
 
 def test_data_that_is_here_is_counted(byte_model: Path) -> None:
@@ -84,10 +77,10 @@ def test_data_that_is_here_is_counted(byte_model: Path) -> None:
     model = find_base_model(str(byte_model), Request(suite="nlu", offline=True))
     shot = FIXED + 20 + 4 + TAIL + 1  # all are of the class "a"
     expected = 50 * (8 * shot + FIXED + 10 + sum(s - 1 for s in SUFFIXES))
-    assert icl_forwarded(rules(), SOURCE, data, model, 4.0) == Forwarded(50, expected)
-    assert icl_forwarded(rules(limit=5), SOURCE, data, model, 4.0) == Forwarded(5, expected // 10)
+    assert icl_cost(rules(), SOURCE, data, EvaluatedModel(model, model.context, 4.0)) == Cost(50, expected)
+    assert icl_cost(rules(limit=5), SOURCE, data, EvaluatedModel(model, model.context, 4.0)) == Cost(5, expected // 10)
     # Without a tokenizer, from the bytes of the data that is here, and the labels' mean.
-    assert icl_forwarded(rules(limit=5), SOURCE, data, None, 1.0).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
+    assert icl_cost(rules(limit=5), SOURCE, data, A_BYTE).tokens == 5 * (PREFIX + sum(s - 1 for s in SUFFIXES))
 
 
 def rule(**changes: Any) -> GenerationProtocol:
@@ -96,46 +89,46 @@ def rule(**changes: Any) -> GenerationProtocol:
 
 
 def test_a_prefix_is_read_once_a_prompt_and_each_sample_once_by_each_model_beside() -> None:
-    found = generation_forwarded(rule(), SplitSize(None, None))
+    found = generation_cost(rule(), SplitSize(None, None))
     assert (found.examples, found.tokens) == (10, 10 * (20 + 5 * 80) + 4 * 256)
-    assert found.beside == {"featurizer": 10 * 6 * 100}  # and the human texts
+    assert found.auxiliary_tokens == {"featurizer": 10 * 6 * 100}  # and the human texts
     assert found.steps == 80  # one batch: 10 * 5 * 100 tokens
     beside = {"oracle": OracleRule(model="gpt2-large"), "coherence": CoherenceRule(encoder="all-mpnet-base-v2")}
-    assert generation_forwarded(rule(**beside), SplitSize(None, None)).beside == {
+    assert generation_cost(rule(**beside), SplitSize(None, None)).auxiliary_tokens == {
         "featurizer": 10 * 6 * 100,
         "oracle": 10 * 5 * 100,
         "coherence": 10 * (20 + 5 * 80),
     }
-    short = generation_forwarded(rule(mauve=MauveRule(max_length=64)), SplitSize(None, None))
-    assert short.beside["featurizer"] == 10 * 6 * 64
+    short = generation_cost(rule(mauve=MauveRule(max_length=64)), SplitSize(None, None))
+    assert short.auxiliary_tokens["featurizer"] == 10 * 6 * 64
 
 
 def test_there_are_no_more_prompts_than_rows_and_than_tokens_for_them() -> None:
     def prompts(rows: int | None, tokens: int | None, **changes: Any) -> int | None:
-        return generation_forwarded(rule(limit=None, **changes), SplitSize(rows, tokens)).examples
+        return generation_cost(rule(limit=None, **changes), SplitSize(rows, tokens)).examples
 
     assert prompts(7, 10_000) == 7
     assert prompts(None, 10_000) == 100
     assert prompts(1000, 10_000) == 100
     assert prompts(1000, 10_000, margin=25, unit="words") == 62  # of 125 words, each of 1.3 tokens
-    found = generation_forwarded(rule(limit=None, test_blocks=None), SplitSize(1000, 500_000))
+    found = generation_cost(rule(limit=None, test_blocks=None), SplitSize(1000, 500_000))
     assert found.tokens == 1000 * (20 + 5 * 80) + 500_000
     assert found.steps == 80 * 31  # 1000 * 5 * 100 tokens in batches of 16,384
-    assert generation_forwarded(rule(limit=None), SplitSize(None, None)) == Forwarded(None, None)
+    assert generation_cost(rule(limit=None), SplitSize(None, None)) == Cost(None, None)
 
 
 def test_words_are_tokens_and_the_official_code_samples_one_more() -> None:
     official = rule(unit="words", sampling=Sampling(samples=5, extra_tokens=1))
-    assert generation_forwarded(official, SplitSize(None, None)).tokens == 10 * (26 + 5 * 81) + 4 * 256
+    assert generation_cost(official, SplitSize(None, None)).tokens == 10 * (26 + 5 * 81) + 4 * 256
 
 
 def test_a_surrogate_reads_what_the_model_reads() -> None:
     rules = SurrogateProtocol(max_tokens=500)
-    assert surrogate_forwarded(rules, SplitSize(10, 1000)) == Forwarded(10, 1000, beside={"surrogate": 1000})
-    assert surrogate_forwarded(rules, SplitSize(10, 100_000)).tokens == 5000
-    assert surrogate_forwarded(replace(rules, limit=3), SplitSize(10, 100_000)).tokens == 1500
-    assert surrogate_forwarded(rules, SplitSize(None, None)) == Forwarded(None, None)
+    assert surrogate_cost(rules, SplitSize(10, 1000)) == Cost(10, 1000, auxiliary_tokens={"surrogate": 1000})
+    assert surrogate_cost(rules, SplitSize(10, 100_000)).tokens == 5000
+    assert surrogate_cost(replace(rules, limit=3), SplitSize(10, 100_000)).tokens == 1500
+    assert surrogate_cost(rules, SplitSize(None, None)) == Cost(None, None)
 
 
 def test_samples_of_the_language_are_compared_with_as_many_texts() -> None:
-    assert oracle_forwarded(OracleProtocol(texts=10, length=20, prefix=2, continuation=4)) == Forwarded(10, 10 * 92)
+    assert oracle_cost(OracleProtocol(texts=10, length=20, prefix=2, continuation=4)) == Cost(10, 10 * 92)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
 from emobench.tasks.checks import once
+from emobench.tasks.rules import Rules, model_rule
 
 FIELD = re.compile(r"\{(\w+)\}")
 LABEL = "label"
@@ -18,12 +19,14 @@ Scorer = Literal["prompt", "label", "label_token", "label_byte", "calibrated"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class IclProtocol:
+class IclProtocol(Rules):
     """A prompt, its shots, and the rule that turns losses into an answer.
 
     The prompt of a label is header + (shot + separator) for each shot + the template with the test example's fields
     and the label's text, tokenized in one piece. Fields are `{text}`, `{group}`, ...: those of the data set.
     """
+
+    NOT_IDENTIFYING: ClassVar = ("engine",)  # all engines give the same losses
 
     template: str
     """One example; `{label}` is the place of the label's text."""
@@ -38,7 +41,7 @@ class IclProtocol:
     shots: int = ranged(8, low=0, high=10_000)
     retriever: str = "dense"
     """A retriever's name, with parameters where it has some: "bm25(k1=1.2)"."""
-    encoder: str = "all-mpnet-base-v2"
+    encoder: str = model_rule("all-mpnet-base-v2")
     """The sentence encoder of the retriever `dense`: an alias, a folder or a hub id of sentence-transformers."""
     query: tuple[str, ...] = ("text",)
     """The fields that retrieval compares, joined by a space."""

@@ -1,0 +1,9 @@
+"""The markers of hooks and of their implementations; `hookspecs` has the hooks."""
+
+from __future__ import annotations
+
+import pluggy
+
+PROJECT = "emobench"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)

@@ -1,0 +1,92 @@
+"""What an evaluation costs, as a kind tells it before anything runs: examples, tokens by model, steps of sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from emobench.data.sources import CORPORA, SplitSource
+from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel
+
+if TYPE_CHECKING:
+    from emobench.data.labelled import LabelledData, LabelledSource
+    from emobench.data.texts import Texts
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Texts that a sentence encoder reads once for all rows; their vectors are kept."""
+
+    model: AuxiliaryModel
+    what: str
+    """Which texts, such as "pool and test"."""
+    group: str
+    """Which texts of several tasks, such as "pools and test splits"."""
+    texts: int | None
+    tokens: int | None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The examples that are answered and the tokens that the evaluated model reads; None where they are not known."""
+
+    examples: int | None
+    tokens: int | None
+    steps: int = 0
+    """Of sampling: one after the other, each a token of a whole batch."""
+    batch_tokens: int = 0
+    """Tokens of a batch of samples, prefixes included, whose keys and values are in memory at once."""
+    auxiliary_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that each auxiliary model reads, by its part."""
+    embedding: Embedding | None = None
+
+
+class Resources(Protocol):
+    """What is on this machine. What is asked for and is not here is None, and noted as a download.
+
+    Each raises what reading it raises, where it is here or could not be downloaded.
+    """
+
+    def texts(self, corpus: str, split: str) -> Texts | None: ...
+
+    def labelled(self, source: LabelledSource) -> LabelledData | None: ...
+
+    def data(self, what: str, load: Callable[[], T], source: str) -> T | None:
+        """Return what `load` reads, which `source` has."""
+        ...
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """What a count of tokens may use of the evaluated model."""
+
+    base: BaseModel | None = None
+    """The model, for its tokenizer; None where it is not here."""
+    context: int | None = None
+    bytes_per_token: float = 4.0
+
+
+@dataclass(frozen=True)
+class SplitSize:
+    """The rows and tokens of a split, as far as they are known."""
+
+    rows: int | None
+    tokens: int | None
+
+
+def split_size(corpus: str, split: str, texts: Texts | None, bytes_per_token: float) -> SplitSize:
+    """Return the size of a split: of its texts where they are here, else as the corpus documents it."""
+    source = CORPORA.get(corpus)
+    part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
+    size, rows = (part.text_bytes, part.rows) if part else (None, None)
+    if texts is not None:
+        size, rows = sum(len(text.encode()) for text in texts.texts), len(texts)
+    return SplitSize(rows, None if size is None else int(size / bytes_per_token))
+
+
+def least(*numbers: int | None) -> int | None:
+    """Return the least of the numbers that are known."""
+    return min((number for number in numbers if number is not None), default=None)

@@ -1,0 +1,120 @@
+"""Tasks of kind `generation`, where data and models are read: loading, checks, generation and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from emobench.config import PRETRAINED
+from emobench.data.texts import Texts, load_texts
+from emobench.errors import ConfigError, DataError
+from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel
+from emobench.kinds.cost import Cost, EvaluatedModel, Resources, split_size
+from emobench.kinds.generation.cost import generation_cost
+from emobench.kinds.generation.decoding.continuous import check_device
+from emobench.kinds.generation.generate import generate_samples
+from emobench.kinds.generation.prompts import bos_ids, select_prompts
+from emobench.kinds.generation.rules import GenerationProtocol
+from emobench.kinds.generation.samples import read_samples
+from emobench.kinds.generation.score import score_samples
+from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.views import WrittenText
+from emobench.tasks.spec import Task
+
+
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
+    split = task.protocol_as(GenerationProtocol).split
+    return load_texts(task.corpus, split, data_dirs=data_dirs, offline=offline)
+
+
+def find(task: Task, resources: Resources) -> Texts | None:
+    return resources.texts(task.corpus, task.protocol_as(GenerationProtocol).split)
+
+
+def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+    rules = task.protocol_as(GenerationProtocol)
+    texts = find(task, resources)
+    return generation_cost(rules, split_size(task.corpus, rules.split, texts, model.bytes_per_token))
+
+
+def check(task: Task, texts: Texts, model: BaseModel) -> None:
+    rules = task.protocol_as(GenerationProtocol)
+    _check_context(task, rules, model)
+    auxiliary = rules.auxiliary_models
+    check_featurizer(task, auxiliary["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
+    if "oracle" in auxiliary:
+        _check_oracle(task, auxiliary["oracle"], rules.text_tokens, model)
+    try:
+        select_prompts(texts.texts, model.tokenizer, rules, limit=1)
+    except DataError as error:
+        raise DataError(f"Task {task.name}, {texts.corpus}.{texts.split} ({texts.origin}): {error}") from None
+
+
+def _check_context(task: Task, rules: GenerationProtocol, model: BaseModel) -> None:
+    """Raise ConfigError where a prompt with its continuation, or a block of PPL_test, is longer than the context."""
+    if model.context is None:
+        return
+    # How many tokens words are is only known when they are cut; sampling checks that. The last token is not read.
+    positions = 0 if rules.text_tokens is None else len(bos_ids(model.tokenizer, rules)) + rules.text_tokens - 1
+    if positions > model.context:
+        raise ConfigError(
+            f"Task {task.name} needs {positions} tokens for a prompt with its continuation, but {model.name} reads at "
+            f"most {model.context}; give shorter generation.prefix and generation.continuation."
+        )
+    if rules.max_length > model.context:
+        raise ConfigError(
+            f"Task {task.name} needs {rules.max_length} tokens for a block of the split's text, but {model.name} reads "
+            f"at most {model.context}; add --set generation.max_length={model.context}."
+        )
+
+
+def check_featurizer(
+    task: Task, featurizer: AuxiliaryModel, reads: int, text_tokens: int | None, model: BaseModel
+) -> None:
+    """Raise ConfigError where a text may be longer than the featurizer's context."""
+    context = model.known(featurizer).context
+    # The evaluated tokenizer's lengths bound the texts that the same model reads as a featurizer.
+    longest = min(text_tokens, reads) if featurizer.name == PRETRAINED and text_tokens is not None else reads
+    if context is not None and longest > context:
+        raise ConfigError(
+            f"Task {task.name}: the featurizer {featurizer.name} reads at most {context} tokens, and a text may "
+            f"have {longest}; add --set mauve.max_length={context}."
+        )
+
+
+def _check_oracle(task: Task, oracle: AuxiliaryModel, text_tokens: int | None, model: BaseModel) -> None:
+    """Raise ConfigError where a text is longer than the oracle's context, if its tokens are about as long as ours."""
+    context = model.known(oracle).context
+    if context is not None and text_tokens is not None and text_tokens > context:
+        raise ConfigError(
+            f"Task {task.name}: the oracle {oracle.name} reads at most {context} tokens, and a text has {text_tokens}; "
+            "take another with --set oracle.model=NAME, or shorter generation.prefix and generation.continuation."
+        )
+
+
+def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
+    generate_samples(subject, task.name, task.protocol_as(GenerationProtocol), texts, folder)
+
+
+def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
+    return score_samples(subject, task.protocol_as(GenerationProtocol), texts, folder)
+
+
+def check_continuous(device: str) -> None:
+    """Raise ConfigError for a device without continuous batching."""
+    check_device(device)
+
+
+def written_texts(path: Path) -> list[WrittenText]:
+    """Return the continuations in a file of samples."""
+    return [
+        WrittenText(
+            prompt=one.prompt_id,
+            sample=one.sample,
+            prefix=one.prefix_text,
+            human=one.reference_text.removeprefix(one.prefix_text),
+            generated=one.continuation_text,
+            ended=one.ended,
+        )
+        for one in read_samples(path)
+    ]

@@ -1,0 +1,79 @@
+"""The rules of tasks of kind `generation`: how prompts are cut, continued, and compared with what people wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from emobench.config import check_ranges, ranged
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.shared_rules import CoherenceRule, MauveRule, OracleRule, Sampling
+from emobench.tasks.rules import Rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptRule(Rules):
+    """How prompts are cut from texts.
+
+    A text is used if it holds at least prefix + continuation + margin units and `min_characters` characters, and none
+    of the strings in `without`. A BOS counts as no unit.
+    """
+
+    split: Literal["test", "validation"] = "test"
+    unit: Literal["tokens", "words"] = "tokens"
+    """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
+    prefix: int = ranged(20, low=1, high=2**20)
+    continuation: int = ranged(80, low=1, high=2**20)
+    margin: int = ranged(0, low=0, high=10**9)
+    min_characters: int = ranged(0, low=0, high=10**9)
+    without: tuple[str, ...] = ()
+    first_texts: int | None = ranged(None, low=1, high=10**12)
+    """Only the first texts of the split are looked at."""
+    bos: Literal["tokenizer", "none", "one"] = "none"
+    """Whether each prompt begins with a beginning-of-text token: "tokenizer" if the tokenizer adds one by itself."""
+    joiner: str = ""
+    """Between prefix and continuation, in the texts that MAUVE and ROUGE see."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @property
+    def shortest(self) -> int:
+        """Units that a text must hold to be used."""
+        return self.prefix + self.continuation + self.margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationProtocol(PromptRule):
+    """Continuations of prefixes of real texts (EMO paper, 4.1)."""
+
+    sampling: Sampling = Sampling()
+    mauve: MauveRule = MauveRule()
+    oracle: OracleRule = OracleRule()
+    coherence: CoherenceRule = CoherenceRule()
+    stemming: bool = False
+    """Whether ROUGE stems words."""
+    max_length: int = ranged(256, low=1, high=2**20)
+    """Block length of the split's text for PPL_test."""
+    test_blocks: int | None = ranged(None, low=1, high=10**12)
+    """Blocks of it that PPL_test reads at most; None reads all."""
+    limit: int | None = ranged(None, low=1, high=10**12)
+    """Prompts at most; None takes all that are long enough."""
+
+    @property
+    def text_tokens(self) -> int | None:
+        """The most tokens of a compared text, by the evaluated tokenizer; None where lengths are in words."""
+        return self.prefix + self.continuation + self.sampling.extra_tokens if self.unit == "tokens" else None
+
+    @property
+    def auxiliary_models(self) -> dict[str, AuxiliaryModel]:
+        """MAUVE's featurizer, and the models of PPL_oracle and coherence where they are computed."""
+        found = {"featurizer": self.mauve.model}
+        if self.oracle.model is not None:
+            found["oracle"] = AuxiliaryModel(self.oracle.model, "lm", setting="oracle.model")
+        if self.coherence.encoder is not None:
+            instead = "leave coherence out with --set coherence.encoder=null"
+            found["coherence"] = AuxiliaryModel(
+                self.coherence.encoder, "sentences", setting="coherence.encoder", instead=instead
+            )
+        return found

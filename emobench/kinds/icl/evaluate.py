@@ -1,0 +1,170 @@
+"""Tasks of kind `icl`, where data and models are read: loading, checks, losses of prompts, and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from emobench.data.labelled import Example, LabelledData, load_labelled
+from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel
+from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, Resources
+from emobench.kinds.counts import require_count
+from emobench.kinds.icl.answers import icl_scores
+from emobench.kinds.icl.cost import embedding_of, icl_cost
+from emobench.kinds.icl.examples import questions_of, units_of
+from emobench.kinds.icl.losses import Sample, parse_sample, read_samples, sample_line, write_samples
+from emobench.kinds.icl.prompts.prompts import Draft, Prompt, check_boundaries, make_prompts, room
+from emobench.kinds.icl.retrieval.queries import check_pool, twin_flags
+from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
+from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, context_of
+from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.tasks.spec import Task
+
+SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
+LONGEST = 20
+"""Examples whose prompts without shots are tried when a run is planned: those with the most characters."""
+
+
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
+    assert task.dataset is not None
+    return load_labelled(task.dataset, data_dirs=data_dirs, offline=offline)
+
+
+def find(task: Task, resources: Resources) -> LabelledData | None:
+    assert task.dataset is not None
+    return resources.labelled(task.dataset)
+
+
+def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+    assert task.dataset is not None
+    data = find(task, resources)
+    return icl_cost(task.protocol_as(IclProtocol), task.dataset, data, model)
+
+
+def embedding(task: Task, resources: Resources, encoder: AuxiliaryModel) -> Embedding:
+    """Return the texts that a retriever's sentence encoder reads."""
+    assert task.dataset is not None
+    return embedding_of(task.dataset, find(task, resources), encoder)
+
+
+def check(task: Task, data: LabelledData, model: BaseModel) -> None:
+    """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
+    rules = task.protocol_as(IclProtocol)
+    if rules.engine == "openicl":
+        from emobench.kinds.icl.scoring.openicl import check_openicl
+
+        check_openicl(task)
+    check_pool(task, data)
+    longest = sorted(questions_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
+    drafts = [Draft(example=example, shots=()) for example in longest]
+    prompts = make_prompts(drafts, model.tokenizer, rules, room(rules, model.context), task=task.name)
+    if rules.scorer != "prompt":
+        check_boundaries(prompts, task.name, rules.texts)
+
+
+def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> None:
+    """Write each example's losses, batch by batch; those that an interrupted attempt left are not made again."""
+    rules = task.protocol_as(IclProtocol)
+    drafts = drafts_of(subject, task, data)
+    prompts = prompts_of(subject, task, drafts)
+    (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
+    if rules.engine == "openicl":
+        from emobench.kinds.icl.scoring.openicl import run_openicl
+
+        run_openicl(subject, task, data, drafts, prompts, folder)
+        return
+    scorer, journal = PromptScorer(subject.model, subject.tokenizer, rules.engine), Journal(folder / UNFINISHED)
+    found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
+    batches = list(scorer.batches(prompts))
+    with subject.work(f"score {task.name}", "prompts") as progress:
+        # The batches of all examples, whatever is finished: the same numbers as without an interruption.
+        for batch in batches:
+            if not all(prompts[i].id in found for i in batch):
+                rows = score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
+                journal.append(map(sample_line, rows))
+                found.update({row.id: row for row in rows})
+            progress(len(found), len(prompts))
+    write_samples(folder / SAMPLES, (found[prompts[i].id] for batch in batches for i in batch))
+
+
+def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Scored:
+    rules = task.protocol_as(IclProtocol)
+    questions, samples = questions_of(rules, data), read_samples(folder / SAMPLES)
+    require_count(folder / SAMPLES, "examples", len({sample.id for sample in samples}), len(questions))
+    groups = {example.id: example.group for example in questions if example.group}
+    found = icl_scores(rules, samples, groups)
+    flags, units = twin_flags(rules, data), units_of(rules, data)
+    found.scores = {
+        name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()
+    }
+    return found
+
+
+def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
+    """Return each test example with its shots."""
+    rules, find = task.protocol_as(IclProtocol), find_shots
+    if rules.engine == "openicl":
+        from emobench.kinds.icl.scoring.openicl import openicl_shots as find
+    found = zip(questions_of(rules, data), find(subject, task, data), strict=True)
+    return [Draft(example=example, shots=shots) for example, shots in found]
+
+
+def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Prompt]:
+    """Return the prompts of drafts, as the model gets them."""
+    rules = task.protocol_as(IclProtocol)
+    limit = room(rules, context_of(subject.model))
+    with subject.work(f"tokenize {task.name}", "prompts") as progress:
+        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task.name, progress=progress)
+    if rules.scorer != "prompt":
+        check_boundaries(prompts, task.name, rules.texts)
+    return prompts
+
+
+def score_prompts(
+    scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, Prompt]]
+) -> list[Sample]:
+    """Return the losses of one batch of `scorer.batches`."""
+    rules = task.protocol_as(IclProtocol)
+    losses = scorer.losses([prompt for _, prompt in batch])
+    free = _content_free(scorer, subject, rules, batch, task.name)
+    return [
+        _sample(draft.example, prompt, rules, loss, nats)
+        for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True)
+    ]
+
+
+def _content_free(
+    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, Prompt]], task: str
+) -> list[tuple[float, ...]]:
+    """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
+    if rules.scorer != "calibrated":
+        return [() for _ in batch]
+    # The shots of the prompt itself; where it just fits and the content-free input is longer, that loses some more.
+    limit = room(rules, context_of(subject.model))
+    drafts = [replace(draft, shots=draft.shots[: len(prompt.shots)]) for draft, prompt in batch]
+    found = []
+    for text in rules.content_free:
+        values = {name: text for name in FIELD.findall(rules.template) if name != LABEL}
+        prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
+        found.append([losses.label_nats for losses in scorer.losses(prompts)])
+    return [tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)) for rows in zip(*found, strict=True)]
+
+
+def _sample(example: Example, prompt: Prompt, rules: IclProtocol, losses: Losses, free: tuple[float, ...]) -> Sample:
+    known = prompt.label_starts is not None
+    return Sample(
+        id=prompt.id,
+        label=example.label,
+        shots=prompt.shots,
+        dropped=prompt.dropped,
+        cut=prompt.cut,
+        prompt_nats=losses.prompt_nats,
+        prompt_tokens=losses.prompt_tokens,
+        label_nats=losses.label_nats,
+        label_tokens=losses.label_tokens,
+        label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
+        content_free_nats=free,
+    )

@@ -1,0 +1,105 @@
+"""Prompts of kind `icl` for a reader: what the model sees, how labels score, and the task for lm-evaluation-harness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from emobench.data.labelled import LabelledData
+from emobench.errors import ConfigError
+from emobench.kinds.icl.answers import UNITS, answers, confidence, label_losses
+from emobench.kinds.icl.evaluate import drafts_of, prompts_of, score_prompts
+from emobench.kinds.icl.lm_eval_export import write_lm_eval_task
+from emobench.kinds.icl.losses import Sample
+from emobench.kinds.icl.prompts.pieces import first_pieces, pieces
+from emobench.kinds.icl.prompts.prompts import Draft, Prompt
+from emobench.kinds.icl.retrieval.queries import check_pool
+from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.icl.scoring.scoring import PromptScorer
+from emobench.kinds.interface import Subject
+from emobench.kinds.views import ShownLabel, ShownPrompt
+from emobench.tasks.spec import Task
+
+FIRST_IDS = 8
+
+
+def check_shown(task: Task) -> None:
+    """Raise ConfigError for OpenICL, which scores whole data sets."""
+    if task.protocol_as(IclProtocol).engine == "openicl":
+        raise ConfigError("--set icl.engine=openicl scores whole data sets; drop it: the prompts are the same.")
+
+
+def unit(task: Task) -> str:
+    """Return the unit of a label's loss."""
+    return UNITS[task.protocol_as(IclProtocol).scorer]
+
+
+def show(subject: Subject, task: Task, data: LabelledData, count: int, ids: Sequence[str]) -> list[ShownPrompt]:
+    """Return the first prompts, or those of the examples whose ids begin so, with the losses of each label."""
+    rules = task.protocol_as(IclProtocol)
+    drafts = _chosen(drafts_of(subject, task, data), count, ids, task.name)
+    prompts = prompts_of(subject, task, drafts)
+    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine)
+    with subject.work(f"score {task.name}", "prompts"):
+        samples = {
+            sample.id: sample
+            for batch in scorer.batches(prompts)
+            for sample in score_prompts(scorer, subject, task, [(drafts[i], prompts[i]) for i in batch])
+        }
+    return [
+        _prompt(rules, draft, prompt, samples[prompt.id], subject.tokenizer)
+        for draft, prompt in zip(drafts, prompts, strict=True)
+    ]
+
+
+def check_export(task: Task, data: LabelledData) -> None:
+    """Raise a UserError for a pool that has too few examples for the shots."""
+    check_pool(task, data)
+
+
+def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> list[Path]:
+    """Write a task for lm-evaluation-harness, with the shots that a run finds; return the files."""
+    return write_lm_eval_task(task, data, drafts_of(subject, task, data), folder)
+
+
+def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) -> list[Draft]:
+    if not ids:
+        return list(drafts[:count])
+    found = []
+    for text in ids:
+        meant = [draft for draft in drafts if text and draft.example.id.startswith(text)]
+        if not meant:
+            raise ConfigError(
+                f"--example {text}: no test example of {task} has an id that begins so; `emobench answers` names them, "
+                f"such as {drafts[0].example.id}."
+            )
+        found += meant
+    return list({draft.example.id: draft for draft in found}.values())
+
+
+def _prompt(rules: IclProtocol, draft: Draft, prompt: Prompt, sample: Sample, tokenizer: Any) -> ShownPrompt:
+    kept = Draft(example=draft.example, shots=draft.shots[: len(prompt.shots)])
+    (answer,) = answers(rules, [sample])
+    place = rules.ties.index(answer.right)
+    losses = label_losses(rules, sample)
+    labels = [
+        ShownLabel(
+            name=name, text=rules.labels[name], loss=loss, posterior=confidence(rules, sample, i), tokens=len(ids)
+        )
+        for i, (name, loss, ids) in enumerate(zip(rules.ties, losses, prompt.tokens, strict=True))
+    ]
+    return ShownPrompt(
+        id=prompt.id,
+        right=answer.right,
+        answer=answer.answer,
+        tied=answer.margin == 0,
+        text=kept.texts(rules)[place][0],
+        tokens=len(prompt.tokens[place]),
+        first_ids=prompt.tokens[place][:FIRST_IDS],
+        shots=tuple((shot.id, shot.label) for shot in kept.shots),
+        dropped=prompt.dropped,
+        cut=prompt.cut,
+        labels=tuple(labels),
+        pieces=tuple(first_pieces(pieces(kept, rules, tokenizer, place), len(prompt.tokens[place]))),
+    )

@@ -1,0 +1,236 @@
+"""Tasks of kind `lm_eval`, where data and models are read: lm-evaluation-harness runs by itself on the model in memory.
+
+Its caches stay off: they return the answers of other models and other prompts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emobench.errors import ConfigError
+from emobench.kinds.auxiliary import BaseModel
+from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+from emobench.kinds.counts import require_count
+from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.journal import UNFINISHED
+from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured, sampling_units
+from emobench.tasks.scores import Score
+from emobench.tasks.spec import Task
+
+if TYPE_CHECKING:
+    from emobench.kinds.lm_eval.data import LmEvalData
+    from emobench.kinds.lm_eval.model import MemoryModel
+
+SAMPLES, RESULTS = "samples.jsonl", "results.json"
+_LEFT_OUT = ("samples", "pretty_env_info", "date")
+"""What of lm-eval's results is kept elsewhere, or says nothing of them."""
+
+
+def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
+    """Read the task's data, built by lm-eval itself: what would fail after a training fails here."""
+    from emobench.kinds.lm_eval.data import load_tasks
+
+    return load_tasks(task.name, task.protocol_as(LmEvalProtocol), offline=offline)
+
+
+def find(task: Task, resources: Resources) -> LmEvalData | None:
+    return resources.data(
+        f"data of {task.name}", lambda: load(task, data_dirs=(), offline=True), "lm-evaluation-harness's own source"
+    )
+
+
+def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+    """Lm-eval alone knows its prompts, when it runs."""
+    return Cost(None, None)
+
+
+def check(task: Task, data: LmEvalData, model: BaseModel) -> None:
+    longest = task.protocol_as(LmEvalProtocol).max_length
+    if longest is not None and model.context is not None and longest > model.context:
+        raise ConfigError(
+            f"Task {task.name}: max_length is {longest}, but {model.name} reads at most {model.context} tokens; add "
+            f"--set lm_eval.max_length={model.context}."
+        )
+
+
+def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
+    """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from emobench.kinds.lm_eval.answers import KeptAnswers
+    from emobench.kinds.lm_eval.model import MemoryModel, kept_random_states, quiet_lm_eval
+
+    rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
+    with kept_random_states(), quiet_lm_eval() as said:
+        model = MemoryModel(subject, rules, kept)
+        evaluate: Any = simple_evaluate  # its decorator hides its parameters
+        found = evaluate(
+            model=model,
+            tasks=list(data.built),
+            task_manager=TaskManager(include_defaults=False),  # or it would index all there are: 14 s
+            num_fewshot=rules.num_fewshot,
+            limit=rules.limit,
+            use_cache=None,
+            cache_requests=False,
+            log_samples=True,
+            bootstrap_iters=0,  # the board computes its own intervals, from the examples
+            random_seed=0,
+            numpy_random_seed=1234,
+            torch_random_seed=1234,
+            fewshot_random_seed=1234,
+        )
+    assert found is not None, "lm-eval gives no results on ranks above 0, where nothing is evaluated"
+    samples: dict[str, list[dict[str, Any]]] = found["samples"]
+    with (folder / SAMPLES).open("w", encoding="utf-8") as file:
+        for name, rows in samples.items():
+            file.writelines(json.dumps(_sample(name, row), ensure_ascii=False) + "\n" for row in rows)
+    results = {key: value for key, value in found.items() if key not in _LEFT_OUT}
+    own = {
+        "task_hashes": {name: _task_hash(rows) for name, rows in samples.items()},
+        "emobench": _facts(model, samples),
+    }
+    text = json.dumps(_json_safe({**results, **own, "warnings": said}), indent=1, ensure_ascii=False)
+    (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
+
+
+def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Scored:
+    """Return the group's or task's own metrics; those of its parts only where it has none, under "<part>/<metric>"."""
+    results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    rows = _read_samples(folder / SAMPLES)
+    for leaf, counts in results["n-samples"].items():
+        documents = {row["doc_id"] for row in rows.get(leaf, ())}
+        require_count(folder / SAMPLES, f"documents of {leaf}", len(documents), counts["effective"])
+    name = task.protocol_as(LmEvalProtocol).task
+    found = Scored()
+    for part in _parts(results, name):
+        for number in measured(part, results["results"][part]):
+            shown = number.shown if part == name else number.name
+            if number.value is None:
+                found.missing[shown] = f"lm-eval has {number.said}"
+            else:
+                found.scores[shown] = _score(number, results, rows)
+    return found
+
+
+def _score(number: Measured, results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]) -> Score:
+    assert number.value is not None
+    leaves = [leaf for leaf in _leaves(results, number.task) if number.key in results["results"][leaf]]
+    examples = _examples(number, leaves, results, rows)
+    # Of the tasks: lm-eval gives it to no group of groups.
+    better = {results["higher_is_better"].get(leaf, {}).get(number.metric) for leaf in leaves}
+    cut = results["emobench"]["prompts_cut"]
+    return Score(
+        value=number.value,
+        n=len(examples) if examples else sum(results["n-samples"][leaf]["effective"] for leaf in leaves),
+        higher_is_better=better.pop() if len(better) == 1 else None,
+        unit=number.unit,
+        flags=(f"{cut}_prompts_cut_on_the_left",) if cut else (),
+        examples=examples,
+        units=_units(number, leaves, rows),
+        aggregate="corpus" if examples is None else "exp_mean" if number.unit == "perplexity" else "mean",
+    )
+
+
+def _examples(
+    number: Measured,
+    leaves: Sequence[str],
+    results: Mapping[str, Any],
+    rows: Mapping[str, list[dict[str, Any]]],
+) -> Values | None:
+    """Return the values of all examples, weighted so that their mean is the number; None where none gives it."""
+    parts: dict[str, Values] = {}
+    for leaf in leaves:
+        own = next(m for m in measured(leaf, results["results"][leaf]) if m.key == number.key)
+        chosen = [row for row in rows.get(leaf, ()) if row["filter"] == number.filter and number.metric in row]
+        values = example_values(own, {example_id(row): row[number.metric] for row in chosen})
+        if values is None:
+            return None
+        parts[leaf] = values
+    if leaves == [number.task]:
+        return parts[number.task]
+    # A group weighs its tasks by their examples, or each the same.
+    for alike in (False, True):
+        joined = {
+            f"{leaf}/{example}": (value, weight / len(values) if alike else weight)
+            for leaf, values in parts.items()
+            for example, (value, weight) in values.items()
+        }
+        if gives(number, joined):
+            return joined
+    return None
+
+
+def _units(number: Measured, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """Return the sampling unit of each example that has one with others; examples are named as in `_examples`."""
+    documents = {(leaf, example_id(row)): row.get("doc") for leaf in leaves for row in rows.get(leaf, ())}
+    alone = leaves == [number.task]
+    return sampling_units(
+        {example if alone else f"{leaf}/{example}": doc for (leaf, example), doc in documents.items()}
+    )
+
+
+def _parts(results: Mapping[str, Any], name: str) -> list[str]:
+    """Return what has numbers of its own: a name, or else the nearest of its parts; all there is for a tag."""
+    known = results["results"]
+    if name not in known and name not in results["group_subtasks"]:
+        return [part for part in known if any(True for _ in measured(part, known[part]))]
+    if any(True for _ in measured(name, known.get(name, {}))):
+        return [name]
+    return [part for child in results["group_subtasks"].get(name, ()) for part in _parts(results, child)]
+
+
+def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
+    members = results["group_subtasks"].get(name)
+    return [leaf for member in members for leaf in _leaves(results, member)] if members else [name]
+
+
+def _sample(task: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sample as JSON, with the context once where all its requests share it."""
+    plain = _json_safe({"task": task, **row})
+    arguments = plain["arguments"]
+    if len({json.dumps(argument[0]) for argument in arguments}) == 1 and all(len(a) == 2 for a in arguments):
+        plain["arguments"] = {"context": arguments[0][0], "rest": [argument[1] for argument in arguments]}
+    return plain
+
+
+def _read_samples(path: Path) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            found.setdefault(row["task"], []).append(row)
+    return found
+
+
+def _facts(model: MemoryModel, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return what lm-eval does not say: prompts that it cut, and how they begin. Its own rule puts the BOS there."""
+    first = next((str(rows[0]["arguments"][0][0]) for rows in samples.values() if rows), "")
+    ids = model.tok_encode(first) if first else [model.prefix_token_id]
+    return {"prompts_cut": len(model.cut), "first_prompt_ids": ids[:8], "prefix_token_id": model.prefix_token_id}
+
+
+def _task_hash(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return lm-eval's own hash of a task's documents, prompts and targets (its EvaluationTracker writes it)."""
+    return hashlib.sha256(
+        "".join(r["doc_hash"] + r["prompt_hash"] + r["target_hash"] for r in rows).encode()
+    ).hexdigest()
+
+
+def _json_safe(value: Any) -> Any:
+    """Return a value as JSON has it: a number that is none as null, anything unknown as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _json_safe(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_json_safe(inner) for inner in value]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

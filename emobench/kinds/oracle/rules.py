@@ -1,0 +1,38 @@
+"""The rules of tasks of kind `oracle`: how many texts, of what length, the oracle language and the model compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from emobench.config import check_ranges, ranged
+from emobench.kinds.shared_rules import MauveRule
+from emobench.tasks.checks import seeds
+from emobench.tasks.rules import Rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleProtocol(Rules):
+    """Exact comparison with the oracle language, and samples from the model alone."""
+
+    domain: Literal["source", "target"] = "target"
+    texts: int = ranged(1000, low=1, high=10**6)
+    """Texts sampled from the model, and texts of P that they are compared with."""
+    length: int = ranged(63, low=1, high=2**20)
+    """Words and end-of-text that a sample may have, and that are read of each test text."""
+    prefix: int = ranged(8, low=1, high=2**20)
+    """Words of the prefix of the continuations that ROUGE compares."""
+    continuation: int = ranged(16, low=1, high=2**20)
+    seed: int = 0
+    mauve: MauveRule = MauveRule()
+    limit: int | None = ranged(None, low=1, high=10**12)
+    """Test texts, samples and prompts at most."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        seeds("seed", self.seed)
+
+    @property
+    def text_tokens(self) -> int | None:
+        """The most symbols of a compared text."""
+        return self.length

@@ -1,0 +1,106 @@
+"""Rules that several kinds of task share: MAUVE's, those of auxiliary models, and of sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from emobench.config import check_ranges, ranged
+from emobench.errors import ConfigError
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.tasks.checks import seeds
+from emobench.tasks.rules import RuleGroup, model_rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class MauveRule(RuleGroup):
+    """How MAUVE is computed."""
+
+    EXAMPLE: ClassVar = "featurizer=gpt2-large"
+
+    featurizer: str = model_rule("pretrained")
+    """A causal LM or an encoder: an alias, folder or hub id; "pretrained" is the evaluated model before training."""
+    pooling: Literal["mean", "last", "auto"] = "mean"
+    """The mean of the final hidden states, or the last token's (mauve-text with GPT-2-large). "auto" is the last
+    token's of a causal model, the only one that has read the whole text, and the mean of an encoder's."""
+    max_length: int = ranged(256, low=1, high=2**20)
+    """Tokens of the featurizer that are read of a text, at most."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """Of k-means; the score is the mean over them."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        seeds("seeds", *self.seeds)
+
+    @property
+    def model(self) -> AuxiliaryModel:
+        """The featurizer."""
+        return AuxiliaryModel(self.featurizer, "features", setting="mauve.featurizer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OracleRule(RuleGroup):
+    """The model whose perplexity of the generated texts is PPL_oracle (EMO paper, 4.1.3)."""
+
+    EXAMPLE: ClassVar = "model=gpt2-large"
+
+    model: str | None = model_rule(None)
+    """A causal LM; None computes no PPL_oracle."""
+    scope: Literal["text", "continuation"] = "text"
+    """Whether the tokens of the prefix count, which is human, too (official code: yes)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoherenceRule(RuleGroup):
+    """The sentence encoder that compares prefix and continuation."""
+
+    EXAMPLE: ClassVar = "encoder=all-mpnet-base-v2"
+
+    encoder: str | None = model_rule(None)
+    """None computes no coherence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How continuations are decoded; everything that determines them besides model and prompts."""
+
+    method: Literal["sample", "greedy", "beam"] = "sample"
+    samples: int = ranged(1, low=1, high=10_000)
+    """Continuations of each prompt."""
+    seed: int = 0
+    """Belongs to the protocol, so that all objectives are sampled with the same random numbers."""
+    suppress_eos: bool = True
+    """No end of text before the full length; otherwise a continuation may end early."""
+    extra_tokens: int = ranged(0, low=0, high=2**20)
+    """Tokens beyond the full length, at which EOS is allowed (official code: 1)."""
+    temperature: float = ranged(1.0, above=0, high=1000)
+    top_k: int = ranged(0, low=0, high=10**7)
+    """0 keeps all, as 1 does for the next two."""
+    top_p: float = ranged(1.0, above=0, high=1)
+    typical_p: float = ranged(1.0, above=0, high=1)
+    min_p: float = ranged(0.0, low=0, high=1)
+    beams: int = ranged(4, low=1, high=1000)
+    """Of `beam`."""
+    backend: Literal["transformers", "continuous"] = "transformers"
+    """transformers' `generate`, or its continuous batching, whose random numbers are others."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        seeds("seed", self.seed)
+        if self.method != "sample" and self.samples > 1:
+            raise ConfigError(
+                f"`method` is {self.method}, which gives a prompt the same text every time, and `samples` is "
+                f"{self.samples}; expected 1: add --set generation.sampling.samples=1."
+            )
+        if self.backend == "continuous":
+            self._check_continuous()
+
+    def _check_continuous(self) -> None:
+        if self.method == "beam":
+            raise ConfigError("`backend` is continuous, which has no beam search; expected backend=transformers.")
+        if self.suppress_eos and self.extra_tokens:
+            raise ConfigError(
+                f"`backend` is continuous, which cannot suppress EOS for the full length and allow it at "
+                f"`extra_tokens`, {self.extra_tokens} here; expected backend=transformers, extra_tokens=0 or "
+                "suppress_eos=false."
+            )

@@ -1,0 +1,32 @@
+"""The rules of tasks of kind `surrogate`: the larger model, and the human texts that both read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from emobench.config import check_ranges, ranged
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.tasks.rules import Rules, model_rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurrogateProtocol(Rules):
+    """Token by token, the model against a larger one of the same tokenizer on human texts (EMO paper, A.4.1)."""
+
+    model: str = model_rule("gpt-neo-1.3b")
+    """The surrogate of the data's distribution."""
+    split: Literal["test", "validation"] = "validation"
+    min_words: int = ranged(20, low=0, high=10**9)
+    max_tokens: int = ranged(500, low=1, high=2**20)
+    """Texts of fewer words or more tokens are skipped, as in the official code."""
+    limit: int | None = ranged(None, low=1, high=10**12)
+    """Texts at most."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+    @property
+    def auxiliary(self) -> AuxiliaryModel:
+        """The surrogate."""
+        return AuxiliaryModel(self.model, "lm", setting="surrogate.model")

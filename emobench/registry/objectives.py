@@ -1,0 +1,160 @@
+"""Names, files and combinations to objectives."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from emobench.config import PRETRAINED, build, parse_call
+from emobench.errors import ConfigError, PluginError, UnknownNameError
+from emobench.plugin_checks import check_concrete
+from emobench.reading import is_file, read_bytes
+from emobench.registry.plugins import (
+    OBJECTIVES,
+    brought,
+    classes_of,
+    files_digest,
+    load_plugin,
+    origin,
+    plugin_names,
+    run_foreign,
+)
+
+if TYPE_CHECKING:
+    from emobench.objectives import Objective
+
+
+@dataclass(frozen=True)
+class LoadedObjective:
+    """An objective with its parameters, and what identifies its code."""
+
+    objective: Objective
+    source_sha256: str
+    versions: Mapping[str, str]
+    """Of the packages that a stranger's brings: its own, and what it requires."""
+
+    @property
+    def name(self) -> str:
+        return self.objective.name
+
+
+def objective_names() -> list[str]:
+    """Return the names of the installed objectives, without importing them."""
+    return plugin_names(OBJECTIVES)
+
+
+def objective_origin(name: str) -> str:
+    """Return where an objective is from: its distribution and version, such as "emobench 0.1.0", or its file."""
+    return str(Path(name.rpartition(":")[0]).resolve()) if ".py:" in name else origin(OBJECTIVES, name)
+
+
+def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> LoadedObjective:
+    """Build the objective that `--objective` names: `emo`, `tailr(gamma=0.2)`, `./my_loss.py:MyLoss`, or a combination.
+
+    `settings` are `--set objective.*` values; a parameter given both ways is an error. A combination, such as
+    `0.5*emo + linear(1, 0)*mle`, has its parameters inline; see `emobench.objectives.combination.expression`.
+    """
+    from emobench.objectives.combination.combine import combine
+    from emobench.objectives.combination.expression import parse_terms
+    from emobench.objectives.combination.schedules import Constant
+
+    terms = parse_terms(text)
+    weights = [term.weight or Constant(1) for term in terms]
+    alone = weights == [Constant(1)]
+    if settings and not alone:
+        raise ConfigError(
+            f"--set objective.{min(settings)}: '{text}' has weights or several terms; give parameters inline, such as "
+            '--objective "0.5*tailr(gamma=0.2) + 0.5*mle".'
+        )
+    objectives = [_build_objective(term.call, settings or {}) for term in terms]
+    digest = source_digest(*map(type, sorted(objectives, key=repr)))
+    parts = [brought(OBJECTIVES, parse_call(term.call)[0]) for term in terms]
+    versions = {package: one for versions in parts for package, one in versions.items()}
+    return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest, versions)
+
+
+def _build_objective(text: str, settings: Mapping[str, Any]) -> Objective:
+    name, given = parse_call(text)
+    both = given.keys() & settings.keys()
+    if both:
+        raise ConfigError(
+            f"`{min(both)}` is given in --objective '{text}' and in --set objective.{min(both)}; keep one."
+        )
+    cls = objective_class(name)
+    return build(cls, {**given, **settings}, f"objective {cls.name}")
+
+
+def objective_class(name: str) -> type[Objective]:
+    """Return the class of an installed objective, or of one in a file, `path.py:Class`."""
+    if name == PRETRAINED:
+        raise ConfigError(f"'{PRETRAINED}' is no objective: it stands for a model as it is; use `emobench evaluate`.")
+    path, colon, attribute = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _objective_from_file(Path(path), attribute)
+    if name.endswith(".py"):
+        raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
+    module = load_plugin(OBJECTIVES, name, "objective", hint="See `emobench objectives list`.")
+    found = {cls.name: cls for cls in _offered(module, name)}
+    if name not in found:
+        raise PluginError(f"The plugin '{name}' offers {', '.join(found) or 'nothing'}, not '{name}'.")
+    return found[name]
+
+
+def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
+    from emobench.objectives import Objective
+
+    found = classes_of(module, "emobench_objectives", name)
+    for cls in found:
+        if not (isinstance(cls, type) and issubclass(cls, Objective)):
+            raise PluginError(f"The plugin '{name}' returns {cls!r}; expected a list of objective classes.")
+        check_concrete(cls, f"The plugin '{name}': {cls.__name__}")
+    return found
+
+
+def source_digest(*classes: type) -> str:
+    """Return the sha256 of the code in the files that define objectives' classes and their bases outside the library.
+
+    Comments, docstrings and layout are no code. Other modules that they import are not covered: raise `version` when
+    such a helper changes the meaning.
+    """
+    from emobench.objectives import Objective
+
+    bases = [base for cls in classes for base in cls.__mro__ if issubclass(base, Objective)]
+    return files_digest(base for base in bases if not base.__module__.startswith("emobench.objectives."))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
+    from emobench.objectives import Objective
+
+    if not is_file(path):
+        raise ConfigError(f"There is no file {path}; expected an objective as path.py:Class.")
+    # The digest in the name keeps two files of one name apart, and an edited one from its old self.
+    name = f"emobench_file_{hashlib.sha256(_content(path)).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    run_foreign(lambda: spec.loader.exec_module(module), f"The file {path}", file=spec.origin)  # type: ignore[union-attr]
+    offered = {
+        n: v
+        for n, v in vars(module).items()
+        if isinstance(v, type) and issubclass(v, Objective) and v.__module__ == name
+    }
+    if attribute not in offered:
+        raise UnknownNameError("objective class", attribute, offered, where=f"{path}: ")
+    check_concrete(offered[attribute], f"{path}:{attribute}")
+    return offered[attribute]

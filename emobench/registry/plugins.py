@@ -1,0 +1,106 @@
+"""Entry points to plugins: the only module that reads entry points.
+
+Plugins are loaded by name, one at a time, so that a broken one breaks only itself. Built-ins come in by the same door.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, TypeVar
+
+import pluggy
+
+from emobench import hookspecs
+from emobench.config import code_sha256
+from emobench.errors import EmobenchError, PluginError, UnknownNameError
+from emobench.hooks import PROJECT
+from emobench.versions import brought_versions
+
+OBJECTIVES, TASKS, KINDS, COMPONENTS = (f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components"))
+
+T = TypeVar("T")
+
+
+def plugin_names(group: str) -> list[str]:
+    """Return the names of the plugins of a group, without importing them."""
+    return sorted({point.name for point in entry_points(group=group)})
+
+
+def origin(group: str, name: str) -> str:
+    """Return the distribution and version of a plugin, such as "emobench 0.1.0"."""
+    found = [point.dist for point in entry_points(group=group, name=name) if point.dist]
+    return f"{found[0].name} {found[0].version}" if found else "unknown"
+
+
+def load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
+    points = list(entry_points(group=group, name=name))
+    if not points:
+        raise UnknownNameError(kind, name, {p.name for p in entry_points(group=group)}, hint=hint)
+    # A distribution that is installed and on the path is listed twice; it is the same plugin.
+    if len({point.value for point in points}) > 1:
+        owners = " and ".join(sorted(f"{owner(point)} ({point.value})" for point in points))
+        raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
+    return run_foreign(lambda: points[0].load(), f"The plugin '{name}' from {owner(points[0])}")
+
+
+def brought(group: str, name: str) -> Mapping[str, str]:
+    """Return the versions of what the distribution of a plugin brings."""
+    points = list(entry_points(group=group, name=name))
+    return brought_versions(points[0].dist) if points else {}
+
+
+def owner(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown distribution"
+
+
+def run_foreign(load: Callable[[], T], label: str, does: str = "does not import", file: str | None = None) -> T:
+    """Run a stranger's code; `file` is the user's own one that it is in, if it is."""
+    try:
+        return load()
+    except (Exception, SystemExit) as error:  # whatever a stranger's code raises
+        # A class that breaks the contract says so in a sentence; anything else is named with its place.
+        plain = isinstance(error, EmobenchError)
+        reason = str(error) if plain else f"{type(error).__name__}: {error} ({_place(error, file)})"
+        mend = "Mend it." if file else "Mend or uninstall it; others still work."
+        raise PluginError(f"{label} {does}: {reason.rstrip('.')}. {mend}") from error
+
+
+def _place(error: BaseException, file: str | None) -> str:
+    """Return where an error arose: the last place in the user's own file, if it was on the way."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    at = [frame for frame in frames if frame.filename == file] or frames
+    return f"{at[-1].filename}:{at[-1].lineno}"
+
+
+def call_hook(module: ModuleType, hook: str, name: str) -> list[Any]:
+    """Return what a plugin's implementations of a hook return."""
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(module)
+    except pluggy.PluginValidationError as error:
+        raise PluginError(f"The plugin '{name}' does not keep the contract: {error}") from None
+    results = run_foreign(getattr(manager.hook, hook), f"The plugin '{name}'", f"fails in its hook `{hook}`")
+    if not results:
+        raise PluginError(f"The plugin '{name}' implements no `{hook}`; mark it with @emobench.hookimpl.")
+    return results
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def classes_of(module: ModuleType, hook: str, plugin: str) -> list[Any]:
+    """Return what a plugin's implementations of a hook list."""
+    return [cls for result in call_hook(module, hook, plugin) for cls in _listed(result)]
+
+
+def files_digest(classes: Iterable[type]) -> str:
+    """Return the sha256 of the code in the files that define classes."""
+    return code_sha256(dict.fromkeys(inspect.getfile(cls) for cls in classes))

@@ -1,0 +1,102 @@
+"""What the rules of every kind of task have in common: which of them identify a protocol, and how they are changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from emobench.config import Located, build, to_plain
+from emobench.errors import ConfigError, UnknownNameError
+from emobench.reading import expand_home, is_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The rules of a kind of task: a frozen dataclass. One set of values is a protocol.
+
+    Each has a field `limit`, which `--limit` sets: examples at most, None for all.
+    """
+
+    NOT_IDENTIFYING: ClassVar[tuple[str, ...]] = ()
+    """Rules that are not part of the protocol's id, such as where data lie, which their content identifies elsewhere,
+    or how the same numbers are computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleGroup:
+    """Rules that several kinds share, with a `--set` of its own: `--set mauve.featurizer=X` reaches every task that has
+    a field `mauve` of it."""
+
+    EXAMPLE: ClassVar[str]
+    """A setting, for error messages: "featurizer=gpt2-large"."""
+
+
+def model_rule(default: Any) -> Any:
+    """Declare a field that names a model. A folder is "local" in a protocol's id: its content identifies it."""
+    return dataclasses.field(default=default, metadata={"model": True})
+
+
+def identifying_rules(rules: Rules) -> dict[str, Any]:
+    """Return the rules that identify a protocol, as plain values."""
+    return {name: value for name, value in _plain(rules).items() if name not in rules.NOT_IDENTIFYING}
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    found = to_plain(value)
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        if dataclasses.is_dataclass(inner):
+            found[field.name] = _plain(inner)
+        elif field.metadata.get("model") and isinstance(inner, str) and is_folder(expand_home(inner)):
+            found[field.name] = "local"
+    return found
+
+
+def changed_rules(base: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the rules of `other` that differ from those of `base`, by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in other.items():
+        if isinstance(value, dict) and isinstance(base.get(name), dict):
+            found |= changed_rules(base[name], value, f"{prefix}{name}.")
+        elif value != base.get(name):
+            found[prefix + name] = value
+    return found
+
+
+def rule_groups(rules: type[Rules]) -> dict[str, RuleGroup]:
+    """Return the groups of rules that a kind has, by the names of their fields."""
+    return {f.name: f.default for f in dataclasses.fields(rules) if isinstance(f.default, RuleGroup)}
+
+
+def override(value: Any, changes: Mapping[str, Any], where: str) -> Any:
+    """Return a copy of a dataclass with some fields changed, nested ones too; checked like a file.
+
+    `where` is the option that gave the changes, such as "--set recipe"; changes from a file name their line instead.
+    """
+    merged = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    located = changes if isinstance(changes, Located) else None
+    prefix = "" if located else where.removeprefix("--set ") + "."
+    for key, change in changes.items():
+        if key not in merged:
+            place = located.where(key) if located else "--set"
+            if deeper := [repr(prefix + name) for name in dotted(value) if name.endswith(f".{key}")]:
+                raise ConfigError(f"{place}: There is no setting '{prefix}{key}'; did you mean {' or '.join(deeper)}?")
+            raise UnknownNameError("setting", f"{prefix}{key}", [prefix + name for name in merged], where=f"{place}: ")
+        current = merged[key]
+        nested = isinstance(change, Mapping) and dataclasses.is_dataclass(current)
+        place = f"--set {key}" if isinstance(current, RuleGroup) else f"{where}.{key}"
+        merged[key] = override(current, change, place) if nested else change
+    return build(type(value), merged, located.where() if located else where)
+
+
+def dotted(value: Any, prefix: str = "") -> list[str]:
+    """Return the names of all settings within a dataclass or an instance of one, such as "sampling.top_p"."""
+    found: list[str] = []
+    for field in dataclasses.fields(value):
+        found.append(prefix + field.name)
+        within = field.default if isinstance(value, type) else getattr(value, field.name)
+        if dataclasses.is_dataclass(within):
+            found += dotted(within, f"{prefix}{field.name}.")
+    return found
