@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_text, remark
+from emobench.cli.console import print_json, print_text, remark
+from emobench.cli.reports import print_report
 from emobench.errors import ConfigError, StorageError, UnknownNameError
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.schema.entry import Entry
-    from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.charts.compare_chart import png
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.query.view import wanted
+from emobench.leaderboard.render import compare_table
+from emobench.leaderboard.render.compare_table import to_json
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.stats.across_bases import compare_across_bases
+from emobench.leaderboard.stats.compare import Comparison, comparisons
 
 
 def compare(
@@ -67,11 +73,6 @@ def compare(
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")
     if sum((markdown, latex, csv, json)) > 1:
         raise ConfigError("--markdown, --latex, --csv and --json are one choice; give one of them.")
-    from emobench.leaderboard.query.references import select
-    from emobench.leaderboard.schema.examples import ExamplesReader
-    from emobench.leaderboard.stats.across_bases import compare_across_bases
-    from emobench.leaderboard.stats.compare import comparisons
-
     if png is not None and png.suffix.lower() != ".png":
         raise ConfigError(f"--png {png}: expected the name of a PNG file, such as differences.png.")
     chosen = [select(text, leaderboard) for text in entries]
@@ -83,8 +84,6 @@ def compare(
     else:
         found = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
     if json:
-        from emobench.leaderboard.render.compare_table import to_json
-
         print_json({"comparisons": [to_json(comparison) for comparison in found]})
     else:
         _print(found, markdown=markdown, latex=latex, csv=csv)
@@ -96,8 +95,6 @@ def compare(
 
 def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) -> list[str] | None:
     """Return the metrics that `--metric` means."""
-    from emobench.leaderboard.query.view import wanted
-
     if not patterns:
         return None
     known = dict.fromkeys(metric for entries in chosen for entry in entries for metric in entry.metrics)
@@ -108,19 +105,13 @@ def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) 
 
 
 def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: bool) -> None:
-    from emobench.leaderboard.render import compare_table as table
-
     if csv:
-        print_text(table.to_csv(found))
-    elif markdown or latex:
-        print_text((table.markdown if markdown else table.latex)(found))
+        print_text(compare_table.to_csv(found))
     else:
-        print_out(table.ComparisonView(found))
+        print_report(compare_table.report(found), "markdown" if markdown else "latex" if latex else "text")
 
 
 def _draw(found: Sequence[Comparison], path: Path) -> None:
-    from emobench.leaderboard.charts.compare_chart import png
-
     if not any(comparison.contrasts for comparison in found):
         raise ConfigError(f"{path} was not drawn: there is no metric in common.")
     try:

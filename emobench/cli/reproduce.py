@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_text, remark, reporter
+from emobench.cli.console import print_json, remark, reporter
+from emobench.cli.reports import Format, print_report
 from emobench.cli.run import request_of, show_outline
 from emobench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from emobench.pipeline.dry_run.outline import Outline
-    from emobench.pipeline.planning.request import Request
-    from emobench.pipeline.reproduce.run import Reproduction
-
-Format = Literal["text", "markdown", "latex"]
+from emobench.leaderboard.charts.paper_chart import write
+from emobench.leaderboard.render.grid import Report
+from emobench.leaderboard.render.paper_table import cells, grid
+from emobench.pipeline.dry_run.long_runs import advised, require_short
+from emobench.pipeline.dry_run.outline import Outline
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.reproduce import run as job
+from emobench.pipeline.reproduce.run import Reproduction
+from emobench.registry import find_table
 
 
 def reproduce(
@@ -76,10 +79,6 @@ def reproduce(
     --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. If the command
     was stopped, give it again: it continues where it stopped.
     """
-    from emobench.pipeline.dry_run.long_runs import advised, require_short
-    from emobench.pipeline.reproduce import run as job
-    from emobench.registry import find_table
-
     given = locals()
     if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
@@ -100,8 +99,6 @@ def reproduce(
     else:
         _print(found, format)
     if plot is not None:
-        from emobench.leaderboard.charts.paper_chart import write
-
         write([result.found for result in found], plot, scatter=chosen.scatter)
         remark(f"drawn into {plot}")
 
@@ -123,8 +120,6 @@ def _models(given: list[str]) -> tuple[str | None, dict[str, str]]:
 
 
 def _plain(result: Reproduction) -> dict[str, object]:
-    from emobench.leaderboard.render.paper_table import cells
-
     return {
         "model": result.model,
         "published_model": result.published_model if result.found.published else None,
@@ -137,11 +132,5 @@ def _plain(result: Reproduction) -> dict[str, object]:
 
 
 def _print(found: list[Reproduction], format: Format) -> None:
-    from emobench.leaderboard.render.board_table import GridView, grid_markdown
-    from emobench.leaderboard.render.paper_table import grid, latex
-
     for result in found:
-        if format == "text":
-            print_out(GridView(grid(result.found)))
-        else:
-            print_text(grid_markdown(grid(result.found)) if format == "markdown" else latex(result.found))
+        print_report(Report((grid(result.found),)), format)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json_text, print_text, remark
 from emobench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.schema.entry import Entry
+from emobench.files import write_whole
+from emobench.leaderboard.exchange import lm_eval_export, model_card, rows
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.store.board import Leaderboard
 
 Format = Literal["jsonl", "csv", "lm-eval", "model-card"]
 
@@ -56,8 +58,6 @@ def export(
             )
         (print_json_text if to in ("jsonl", "lm-eval") else print_text)(next(iter(texts.values())))
         return
-    from emobench.files import write_whole
-
     for name, text in texts.items():
         path = out if to in ("jsonl", "csv") else out / name
         write_whole(path, text, "The export", "Choose another place with --out.")
@@ -65,9 +65,6 @@ def export(
 
 
 def _entries(wanted: list[str], root: Path) -> list[Entry]:
-    from emobench.leaderboard.query.references import select
-    from emobench.leaderboard.store.board import Leaderboard
-
     if wanted:
         return list({entry.id: entry for text in wanted for entry in select(text, root)}.values())
     board = Leaderboard(root)
@@ -82,8 +79,6 @@ def _entries(wanted: list[str], root: Path) -> list[Entry]:
 
 def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
     """Return the documents by the names that they have in a folder; for a table it is one without a name."""
-    from emobench.leaderboard.exchange import lm_eval_export, model_card, rows
-
     if to == "jsonl":
         return {"": rows.to_json_lines(entries)}
     if to == "csv":

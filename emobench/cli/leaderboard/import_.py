@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,10 +11,11 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_out, remark
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.exchange.lm_eval_import import Imported
-    from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.exchange.lm_eval_entry import Subject
+from emobench.leaderboard.exchange.lm_eval_import import Imported, find_results, import_each, import_results
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.store.board import Leaderboard
 
 SHOWN = 5
 """Metrics that could not be taken, named in a line; the entry has them all."""
@@ -56,11 +57,6 @@ def import_(
     Each file becomes an entry of kind `imported`, or one seed of an entry (--seed). The samples_*.jsonl in the same
     folder become its per-example results. A file that is already on the board adds nothing.
     """
-    from emobench.leaderboard.exchange.lm_eval_entry import Subject
-    from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
-    from emobench.leaderboard.schema.labels import clean
-    from emobench.leaderboard.store.board import Leaderboard
-
     subject, board = Subject(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
     paths: list[Path] = []
     found: list[tuple[str, Imported]] = []

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_text, remark
+from emobench.cli.console import print_json, print_text, remark
+from emobench.cli.reports import print_report
 from emobench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.query.filters import Filters
-    from emobench.leaderboard.query.view import View
+from emobench.leaderboard.query.filters import Filters
+from emobench.leaderboard.query.pagination import read_page
+from emobench.leaderboard.query.view import View
+from emobench.leaderboard.render import leaderboard_table
+from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.published import published_root
 
 ROWS = 40
 
@@ -61,9 +66,6 @@ def show(
     A table is ranked by the mean over its tasks, or by --sort. Objectives without a difference beyond the noise share
     a rank.
     """
-    from emobench.leaderboard.query.filters import Filters
-    from emobench.leaderboard.query.view import View
-
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
         objectives = (*objectives, baseline)
@@ -90,26 +92,18 @@ def print_board(
     json: bool = False,
 ) -> None:
     """Print a board, or of it the tables around some entries' ids, which stand out; name on stderr what is skipped."""
-    from emobench.leaderboard.query.filters import Filters
-    from emobench.leaderboard.query.pagination import read_page
-    from emobench.leaderboard.query.view import View
-    from emobench.leaderboard.render import board_table as table
-    from emobench.leaderboard.schema.examples import ExamplesReader
-    from emobench.leaderboard.schema.labels import clean
-    from emobench.leaderboard.store.board import Leaderboard
-
     view = view or View(own=frozenset(around))
     board, examples = Leaderboard(root), ExamplesReader(runs)
     everything = board.rows()
     page = read_page(board, (filters or Filters()).of(everything), rows, around)
     if json:
-        print_json({**table.to_json(page.entries, examples, view), "left_out": page.left_out})
-    elif markdown:
-        print_text(table.markdown(page.entries, examples, view) + (f"\n{page.more}\n" if page.more else ""))
+        print_json({**leaderboard_table.to_json(page.entries, examples, view), "left_out": page.left_out})
+    elif not page.entries:
+        print_text(leaderboard_table.NO_ENTRIES)
     else:
-        print_out(table.render(page.entries, examples, view))
+        print_report(leaderboard_table.report(page.entries, examples, view), "markdown" if markdown else "text")
         if page.more:
-            print_text(page.more)
+            print_text(f"\n{page.more}" if markdown else page.more)
     for problem in (*board.problems, *page.problems):
         remark(f"skipped: {clean(problem)}")
     if examples.problems:
@@ -120,13 +114,9 @@ def print_board(
 def _root(leaderboard: Path, published: bool) -> Path:
     """Return the board's folder; one that was asked for by name has to be there."""
     if published:
-        from emobench.leaderboard.store.published import published_root
-
         if leaderboard != options.DEFAULT_BOARD:
             raise ConfigError("--published and --leaderboard name two boards; give one of them.")
         return published_root()
     if leaderboard != options.DEFAULT_BOARD:
-        from emobench.leaderboard.store.board import Leaderboard
-
         Leaderboard(leaderboard).require_folder()
     return leaderboard

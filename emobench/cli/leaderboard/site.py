@@ -11,6 +11,12 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_text, remark
+from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.site.build import Board, write_site
+from emobench.leaderboard.site.runs import RunFiles
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.published import published_root
+from emobench.training.curves import mean_curve, read_curves
 
 Boards = Annotated[
     list[Path] | None,
@@ -48,13 +54,6 @@ def site(
 
 def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str | None) -> Path:
     """Write the pages and return the index; what was skipped or not found is said on stderr."""
-    from emobench.leaderboard.schema.examples import ExamplesReader
-    from emobench.leaderboard.site.build import Board, write_site
-    from emobench.leaderboard.site.runs import RunFiles
-    from emobench.leaderboard.store.board import Leaderboard
-    from emobench.leaderboard.store.published import published_root
-    from emobench.training.curves import mean_curve
-
     boards = []
     for root in leaderboard or [options.DEFAULT_BOARD, published_root()]:
         found = Leaderboard(root)
@@ -78,6 +77,4 @@ def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str 
 
 
 def _read_curves(path: Path) -> Mapping[str, Mapping[int, float]]:
-    from emobench.training.curves import read_curves
-
     return read_curves(path.parent).curves

@@ -9,6 +9,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_text, reporter
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.leaderboard.store.verify import verify as check
 
 
 def verify(
@@ -38,9 +40,6 @@ def verify(
     the per-example results, step logs and samples that they name against their digests. Entries that supersede a
     missing one, and files that a stopped write left, are problems, too.
     """
-    from emobench.leaderboard.store.board import Leaderboard
-    from emobench.leaderboard.store.verify import verify as check
-
     folders = [*(board or []), *(leaderboard or [])] or [options.DEFAULT_BOARD]
     boards = [Leaderboard(folder) for folder in folders]
     for found in boards:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.leaderboard.charts.vega_lite import PAPER, Palette
-from emobench.leaderboard.render.compare_lines import Line, sheets
-from emobench.leaderboard.render.numbers import effect
+from emobench.leaderboard.render.compare_table import pair_tables
+from emobench.leaderboard.render.numbers import effect, p_value
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
@@ -26,22 +26,22 @@ def png(comparisons: Sequence[Comparison]) -> bytes:
 def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return a Vega-Lite specification: a panel for each candidate and unit, a row for each metric."""
     panels: list[dict[str, Any]] = []
-    for sheet in sheets(comparisons)[0]:
-        pairs = list(zip(sheet.lines, sheet.contrasts, strict=True))
-        for place, unit in enumerate(dict.fromkeys(unit_of(contrast) for contrast in sheet.contrasts)):
+    for table in pair_tables(comparisons):
+        pairs = list(zip(table.grid.rows, table.contrasts, strict=True))
+        for place, unit in enumerate(dict.fromkeys(unit_of(contrast) for contrast in table.contrasts)):
             rows = [
                 {
-                    "metric": line.metric,
+                    "metric": label.text,
                     "effect": effect(contrast, contrast.effect),
                     "low": effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
                     "high": effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
                     "verdict": contrast.word or "none",
-                    "said": _said(line, contrast),
+                    "said": _verdict(contrast),
                 }
-                for line, contrast in pairs
+                for label, contrast in pairs
                 if unit_of(contrast) == unit
             ]
-            panels.append(_panel(rows, "" if place else sheet.heading, unit))
+            panels.append(_panel(rows, "" if place else table.grid.title, unit))
     return {
         "background": "white",
         "padding": 12,
@@ -52,8 +52,8 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def _said(line: Line, contrast: Contrast) -> str:
-    p = "" if contrast.p_holm is None else f", p {line.p}{' (Holm)' if contrast.tests > 1 else ''}"
+def _verdict(contrast: Contrast) -> str:
+    p = "" if contrast.p_holm is None else f", p {p_value(contrast.p_holm)}{' (Holm)' if contrast.tests > 1 else ''}"
     return (contrast.word or "") + p
 
 

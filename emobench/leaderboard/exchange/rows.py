@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from emobench.leaderboard.render.csv_text import csv_text
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.labels import csv_cell
 
 
 def metric_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
@@ -30,12 +28,7 @@ def to_json_lines(entries: Iterable[Entry]) -> str:
 
 def to_csv(entries: Iterable[Entry]) -> str:
     """Return CSV with a header; lists are joined by spaces, and no text begins as a spreadsheet's formula does."""
-    file = io.StringIO(newline="")
-    table = csv.DictWriter(file, fieldnames=[*_facts_names(), *_numbers(None), "missing"], lineterminator="\n")
-    table.writeheader()
-    for row in metric_rows(entries):
-        table.writerow({key: csv_cell(value) for key, value in row.items()})
-    return file.getvalue()
+    return csv_text([*_facts_names(), *_numbers(None), "missing"], metric_rows(entries))
 
 
 def _facts(entry: Entry, name: str) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from emobench.leaderboard.render.numbers import listed
 from emobench.leaderboard.schema.labels import MEAN
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
-
-MOST_NAMED = 6
 
 
 def adjustment(found: Iterable[Contrast]) -> list[str]:
@@ -24,11 +23,10 @@ def adjustment(found: Iterable[Contrast]) -> list[str]:
     if any(max(sizes) > 1 for sizes in counts.values()):
         # A metric of too few examples is adjusted for its whole family, whose other tests do not count it.
         named = [f"{family} ({_tests(sizes)})" for family, sizes in sorted(counts.items(), key=_last)]
-        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         other = "Any other p" if first else "p"
         said.append(
-            f"{other} is adjusted for all tests of its family, shown or not (Holm): {', '.join(named[:MOST_NAMED])}"
-            f"{more}. A whole family shows a difference that is not there in at most 5 % of comparisons; one "
+            f"{other} is adjusted for all tests of its family, shown or not (Holm): {listed(named)}. "
+            "A whole family shows a difference that is not there in at most 5 % of comparisons; one "
             "of several families does more often."
         )
     elif counts:

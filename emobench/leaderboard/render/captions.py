@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from emobench.config import content_hash
 from emobench.leaderboard.query.standings import Standings
 from emobench.leaderboard.render.adjustment import adjustment
+from emobench.leaderboard.render.numbers import listed
 from emobench.leaderboard.schema import protocol_changes as changes
 from emobench.leaderboard.schema.comparable import differences, digests
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
@@ -15,7 +16,7 @@ from emobench.leaderboard.stats.thresholds import MIN_SEEDS
 from emobench.tasks.families import PRIMARY
 
 NOISE = "the noise of seeds and test examples"
-BASE = "All rows start from one pre-trained model: how much another one would change is in no spread and in no mark."
+BASE = "All rows start from one pre-trained model: the effect of another one is in no spread and no mark."
 _APART = "A rank and the * of a difference may disagree: ranks are adjusted for all pairs of objectives."
 FEW = 3
 """Metrics that are named one by one."""
@@ -39,9 +40,8 @@ def apart(entry: Entry, above: Sequence[Entry]) -> str:
     """
     # What a person chose says more than the hashes that follow from it.
     found = sorted(differences(above[0], entry), key=lambda text: text.startswith("data of "))
-    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
     which = "the table above" if len(above) == 1 else f"the first table of {entry.suite} · {entry.model.name}"
-    return clean(f"Not ranked with {which}: {'; '.join(found[:3])}{more}.")
+    return clean(f"Not ranked with {which}: {listed(found, 3, '; ', ', and')}.")
 
 
 def shared_parameters(group: Sequence[Entry]) -> list[str]:

@@ -1,27 +1,24 @@
-"""A comparison for a terminal (rich), as Markdown, LaTeX, CSV and JSON, from the same lines."""
+"""A comparison as tables, one for each candidate, or as CSV and JSON with numbers as stored."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
-
 from emobench.config import to_plain
-from emobench.leaderboard.render.compare_lines import Sheet, sheets
-from emobench.leaderboard.render.compare_noise import HEADER, NoiseTable, noise_tables, plain_components
+from emobench.leaderboard.render.compare_legend import legend, within_lines
+from emobench.leaderboard.render.csv_text import csv_text
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label, Notes, Report, Style, numbered
+from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components, unrepeated
+from emobench.leaderboard.render.numbers import contrast_effect, contrast_mean, effect_decimals, p_value
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.labels import csv_cell, markdown_text
-from emobench.leaderboard.stats.compare import Comparison, title
+from emobench.leaderboard.schema.labels import MEAN, clean, labels
+from emobench.leaderboard.stats.compare import Comparison, place, title
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.tasks.families import PRIMARY
 
-_STYLES = {"better": "bold green", "worse": "bold red", "tied": "", "undetermined": "dim", "describes": "dim"}
+_STYLES: dict[str | None, Style] = {"better": "green", "worse": "red", "undetermined": "dim", "describes": "dim"}
 
 _CSV = (
     *("baseline", "baseline_objective", "candidate", "candidate_objective", "model", "suite"),
@@ -31,75 +28,122 @@ _CSV = (
 
 
 @dataclass(frozen=True)
-class ComparisonView:
-    """Draws comparisons with rich at whatever width it is given."""
+class PairTable:
+    """One candidate compared with the baseline; the grid has a row for each contrast."""
 
-    comparisons: Sequence[Comparison]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        found, legend = sheets(self.comparisons)
-        for sheet in found:
-            yield from (Text(sheet.heading, style="bold"), Text(), _fitting(sheet, console, options), Text())
-            yield from (Text(line, style="dim") for line in sheet.within)
-            yield from [Text()] * bool(sheet.within)
-        for table in noise_tables(self.comparisons):
-            yield from (Text(table.heading, style="bold"), Text(), _noise(table), Text())
-        yield from (Text(line, style="dim") for line in legend)
+    grid: Grid
+    contrasts: tuple[Contrast, ...]
 
 
-def markdown(comparisons: Sequence[Comparison]) -> str:
-    """Return Markdown tables, with what is beyond noise in bold."""
-    found, legend = sheets(comparisons)
-    lines: list[str] = []
-    for sheet in found:
-        header, rows = sheet.grid()
-        lines += [f"**{markdown_text(sheet.heading)}**", ""]
-        lines += [f"| {' | '.join(map(markdown_text, header))} |", "|---|" + "---:|" * (len(header) - 2) + "---|"]
-        for contrast, row in zip(sheet.contrasts, rows, strict=True):
-            cells = [markdown_text(cell) for cell in row]
-            if contrast.beyond_noise:
-                cells[3], cells[-1] = f"**{cells[3]}**", f"**{cells[-1]}**"
-            lines.append(f"| {' | '.join(cells)} |")
-        lines += ["", *(f"- {markdown_text(line)}" for line in sheet.within), ""]
-    for table in noise_tables(comparisons):
-        lines += [f"**{markdown_text(table.heading)}**", "", f"| {' | '.join(HEADER)} |"]
-        lines += ["|---|" + "---:|" * (len(HEADER) - 1)]
-        lines += [*(f"| {' | '.join(map(markdown_text, row))} |" for row in table.rows), ""]
-    return "\n".join([*lines, *(f"{markdown_text(line)}  " for line in legend)])
+def report(comparisons: Sequence[Comparison]) -> Report:
+    """Return the tables of each candidate, those of the noise, and the legend, which begins with the footnotes."""
+    notes = Notes()
+    pairs = pair_tables(comparisons, notes)
+    lines = [text for of in comparisons for candidate in of.candidates for text in legend(of, candidate)]
+    noise = noise_tables(comparisons)
+    lines += [*EXPLAINED, *unrepeated(comparisons)] if noise else []
+    grids = (*(pair.grid for pair in pairs), *noise)
+    return Report(grids, (*numbered(notes.texts), *dict.fromkeys(map(clean, lines))))
 
 
-def latex(comparisons: Sequence[Comparison]) -> str:
-    """Return tabulars for booktabs, with what is beyond noise in bold."""
-    found, legend = sheets(comparisons)
-    lines = ["% \\usepackage{booktabs}"]
-    for sheet in found:
-        header, rows = sheet.grid()
-        lines += [f"% {_one_line(sheet.heading)}", f"\\begin{{tabular}}{{l{'r' * (len(header) - 2)}l}}", "\\toprule"]
-        lines += [" & ".join(map(latex_text, header)) + " \\\\", "\\midrule"]
-        for contrast, row in zip(sheet.contrasts, rows, strict=True):
-            cells = [latex_text(cell) for cell in row]
-            if contrast.beyond_noise:
-                cells[3], cells[-1] = f"\\textbf{{{cells[3]}}}", f"\\textbf{{{cells[-1]}}}"
-            lines.append(" & ".join(cells) + " \\\\")
-        lines += ["\\bottomrule", "\\end{tabular}", *(f"% {_one_line(line)}" for line in sheet.within), ""]
-    return "\n".join([*lines, *(f"% {_one_line(line)}" for line in legend)])
+def pair_tables(comparisons: Sequence[Comparison], notes: Notes | None = None) -> list[PairTable]:
+    """Return a table for each candidate that has a metric in common with its baseline."""
+    notes = notes or Notes()
+    return [
+        PairTable(_grid(comparison, candidate, contrasts, notes), tuple(contrasts))
+        for comparison in comparisons
+        for candidate in comparison.candidates
+        if (contrasts := comparison.of(candidate))
+    ]
+
+
+def _grid(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast], notes: Notes) -> Grid:
+    baseline = comparison.baseline
+    # One task that is called as its suite is named in the heading.
+    one_task = {metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)} == {baseline.suite.name}
+    rows = [_cells(contrast, notes) for contrast in contrasts]
+    columns = _columns(*labels([baseline, candidate], older=()))
+    kept = [i for i in range(len(columns)) if any(row[i].text != ABSENT for row in rows)]
+    return Grid(
+        title=clean(_heading(baseline, candidate)),
+        corner="metric",
+        turned="",
+        stars=False,
+        rows=tuple(Label(_label(contrast, one_task)) for contrast in contrasts),
+        columns=tuple(columns[i] for i in kept),
+        cells=tuple(tuple(row[i] for i in kept) for row in rows),
+        legend=tuple(clean(line) for line in within_lines(contrasts, one_task)),
+    )
+
+
+def _columns(baseline: str, candidate: str) -> list[Column]:
+    return [
+        Column("", baseline),
+        Column("", candidate),
+        Column("", "difference"),
+        Column("", "95 % interval", below=True),
+        Column("", "p"),
+        Column("", "detectable", below=True),
+        Column("", "verdict", left=True),
+    ]
+
+
+def _cells(contrast: Contrast, notes: Notes) -> list[Cell]:
+    places, percent = effect_decimals(contrast), " %" if contrast.log_scale else ""
+    bounds = ", ".join(contrast_effect(contrast, end, places) for end in contrast.ci95 or ())
+    least = contrast.detectable
+    return [
+        Cell(contrast_mean(contrast, contrast.baseline_mean)),
+        Cell(contrast_mean(contrast, contrast.candidate_mean)),
+        Cell(contrast_effect(contrast, contrast.effect, places) + percent, contrast.beyond_noise),
+        Cell(f"[{bounds}]" if bounds else ABSENT),
+        Cell(p_value(contrast.p_holm)),
+        Cell(ABSENT if least is None else contrast_effect(contrast, least, places).lstrip("+") + percent),
+        Cell(
+            contrast.word or ABSENT,
+            contrast.beyond_noise,
+            notes.number([f"{contrast.why}."] if contrast.why else []),
+            _STYLES.get(contrast.word, ""),
+        ),
+    ]
+
+
+def _label(contrast: Contrast, one_task: bool) -> str:
+    task, name = contrast.metric.split("/", 1)
+    several = task == MEAN and len(contrast.tasks) > 1
+    shown = f"mean of {len(contrast.tasks)} tasks, {name}" if several else contrast.metric
+    arrow = {True: " ↑", False: " ↓", None: ""}[contrast.higher_is_better]
+    unit = {"fraction": " (%)", "perplexity": ""}.get(contrast.unit, f" ({contrast.unit})")
+    primary = ", primary" if contrast.family == PRIMARY else ""
+    return clean(f"{name if one_task else shown}{unit}{arrow}") + primary
+
+
+def _heading(baseline: Entry, candidate: Entry) -> str:
+    ours, theirs = (f"{e.objective.label} [{e.id[:6]}]" for e in (candidate, baseline))
+    places = [place(entry) for entry in (candidate, baseline)]
+    if places[0] == places[1]:
+        return f"{ours} against {theirs} · {places[0]}"
+    return f"{ours} · {places[0]} against {theirs} · {places[1]}"
 
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """Return one line for each contrast, numbers as stored: fractions, and logarithms of ratios where `log_scale`."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, _CSV, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for comparison in comparisons:
-        entries = {entry.id: entry for entry in comparison.candidates}
-        for contrast in comparison.contrasts:
-            low, high = contrast.ci95 or (None, None)
-            row = {**vars(contrast), "ci95_low": low, "ci95_high": high, "baseline": comparison.baseline.id}
-            candidate = entries[contrast.candidate]
-            row |= {"baseline_objective": comparison.baseline.objective.label, "model": candidate.model.name}
-            row |= {"candidate_objective": candidate.objective.label, "suite": str(candidate.suite)}
-            writer.writerow({key: csv_cell(value) for key, value in row.items()})
-    return out.getvalue()
+    return csv_text(_CSV, (_csv_row(comparison, c) for comparison in comparisons for c in comparison.contrasts))
+
+
+def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
+    low, high = contrast.ci95 or (None, None)
+    candidate = next(entry for entry in comparison.candidates if entry.id == contrast.candidate)
+    return {
+        **vars(contrast),
+        "ci95_low": low,
+        "ci95_high": high,
+        "baseline": comparison.baseline.id,
+        "baseline_objective": comparison.baseline.objective.label,
+        "candidate_objective": candidate.objective.label,
+        "model": candidate.model.name,
+        "suite": str(candidate.suite),
+    }
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -122,84 +166,3 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "missing": to_plain(comparison.missing),
         "components": plain_components(comparison),
     }
-
-
-def _noise(found: NoiseTable) -> Table:
-    table = _plain_table()
-    for place, head in enumerate(HEADER):
-        table.add_column(Text(head), justify="right" if place else "left", overflow="fold", vertical="top")
-    for row in found.rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def _plain_table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False)
-
-
-def _fitting(sheet: Sheet, console: Console, options: ConsoleOptions) -> Table:
-    """Return the widest table that fits, else the narrowest."""
-    header, rows = sheet.grid()
-    wide = [header, *rows]
-    paired = _paired(wide)
-    for grid in (wide, paired):
-        table = _table(sheet, grid)
-        if console.measure(table, options=options.update(width=10_000)).maximum <= options.max_width:
-            return table
-    return _table(sheet, [[_broken(row[0]), *row[1:]] for row in paired])
-
-
-def _table(sheet: Sheet, grid: list[list[str]]) -> Table:
-    header, *rows = grid
-    table = _plain_table()
-    for place, head in enumerate(header):
-        outer = place in (0, len(header) - 1)
-        table.add_column(Text(head), justify="left" if outer else "right", overflow="fold", vertical="top")
-    for contrast, row in zip(sheet.contrasts, rows, strict=True):
-        cells = [Text(cell) for cell in row]
-        cells[-1].stylize(_STYLES.get(contrast.word or "", ""))
-        if contrast.beyond_noise:
-            cells[3].stylize("bold")
-        table.add_row(*cells)
-    return table
-
-
-def _paired(rows: list[list[str]]) -> list[list[str]]:
-    """Return header and rows with the interval below the difference and what is detectable below p, if all stand."""
-    if len(rows[0]) < 8:
-        return rows
-    return [
-        [a, b, c, f"{effect}\n{interval}", f"{p}\n{least}", last] for a, b, c, effect, interval, p, least, last in rows
-    ]
-
-
-def _broken(metric: str) -> str:
-    """Return a metric on two lines: below its task if it has one, else broken at one of its last underscores."""
-    if task := re.match(r".*(/|, )", metric):
-        return f"{task[0].rstrip()}\n{metric[task.end() :]}"
-    return metric.replace("_", "_\n", metric.count("_") - 1 or 1) if len(metric) > 20 else metric
-
-
-_LATEX = {
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-    "\\": "\\textbackslash{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "↑": "$\\uparrow$",
-    "↓": "$\\downarrow$",
-    "–": "--",
-    "-": "$-$",
-    "[": "{[}",
-    "·": "$\\cdot$",
-}
-
-
-def latex_text(text: str) -> str:
-    """Return text as LaTeX sets it."""
-    return "".join(_LATEX.get(c, c) for c in text)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -1,34 +1,45 @@
-"""How a grid becomes tables of a given width: upright, turned, or several tables that repeat the rows' labels."""
+"""How a grid becomes tables of a given width: upright, turned, stacked, or several that repeat the rows' labels."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 
-from emobench.leaderboard.render.grid import Cell, Column, Grid, Label
+from emobench.leaderboard.render.grid import Cell, Column, Grid, Label, marks
 
 GAP = 3
 """Columns apart, as rich draws a table: 2 of padding, and 1 where another box would have a line."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table as it is drawn: the first column's labels, the headers (of one or more lines) and the cells."""
+    """A table as it is drawn: the first column's labels, the headers (of one or more lines) and the cells.
+
+    `left` says of each column of cells whether it is aligned to the left.
+    """
 
     corner: str
     heads: tuple[Label, ...]
     labels: tuple[Label, ...]
     cells: tuple[tuple[Cell, ...], ...]
+    left: tuple[bool, ...]
+    stars: bool
+
+    def text(self, cell: Cell) -> str:
+        """Return a cell's text with its star and its footnotes."""
+        return cell.text + ("*" if cell.marked and self.stars else "") + marks(cell.notes)
 
     def texts(self) -> list[list[str]]:
-        """Return the cells' text by column, padded so that a mark does not push its number out of line."""
+        """Return the cells' text by column, padded so that a star does not push its number out of line."""
         columns = [list(column) for column in zip(*self.cells, strict=True)]
-        marked = [any(cell.marked for cell in column) for column in columns]
+        starred = [self.stars and any(cell.marked for cell in column) for column in columns]
         return [
-            [str(cell) + (" " if mark and not cell.marked else "") for cell in column]
-            for column, mark in zip(columns, marked, strict=True)
+            [self.text(cell) + (" " if star and not cell.marked else "") for cell in column]
+            for column, star in zip(columns, starred, strict=True)
         ]
 
     def widths(self) -> list[int]:
@@ -39,21 +50,66 @@ class Sheet:
 
     def part(self, columns: Sequence[int]) -> Sheet:
         """Return the sheet of some of the columns."""
-        heads = tuple(self.heads[i] for i in columns)
-        return Sheet(self.corner, heads, self.labels, tuple(tuple(row[i] for i in columns) for row in self.cells))
+        return replace(
+            self,
+            heads=tuple(self.heads[i] for i in columns),
+            left=tuple(self.left[i] for i in columns),
+            cells=tuple(tuple(row[i] for i in columns) for row in self.cells),
+        )
 
 
-def fit(grid: Grid, width: int) -> list[Sheet]:
-    """Return one row for each objective if that fits, else one for each metric, else several tables by metric."""
+def fit(grid: Grid, width: int | None) -> list[Sheet]:
+    """Return the tables that show a grid in `width` columns; of any width where that is None.
+
+    It is one table if that fits. Else a grid that may be turned is: one row for each column; or several tables, by
+    column. Another one has cells below each other, and last of all labels on two lines.
+    """
     if not grid.columns:
         return []
-    upright = Sheet("objective", tuple(Label(c.lines()) for c in grid.columns), grid.rows, grid.cells)
-    names = tuple(Label(str(column)) for column in grid.columns)
-    turned = Sheet("metric", grid.rows, names, tuple(zip(*grid.cells, strict=True)))
-    for sheet in (upright, turned):
-        if sum(sheet.widths()) <= width:
+    upright = Sheet(
+        corner=grid.corner,
+        heads=tuple(Label(column.lines()) for column in grid.columns),
+        labels=grid.rows,
+        cells=grid.cells,
+        left=tuple(column.left for column in grid.columns),
+        stars=grid.stars,
+    )
+    # A table needs no gap after its last column; one that may be turned keeps it as a margin.
+    room = math.inf if width is None else width if grid.turned else width + GAP
+    other = _turned(grid, upright) if grid.turned else _stacked(upright, grid.columns)
+    for sheet in (upright, other):
+        if sum(sheet.widths()) <= room:
             return [sheet]
-    return _split(upright, grid.columns, width)
+    if grid.turned:
+        return _split(upright, grid.columns, int(room))
+    return [replace(other, labels=tuple(replace(label, text=_broken(label.text)) for label in other.labels))]
+
+
+def _turned(grid: Grid, upright: Sheet) -> Sheet:
+    cells = tuple(zip(*grid.cells, strict=True))
+    names = tuple(Label(str(column)) for column in grid.columns)
+    right = (False,) * len(grid.rows)
+    return replace(upright, corner=grid.turned, heads=grid.rows, labels=names, cells=cells, left=right)
+
+
+def _stacked(sheet: Sheet, columns: Sequence[Column]) -> Sheet:
+    """Return a sheet in which the cells of columns that may go below are below those of the column before."""
+    kept = [i for i, column in enumerate(columns) if not column.below]
+    below = {i: i + 1 for i in kept if i + 1 < len(columns) and columns[i + 1].below}
+
+    def joined(parts: Sequence[Label] | Sequence[Cell], i: int) -> str:
+        return f"{parts[i]}\n{parts[below[i]]}" if i in below else str(parts[i])
+
+    rows = tuple(tuple(replace(row[i], text=joined(row, i), notes=()) for i in kept) for row in sheet.cells)
+    heads = tuple(Label(joined(sheet.heads, i)) for i in kept)
+    return replace(sheet, heads=heads, cells=rows, left=tuple(sheet.left[i] for i in kept))
+
+
+def _broken(label: str) -> str:
+    """Return a label on two lines: below its task if it has one, else broken at one of its last underscores."""
+    if task := re.match(r".*(/|, )", label):
+        return f"{task[0].rstrip()}\n{label[task.end() :]}"
+    return label.replace("_", "_\n", label.count("_") - 1 or 1) if len(label) > 20 else label
 
 
 def _split(sheet: Sheet, columns: Sequence[Column], width: int) -> list[Sheet]:

@@ -1,16 +1,14 @@
-"""Numbers as a board shows them: fractions as percent, a spread that never rounds to zero, differences with a sign."""
+"""How numbers are written: fractions in percent, a spread that never rounds to zero, signed differences, p values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from emobench.leaderboard.render.grid import ABSENT
 from emobench.leaderboard.schema.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.schema.labels import clean
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.contrasts import Contrast
 
 MOST = 6
 """Decimals at most."""
@@ -95,13 +93,13 @@ def _apart(bounds: Sequence[float], places: int) -> int:
 
 
 def _std(summary: MetricSummary) -> float:
-    """Return the spread of a metric's seeds, of which float rounding is none."""
+    """Return the spread of a metric's seeds; 0 where it is float rounding."""
     std = summary.std or 0.0
     return std if std > ROUNDING * abs(summary.mean) else 0.0
 
 
 def _spread(value: float, places: int) -> str:
-    """Return a spread with the mean's decimals; one that they would hide is below their last digit."""
+    """Return a spread with the mean's decimals, or "<0.1" for one that they would hide."""
     text = f"{value:.{places}f}"
     return f"<{10**-places:.{places}f}" if value and not float(text) else text
 
@@ -109,3 +107,50 @@ def _spread(value: float, places: int) -> str:
 def _enough(spreads: Sequence[float], base: int) -> int:
     needed = math.ceil(-math.log10(min(spreads))) if spreads else base
     return min(max(base, needed), 3)
+
+
+def p_value(p: float | None) -> str:
+    """Return a p with 3 decimals and no leading zero, such as ".042" and "<.001"; a dash for none."""
+    if p is None:
+        return ABSENT
+    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def fixed(value: float, places: int, sign: str = "") -> str:
+    """Return a number with fixed decimals, or with 3 digits where these would hide it or fill the line."""
+    if not value:
+        sign = ""
+    hidden = value and abs(value) < 0.5 * 10**-places
+    return f"{value:{sign}.3g}" if hidden or abs(value) >= 1e6 else f"{value:{sign}.{places}f}"
+
+
+def contrast_mean(contrast: Contrast, mean: float) -> str:
+    """Return one side's mean, with 1 decimal for fractions (in percent), 3 for nats and else 2."""
+    return fixed(mean * scale(contrast.unit), {"fraction": 1, "nats": 3}.get(contrast.unit, 2))
+
+
+def contrast_effect(contrast: Contrast, value: float, places: int) -> str:
+    """Return an effect or a bound with its sign, as `effect` gives it."""
+    return fixed(effect(contrast, value), places, "+")
+
+
+def effect_decimals(contrast: Contrast) -> int:
+    """Return as many decimals as show two digits of the interval's half width, 1 to MOST."""
+    if contrast.ci95 is None:
+        return 1 if contrast.unit == "fraction" or contrast.log_scale else 3
+    low, high = (effect(contrast, end) for end in contrast.ci95)
+    half = (high - low) / 2
+    return min(MOST, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
+
+
+def deviation(value: float, unit: str) -> str:
+    """Return a standard deviation with 2 digits, in points of fractions or percent of perplexities."""
+    # That of a perplexity is of its logarithm; no one reads the digits of a wild one.
+    shown = 100 * math.expm1(min(value, 50.0)) if unit == "perplexity" else value * scale(unit)
+    return f"{shown:.2g}" if shown < 100 else f"{shown:.0f}"
+
+
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ", more: str = " and") -> str:
+    """Return names, at most so many of them and the number of the rest: "a, b and 3 more"."""
+    rest = f"{more} {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + rest

@@ -15,14 +15,12 @@ from emobench.config import to_plain
 from emobench.leaderboard.render import numbers as figures
 from emobench.leaderboard.render.adjustment import adjustment
 from emobench.leaderboard.render.captions import BASE
-from emobench.leaderboard.render.compare_table import latex_text
-from emobench.leaderboard.render.grid import Cell, Column, Grid, Label
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
 
-ABSENT = "–"
 INTERVAL = "here, 95 %"
 SEEDS_NEEDED = (
     "p is of the two models of one seed, on these test examples (McNemar's mid-p where answers are right or wrong); "
@@ -124,18 +122,6 @@ def grid(found: SideBySide) -> Grid:
     )
 
 
-def latex(found: SideBySide) -> str:
-    """Return the table as a tabular for booktabs, what is beyond noise in bold, and the legend as comments."""
-    made = grid(found)
-    heads = ["", *(str(column) for column in made.columns)]
-    lines = ["% \\usepackage{booktabs}", f"% {made.title}", f"\\begin{{tabular}}{{l{'r' * len(made.columns)}}}"]
-    lines += ["\\toprule", " & ".join(map(latex_text, heads)) + " \\\\", "\\midrule"]
-    for label, row in zip(made.rows, made.cells, strict=True):
-        texts = [f"\\textbf{{{latex_text(c.text)}}}" if c.marked else latex_text(c.text) for c in row]
-        lines.append(" & ".join([latex_text(label.text), *texts]) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *(f"% {line}" for line in made.legend)]) + "\n"
-
-
 def _lines(found: SideBySide, row: str) -> list[tuple[str, list[Cell]]]:
     """Return the lines of one row of the paper: (label, cells)."""
     paper = [found.summary("published", row, metric) for metric in found.columns]
@@ -181,11 +167,7 @@ def _against(contrast: Contrast | None, ours: MetricSummary | None) -> Cell:
     p = contrast.p_holm
     if p is None and len(contrast.within) == 1:
         p = contrast.within[0].p
-    return Cell(text if p is None else f"{text} p={_p(p)}", contrast.beyond_noise)
-
-
-def _p(p: float) -> str:
-    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+    return Cell(text if p is None else f"{text} p={figures.p_value(p)}", contrast.beyond_noise)
 
 
 def _legend(found: SideBySide) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a row is called, free of control characters, and text as it stands in Markdown and CSV."""
+"""What a row is called, free of control characters."""
 
 from __future__ import annotations
 
@@ -22,21 +22,6 @@ def clean(text: str) -> str:
 def is_row(text: str, identity: str, name: str, label: str) -> bool:
     """Return whether `text` means a row: its objective (`is_meant`), or the first 6 digits or more of its id."""
     return (len(text) >= 6 and identity.startswith(text)) or is_meant(text, name, label)
-
-
-def markdown_text(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return "".join(f"\\{c}" if c in "\\`*_[]<>|#~$" else "&amp;" if c == "&" else c for c in text)
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a value as a cell of CSV: lists joined by spaces, and no text that a spreadsheet takes for a formula."""
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    if not isinstance(value, str):
-        return value
-    text = clean(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def is_meant(text: str, name: str, label: str) -> bool:

@@ -198,8 +198,8 @@ def _describing(contrast: Contrast) -> Contrast:
     if contrast.higher_is_better is None:
         why = "it has no better direction"
     else:
-        why = f"it repeats {repeated}" if repeated else "the entries name no common family of tests for it"
-    return replace(contrast, verdict=None, p=None, detectable=None, why=f"no verdict: describes ({why})")
+        why = f"it repeats {repeated}" if repeated else "the entries have no common family of tests for it"
+    return replace(contrast, verdict=None, p=None, detectable=None, why=f"descriptive, without a verdict: {why}")
 
 
 def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:

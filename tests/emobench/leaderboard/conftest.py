@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import write_examples
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `shown`: the folder of tests has no __init__.py
 
 MakeEntry = Callable[..., Entry]
 

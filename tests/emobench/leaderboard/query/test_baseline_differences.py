@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from shown import board_markdown, board_text
 
 from emobench.config import to_plain
 from emobench.errors import UnknownNameError
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.board_table import markdown, render, to_json
+from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 
 MakeEntry = Callable[..., Entry]
@@ -26,7 +27,7 @@ EMO = {"a/accuracy": [0.850, 0.853, 0.850], "b/accuracy": [0.601, 0.600, 0.604],
 def shown(entries: Sequence[Entry], **view: Any) -> list[list[str]]:
     """Return the words of each line at 100 columns."""
     out = io.StringIO()
-    Console(file=out, width=100, color_system=None).print(render(entries, view=View(**view)))
+    Console(file=out, width=100, color_system=None).print(board_text(entries, view=View(**view)))
     return [line.split() for line in out.getvalue().splitlines()]
 
 
@@ -70,7 +71,7 @@ def test_the_table_shows_points_and_percent_with_a_mark_beyond_noise(make_row: M
     assert " ".join(base) == "mle 2 70.10 ± 0.17 80.1 ± 0.2 60.1 ± 0.2 20.2 ± 0.2"
     text = " ".join(word for line in lines for word in line)
     assert "Differences from mle: in points where the unit is %, in percent for perplexities" in text
-    assert "| emo | 1 | **+2.53\\*** |" in markdown(entries, view=View(baseline="mle"))
+    assert "| emo | 1 | **+2.53\\*** |" in board_markdown(entries, view=View(baseline="mle"))
 
 
 def test_intervals_stand_beside_differences(make_row: MakeEntry) -> None:
@@ -103,8 +104,8 @@ def test_what_is_shown_changes_no_verdict(make_row: MakeEntry) -> None:
 def test_ranks_and_differences_may_disagree_and_this_is_said(make_row: MakeEntry) -> None:
     entries = [make_row("mle", MLE), make_row("emo", EMO)]
     said = "of a difference may disagree: ranks are adjusted for all pairs of objectives"
-    assert said in markdown(entries, view=View(baseline="mle"))
-    assert said not in markdown(entries)
+    assert said in board_markdown(entries, view=View(baseline="mle"))
+    assert said not in board_markdown(entries)
 
 
 def test_below_three_seeds_differences_stand_unmarked(make_row: MakeEntry) -> None:

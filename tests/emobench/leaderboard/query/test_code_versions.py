@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
+from shown import board_text
 
 from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.board_table import render, to_json
+from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 
 MakeEntry = Callable[..., Entry]
@@ -59,7 +60,7 @@ def test_older_code_is_dim_and_named(make_row: MakeEntry) -> None:
     twin, newest = mine(make_row, "0", 1), mine(make_row, "1", 2)
     out = io.StringIO()
     Console(file=out, width=100, color_system="standard", force_terminal=True).print(
-        render([twin, newest], view=View())
+        board_text([twin, newest], view=View())
     )
     (line,) = [line for line in out.getvalue().splitlines() if "older code" in line and "other code" not in line]
     assert line.startswith(f"\x1b[2mmine [{twin.id[:6]}] older code\x1b[0m")
@@ -70,7 +71,7 @@ def test_a_difference_of_older_code_is_shown_unmarked(make_row: MakeEntry) -> No
     """Both codes are 8 nats below the baseline, with noise of 0.01."""
     entries = [mine(make_row, "0", 1), mine(make_row, "1", 2), make_row("mle", {"a/kl": [9.0, 9.02, 9.01]})]
     out = io.StringIO()
-    Console(file=out, width=100, color_system=None).print(render(entries, view=View(baseline="mle")))
+    Console(file=out, width=100, color_system=None).print(board_text(entries, view=View(baseline="mle")))
     lines = [line.split() for line in out.getvalue().splitlines() if "8.000" in line]
     assert lines[0] == ["mine", "-8.000*"]
     assert lines[1] == ["mine", f"[{entries[0].id[:6]}]", "older", "code", "-8.000"]

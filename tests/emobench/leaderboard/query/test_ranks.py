@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.board_table import to_json
+from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import entry_examples
 

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.render.board_table import grid_markdown
-from emobench.leaderboard.render.paper_table import SEEDS_NEEDED, TESTED, SideBySide, cells, grid, latex
+from emobench.leaderboard.render.grid import Report
+from emobench.leaderboard.render.latex import latex
+from emobench.leaderboard.render.markdown import markdown
+from emobench.leaderboard.render.paper_table import SEEDS_NEEDED, TESTED, SideBySide, cells, grid
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 
@@ -123,7 +125,7 @@ def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
 def test_markdown_and_latex_hold_the_same_cells(entry_of: EntryOf) -> None:
     found = made(entry_of, {"mle": (4, 5, 4), "emo": (36, 35, 36)})
     bold = by_row(found)["emo · here - mle here"][0].rstrip("*")
-    assert f"**{bold.replace('<', chr(92) + '<')}\\***" in grid_markdown(grid(found))
-    text = latex(found)
+    assert f"**{bold.replace('<', chr(92) + '<')}\\***" in markdown(Report((grid(found),)))
+    text = latex(Report((grid(found),)))
     assert "\\textbf{" + bold.split(" ")[0] in text
     assert text.count(" \\\\\n") == 1 + len(grid(found).rows)

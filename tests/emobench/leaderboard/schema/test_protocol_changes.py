@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from shown import board_markdown, compared
 
 from emobench.config import content_hash
-from emobench.leaderboard.render.board_table import markdown
-from emobench.leaderboard.render.compare_lines import sheets
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.site.data import board_data
 from emobench.leaderboard.stats.compare import compare
@@ -30,17 +29,17 @@ def decoded(make_row: Callable[..., Entry]) -> Callable[[str, Mapping[str, Any]]
 
 
 def test_tables_name_the_rules_and_what_separates_them(decoded: Callable[..., Entry]) -> None:
-    shown = markdown([decoded("mle", GREEDY), decoded("mle", TOP_P)]).replace("\\", "")
+    shown = board_markdown([decoded("mle", GREEDY), decoded("mle", TOP_P)]).replace("\\", "")
     assert ") with sampling.method=greedy, limit=40 ·" in shown
     assert ") with sampling.top_p=0.9, limit=40 ·" in shown
     assert "protocol of a, b: paper with sampling.method=greedy and paper with sampling.top_p=0.9." in shown
-    assert " with " not in markdown([decoded("mle", {})])
+    assert " with " not in board_markdown([decoded("mle", {})])
 
 
 def test_a_comparison_names_them_in_its_heading(decoded: Callable[..., Entry]) -> None:
-    (sheet,), _ = sheets([compare(decoded("mle", GREEDY), [decoded("emo", GREEDY)])])
+    (sheet,), _ = compared([compare(decoded("mle", GREEDY), [decoded("emo", GREEDY)])])
     assert sheet.heading.endswith(" · sampling.method=greedy, limit=40")
-    (sheet,), _ = sheets([compare(decoded("mle", {}), [decoded("emo", {})])])
+    (sheet,), _ = compared([compare(decoded("mle", {}), [decoded("emo", {})])])
     assert "=" not in sheet.heading
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
+from shown import compared
 
-from emobench.leaderboard.render.compare_lines import sheets
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 
@@ -149,7 +149,7 @@ def test_a_small_relative_change_has_the_digits_that_compare_gives_it(
     page = opened(page_of(tmp_path, [mle, emo], tmp_path))
     drawn(page)
     said = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
-    (line,) = sheets([compare(mle, [emo])])[0][0].lines
+    (line,) = compared([compare(mle, [emo])])[0][0].lines
     assert line.difference.replace("-", "−") in said
     assert line.difference.startswith("-0.040")
 

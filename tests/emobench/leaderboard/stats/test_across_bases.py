@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from shown import compared
 
 from emobench.errors import ConfigError
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.render.compare_lines import sheets
 from emobench.leaderboard.render.compare_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
@@ -58,7 +58,7 @@ def test_a_value_is_the_mean_over_the_seeds_of_a_base_beside_its_rival_s(make_ro
         assert contrast.ci95 == pytest.approx(tuple(want.confidence_interval()))
         assert contrast.test == "paired t over bases"
     assert found.replicates == "bases"
-    (sheet,), legend = sheets([found])
+    (sheet,), legend = compared([found])
     assert "tiny-oracle, 4 bases" in sheet.heading
     assert any("4 bases; other test texts" in line for line in legend)
     assert "seed" not in " ".join(line for line in legend if "mean over the seeds" not in line)

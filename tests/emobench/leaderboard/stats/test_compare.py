@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
+from shown import compare_latex, compare_markdown, compare_text, compared, noise
 from statsmodels.stats.multitest import multipletests
 
 from emobench.config import to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.charts.compare_chart import png, specification
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.render.compare_lines import sheets
-from emobench.leaderboard.render.compare_noise import noise_tables, unrepeated
-from emobench.leaderboard.render.compare_table import ComparisonView, latex, markdown, to_csv, to_json
+from emobench.leaderboard.render.compare_table import to_csv, to_json
+from emobench.leaderboard.render.noise_table import unrepeated
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.compare import Comparison, compare, comparisons
@@ -64,8 +64,8 @@ def test_what_is_shown_changes_no_verdict(pair: tuple[Entry, Entry], runs: Path)
     found = compare(mle, [emo], ExamplesReader(runs), metrics=["trec/accuracy"])
     assert found.contrasts == (every["trec/accuracy"],)
     assert (found.contrasts[0].family, found.contrasts[0].tests) == ("accuracy", 4)
-    assert any("(Holm): accuracy (4 tests)." in line for line in sheets([found])[1])
-    (line,) = sheets([found])[0][0].lines
+    assert any("(Holm): accuracy (4 tests)." in line for line in compared([found])[1])
+    (line,) = compared([found])[0][0].lines
     assert line.metric.startswith("trec/accuracy")  # the task is said where the entries have several
 
 
@@ -89,7 +89,7 @@ def test_corpus_scores_are_compared_by_their_runs(make_entry: Callable[..., Entr
     assert (found.test, found.items) == ("paired t over seeds", None)
     values = emo.metrics["lm/mauve"].values, mle.metrics["lm/mauve"].values
     assert found.p == pytest.approx(float(stats.ttest_rel(*values).pvalue))
-    (legend,) = [line for line in sheets([compare(mle, [emo])])[1] if "paired t over seeds" in line]
+    (legend,) = [line for line in compared([compare(mle, [emo])])[1] if "paired t over seeds" in line]
     assert "other test texts and sampling runs are not covered" in legend
 
 
@@ -114,7 +114,7 @@ def test_few_seeds_are_undetermined_and_tested_within(
     )
     comparison = compare(mle, [emo], ExamplesReader(runs))
     (found,) = comparison.contrasts
-    assert any("seed 0" in text for text in sheets([comparison])[0][0].within)
+    assert any("seed 0" in text for text in compared([comparison])[0][0].within)
     assert (found.verdict, found.p, found.p_holm, found.ci95) == ("undetermined", None, None, None)
     assert "3 are needed" in (found.why or "")
     assert [within.seed for within in found.within] == list(seeds)
@@ -131,7 +131,7 @@ def test_a_perplexity_is_a_ratio(make_entry: Callable[..., Entry], runs: Path) -
     ratios = [a / b for a, b in zip(emo.metrics["lm/ppl"].values, mle.metrics["lm/ppl"].values, strict=True)]
     assert found.effect == pytest.approx(math.log(stats.gmean(ratios)))
     assert found.verdict == "worse"
-    (line,) = sheets([compare(mle, [emo], ExamplesReader(runs))])[0][0].lines
+    (line,) = compared([compare(mle, [emo], ExamplesReader(runs))])[0][0].lines
     assert line.difference == f"{100 * (stats.gmean(ratios) - 1):+.1f} %"
 
 
@@ -150,7 +150,7 @@ def test_a_difference_that_is_float_rounding_shows_as_zero(make_row: Callable[..
     mle, emo = make_row("mle", {"lm/accuracy": values}), make_row("emo", {"lm/accuracy": [v + 1e-16 for v in other]})
     comparison = compare(mle, [emo])
     assert 0 < abs(comparison.contrasts[0].effect) < 1e-15
-    (line,) = sheets([comparison])[0][0].lines
+    (line,) = compared([comparison])[0][0].lines
     assert line.difference == "0.0"
     (plain,) = to_json(comparison)["contrasts"]
     assert plain["effect"] == comparison.contrasts[0].effect  # as it is, for programs
@@ -185,7 +185,7 @@ def test_small_n_is_tested_and_not_judged(make_entry: Callable[..., Entry], runs
     assert sst2.p_holm == pytest.approx(every[0])
     assert trec.p_holm == trec.p
     assert (sst2.tests, trec.tests) == (3, 1)
-    (sheet,), legend = sheets([comparison])
+    (sheet,), legend = compared([comparison])
     assert sheet.lines[0].verdict == "undetermined [1]"
     assert (sheet.lines[0].p, sheet.lines[0].interval != "–") == (".001", True)
     assert "[1] small n: too few examples for a verdict." in legend
@@ -200,7 +200,7 @@ def test_what_was_tested_over_seeds_is_not_said_to_lack_examples(make_entry: Cal
     ]
     comparison = compare(rows[0], rows[1:], ExamplesReader(runs), metrics=["sst2/accuracy", "cr/accuracy"])
     assert [c.p is None for c in comparison.contrasts[:2]] == [False, True]
-    within = sheets([comparison])[0][0].within
+    within = compared([comparison])[0][0].within
     assert any("cr/accuracy, seed 0" in line for line in within)
     assert not any("Without per-example results" in line for line in within)
 
@@ -274,7 +274,7 @@ def test_choices_of_several_models_are_compared_model_by_model(make_entry: Calla
     small, large = of("emo", "small"), of("tailr", "large")
     (found,) = comparisons([[small], emos, [mles[1]]], None)
     assert (found.candidates, found.left_out) == ((small, emos[0]), (emos[1],))
-    assert any("emo of large" in line for line in sheets([found])[1])
+    assert any("emo of large" in line for line in compared([found])[1])
     with pytest.raises(ConfigError, match="Not comparable"):  # chosen by itself
         comparisons([[large], [emos[0]], [mles[1]]], None)
     with pytest.raises(ConfigError, match="nothing to compare with it"):
@@ -292,12 +292,12 @@ def test_the_papers_differences(tmp_path: Path) -> None:
     names = ("emo", "mle")
     emo, mle = (select(f"published:emo-table3/llama-7b/{name}", tmp_path)[0] for name in names)
     found = compare(mle, [emo])
-    shown = {line.metric.split(" ")[0]: line.difference for line in sheets([found])[0][0].lines}
+    shown = {line.metric.split(" ")[0]: line.difference for line in compared([found])[0][0].lines}
     assert shown["tweet_emotion/accuracy"] == "+12.1"
     assert shown["mmlu/accuracy"] == "+2.9"
     assert {c.verdict for c in found.contrasts} == {"undetermined"}
     assert {c.why for c in found.contrasts} == {"the values of single seeds are not known on either side"}
-    assert any("Published rows carry no per-example data" in line for line in sheets([found])[1])
+    assert any("Published rows have no per-example results" in line for line in compared([found])[1])
 
 
 @pytest.fixture
@@ -307,9 +307,9 @@ def found(pair: tuple[Entry, Entry], runs: Path) -> Comparison:
 
 def test_every_output_has_every_contrast(found: Comparison) -> None:
     texts = {str(width): _printed(found, width) for width in (120, 100, 60)}
-    texts |= {"markdown": markdown([found]), "latex": latex([found])}
+    texts |= {"markdown": compare_markdown([found]), "latex": compare_latex([found])}
     for name, text in texts.items():
-        for line in sheets([found])[0][0].lines:
+        for line in compared([found])[0][0].lines:
             difference = line.difference.replace("-", "$-$").replace("%", "\\%") if name == "latex" else line.difference
             assert difference in text, name
             assert line.verdict in text, name
@@ -334,17 +334,17 @@ def test_hostile_names_stay_text(make_entry: Callable[..., Entry], runs: Path) -
     mle = make_entry("mle", {"sst2": answers(rng, 0.7)})
     emo = make_entry("emo", {"sst2": answers(rng, 0.7)}, objective={"name": evil, "version": "1", "params": {}})
     made = compare(mle, [emo], ExamplesReader(runs))
-    for text in (_printed(made, 120), markdown([made]), latex([made])):
+    for text in (_printed(made, 120), compare_markdown([made]), compare_latex([made])):
         assert "\x1b[31m" not in text
     assert "e[bold]|*vil*" in _printed(made, 120)
-    assert "e\\[bold\\]\\|\\*vil\\*" in markdown([made])
-    assert "\\$x\\$\\_\\&\\%\\{\\}" in latex([made])
+    assert "e\\[bold\\]\\|\\*vil\\*" in compare_markdown([made])
+    assert "\\$x\\$\\_\\&\\%\\{\\}" in compare_latex([made])
     assert png([made]).startswith(b"\x89PNG")
 
 
 def _printed(comparison: Comparison, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), markup=False, highlight=False)
-    console.print(ComparisonView([comparison]))
+    console.print(compare_text([comparison]))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -367,26 +367,26 @@ def test_where_the_noise_comes_from(
 ) -> None:
     mle, emo = (with_components(e, make_entry, t, n) for e, t, n in zip(pair, (1.0, 7**0.5), (3, 4), strict=True))
     comparison = compare(mle, [emo], ExamplesReader(runs))
-    (table,) = noise_tables([comparison])
+    (table,) = noise([comparison])
     assert table.heading == "Where the noise comes from · tiny · nlu v1"
     # The root of the mean of 1 and 7 is 2; left: 2 sqrt(.6^2 + .4^2 + .3^2 + 1.1^2) / 2.
     assert table.rows == (
         ("sst2/accuracy (points)", "1.2", "0.8", "0.6", "2.2", "3-4 x 5 x 5", "1.3"),
         ("cr/accuracy (points)", "–", "–", "0", "–", "5", "0"),
     )
-    Console(width=80).print(ComparisonView([comparison]))
+    Console(width=80).print(compare_text([comparison]))
     printed = capsys.readouterr().out
     assert "3-4 x 5 x 5" in printed
     assert "left: the standard error of a row's mean" in " ".join(printed.split())
-    said = "Not in this table: trec/accuracy, which has one value a seed, so that nothing tells sources apart."
+    said = "Not in this table: trec/accuracy, which has one value per seed, so that no sources can be told apart."
     assert unrepeated([comparison]) == [said]
-    assert "| sst2/accuracy (points) | 1.2 | 0.8 | 0.6 | 2.2 | 3-4 x 5 x 5 | 1.3 |" in markdown([comparison])
+    assert "| sst2/accuracy (points) | 1.2 | 0.8 | 0.6 | 2.2 | 3-4 x 5 x 5 | 1.3 |" in compare_markdown([comparison])
     plain = to_json(comparison)["components"]
     assert set(plain) == {"sst2/accuracy", "cr/accuracy"}
     assert plain["sst2/accuracy"][mle.id]["texts"] == {"sd": 0.011, "sd_of_mean": 0.0055, "draws": 200}
     without = compare(*pair[:1], [pair[1]], ExamplesReader(runs))
-    assert noise_tables([without]) == []
-    assert "Where the noise" not in markdown([without])
+    assert noise([without]) == []
+    assert "Where the noise" not in compare_markdown([without])
     assert to_json(without)["components"] == {}
 
 
@@ -396,7 +396,7 @@ def test_the_noise_of_perplexities_is_in_percent(make_row: Callable[..., Entry])
         plain = to_plain(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}).metrics["lm/ppl"])
         plain["components"] = {"sampling": {"sd": math.log(1.05), "sd_of_mean": math.log(1.02), "draws": 5}}
         rows.append(make_row(name, {"lm/ppl": [30.0, 31.0, 32.0]}, metrics={"lm/ppl": plain}))
-    (table,) = noise_tables([compare(rows[0], rows[1:])])
+    (table,) = noise([compare(rows[0], rows[1:])])
     assert table.rows == (("lm/ppl (%)", "–", "5", "–", "–", "5", "2"),)
 
 
@@ -406,5 +406,5 @@ def test_components_of_float_rounding_are_zero(make_row: Callable[..., Entry]) -
         plain = to_plain(make_row(name, {"lm/ppl": [30.0, 30.0, 30.0]}).metrics["lm/ppl"])
         plain["components"] = {"sampling": {"sd": 9e-7, "sd_of_mean": 2e-6, "draws": 5}}
         rows.append(make_row(name, {"lm/ppl": [30.0, 30.0, 30.0]}, metrics={"lm/ppl": plain}))
-    (table,) = noise_tables([compare(rows[0], rows[1:])])
+    (table,) = noise([compare(rows[0], rows[1:])])
     assert table.rows == (("lm/ppl (%)", "–", "0", "–", "–", "5", "0.0002"),)

@@ -13,7 +13,7 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.board_table import to_json
+from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.pairwise import Pairs

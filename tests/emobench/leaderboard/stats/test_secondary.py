@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from shown import board_text, compared
 from statsmodels.stats.multitest import multipletests
 
 from emobench.config import to_plain
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.board_table import render, to_json
-from emobench.leaderboard.render.compare_lines import sheets
+from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.site.groups import Groups
 from emobench.leaderboard.stats.compare import compare
@@ -58,7 +58,7 @@ def rows(entry_of: Callable[..., Entry]) -> dict[str, Entry]:
 
 def shown(rows: dict[str, Entry], **view: Any) -> str:
     out = io.StringIO()
-    Console(file=out, width=400, color_system=None).print(render(list(rows.values()), view=View(**view)))
+    Console(file=out, width=400, color_system=None).print(board_text(list(rows.values()), view=View(**view)))
     return out.getvalue()
 
 
@@ -79,21 +79,21 @@ def test_a_table_has_the_main_metrics_and_their_mean_and_others_on_request(rows:
 
 
 def test_secondary_metrics_are_a_family_of_their_own(rows: dict[str, Entry]) -> None:
-    def compared(**given: Any) -> Any:
+    def of_emo(**given: Any) -> Any:
         return compare(rows["mle"], [rows["emo"]], **given)
 
-    main = compared()
+    main = of_emo()
     assert [c.metric for c in main.contrasts] == [*MAIN, "mean/accuracy"]
     assert {(c.family, c.tests) for c in main.contrasts} == {("accuracy", 3)}
     ps = [c.p for c in main.contrasts]
     assert [c.p_holm for c in main.contrasts] == pytest.approx(multipletests(ps, method="holm")[1])
-    every = compared(metrics=list(rows["emo"].metrics))
+    every = of_emo(metrics=list(rows["emo"].metrics))
     assert [c for c in every.contrasts if not c.secondary] == list(main.contrasts)
     second = [c for c in every.contrasts if c.secondary]
     assert {(c.family, c.tests) for c in second} == {(SECONDARIES, 3)}
     assert [c.p_holm for c in second] == pytest.approx(multipletests([c.p for c in second], method="holm")[1])
-    assert "(Holm): accuracy (3 tests)." in " ".join(sheets([main])[1])
-    assert "(Holm): accuracy (3 tests), secondary metrics (3 tests)." in " ".join(sheets([every])[1])
+    assert "(Holm): accuracy (3 tests)." in " ".join(compared([main])[1])
+    assert "(Holm): accuracy (3 tests), secondary metrics (3 tests)." in " ".join(compared([every])[1])
 
 
 def test_a_table_of_differences_says_what_it_is_adjusted_for(rows: dict[str, Entry]) -> None:
@@ -114,7 +114,7 @@ def test_one_metric_is_not_said_to_be_adjusted(rows: dict[str, Entry]) -> None:
         return found
 
     one, two = of("accuracy"), of("accuracy", "macro_f1")
-    (sheet,), legend = sheets([compare(one["mle"], [one["emo"]])])
+    (sheet,), legend = compared([compare(one["mle"], [one["emo"]])])
     assert "p is not adjusted: it is the only test." in legend
     assert [line.metric for line in sheet.lines] == ["trec/accuracy (%) ↑"]
     assert "p is not adjusted: it is the only test." in shown(one, baseline="mle")

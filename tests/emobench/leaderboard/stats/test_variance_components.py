@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shown import board_markdown, noise
 
 from emobench.config import to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.render.board_table import markdown
-from emobench.leaderboard.render.compare_noise import noise_tables
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.summary import summarise
@@ -208,7 +207,7 @@ def test_what_is_left_in_a_mean_is_no_less_than_its_spread_over_seeds_shows(
         plain = to_plain(make_row(name, {metric: values}).metrics[metric])
         plain["components"] = {"k-means": {"sd": 0.01, "sd_of_mean": 0.0045, "draws": 5}}
         rows.append(make_row(name, {metric: values}, metrics={metric: plain}))
-    (table,) = noise_tables([compare(rows[0], [rows[1]])])
+    (table,) = noise([compare(rows[0], [rows[1]])])
     assert table.rows[0][1] == "–"
     if times:
         assert table.rows[0][-1] == f"{times * np.std(values, ddof=1) / math.sqrt(3):.2g}" == "2.6"
@@ -227,6 +226,6 @@ def test_a_board_says_where_more_noise_is_left_than_it_shows(
         metrics["lm/mauve"]["components"] = {"k-means": {"sd": 0.05, "sd_of_mean": left, "draws": 5}}
         rows.append(make_row(name, scores, metrics=metrics))
     told = "± of mauve is not all of the noise: `emobench compare` says where it comes from."
-    legend = markdown(rows).replace("\\", "")
+    legend = board_markdown(rows).replace("\\", "")
     assert (told in legend) == said
-    assert told not in markdown(rows, view=View(intervals=True)).replace("\\", "")
+    assert told not in board_markdown(rows, view=View(intervals=True)).replace("\\", "")

@@ -1,4 +1,4 @@
-"""The text of a leaderboard table, one grid for each comparable group; `table.py` draws it.
+"""The tables of a leaderboard: one grid for each group of comparable entries, or all of it as JSON.
 
 No control character of a name, a task or a reason reaches a terminal.
 """
@@ -7,32 +7,84 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from emobench.config import to_plain
 from emobench.leaderboard.query.ranks import Ranking, mean_summary
-from emobench.leaderboard.query.standings import Standings
+from emobench.leaderboard.query.standings import Standings, standings
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.render.grid import Cell, Column, Grid, Label, Style
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label, Notes, Report, Style
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
 from emobench.tasks.scores import SECONDARY
 
-ABSENT = "–"
+SCHEMA = 2
+"""Of the document that `to_json` returns; its entries have a schema of their own."""
+
 NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedded default, offline, in a few minutes."
 OWN = "› "
+VERDICT_STYLES: dict[str, Style] = {"better": "green", "worse": "red"}
 
 
-def grids(found: Sequence[Standings], view: View) -> list[Grid]:
-    """Return one grid for each group; those of one suite and model stand together, where the first of them does."""
+def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None) -> Report:
+    """Return a table for each group of comparable entries; those of one suite and model follow one another.
+
+    `examples_of` gives an entry's per-example results (from `examples.entry_examples`), which tests pair by item.
+    """
+    view = view or View()
     together: dict[str, list[Standings]] = {}
-    for group in found:
+    for group in standings(entries, examples_of, view):
         together.setdefault(f"{group.rows[0].suite} {group.rows[0].model.name}", []).append(group)
-    return [
-        _Maker(group, view).grid([_first(other) for other in of[:place]])
-        for of in together.values()
-        for place, group in enumerate(of)
-    ]
+    return Report.of(
+        [
+            _GridOfGroup(group, view).grid([_first(other) for other in groups[:place]])
+            for groups in together.values()
+            for place, group in enumerate(groups)
+        ]
+    )
+
+
+def to_json(
+    entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None
+) -> dict[str, Any]:
+    """Return {"schema", "groups"}, with for each group of comparable entries:
+
+    - `suite`, `model` and the whole `entries`, in the order shown; `older_code`: ids;
+    - `best`: metric, or "mean/<metric>" -> id or null; `untested`: metric -> why its rows cannot be told apart,
+      whatever their values;
+    - `ranks`, null where nothing is ranked: `metric` and `tasks`; by id the `places` and the `means` over tasks; and
+      in `why`, by id or under "all", why a row has no place;
+    - `baseline`: an id or null; `differences`: id -> metric -> `Contrast`, with "mean" for the mean over tasks.
+
+    Fractions are fractions, and differences of perplexities log ratios.
+    """
+    return {"schema": SCHEMA, "groups": [_plain(group) for group in standings(entries, examples_of, view)]}
+
+
+def _plain(group: Standings) -> dict[str, Any]:
+    first = to_plain(group.rows[0])
+    ranks = group.ranking
+    return {
+        "suite": first["suite"],
+        "model": first["model"],
+        "entries": to_plain(group.rows),
+        "best": to_plain(group.best),
+        "untested": to_plain(group.untested),
+        "older_code": sorted(group.older),
+        "ranks": ranks
+        and {
+            "metric": ranks.name,
+            "tasks": [column.split("/", 1)[0] for column in ranks.columns],
+            "places": dict(ranks.places),
+            "means": {key: sum(values) / len(values) for key, values in ranks.means.items()},
+            "why": {**ranks.unranked, **({"all": ranks.remark} if ranks.remark else {})},
+        },
+        "baseline": group.baseline.id if isinstance(group.baseline, Entry) else None,
+        "differences": to_plain(group.differences),
+    }
 
 
 def _first(group: Standings) -> Entry:
@@ -40,12 +92,12 @@ def _first(group: Standings) -> Entry:
     return next((entry for entry in group.rows if not entry.untrained), group.rows[0])
 
 
-class _Maker:
+class _GridOfGroup:
     """Makes the grid of one group, and collects its footnotes."""
 
     def __init__(self, shown: Standings, view: View) -> None:
         self.shown, self.view = shown, view
-        self.notes: list[str] = []
+        self.notes = Notes()
         self.labels = dict(zip((e.id for e in shown.rows), labels(shown.rows, shown.older), strict=True))
         self.own = {entry.id for entry in shown.rows if entry.id in view.own}
         if len(self.own) == len(shown.rows):  # nothing to stand out from
@@ -69,21 +121,21 @@ class _Maker:
             columns=heads,
             cells=tuple(zip(*cells, strict=True)) if cells else tuple(() for _ in rows),
             legend=tuple(legend),
-            notes=tuple(self.notes),
+            notes=self.notes.texts,
         )
 
     def _label(self, entry: Entry) -> Label:
         mark = "" if not self.own else OWN if entry.id in self.own else " " * len(OWN)
         if entry.id in self.shown.older:
-            return Label(f"{mark}{self.labels[entry.id]} older code", "older")
-        return Label(mark + self.labels[entry.id], "own" if entry.id in self.own else "")
+            return Label(f"{mark}{self.labels[entry.id]} older code", "dim")
+        return Label(mark + self.labels[entry.id], "bold" if entry.id in self.own else "")
 
     def _rank(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
         cells = []
         for entry in self.shown.rows:
             why = places.unranked.get(entry.id)
             text = str(places.places.get(entry.id, ABSENT))
-            cells.append(Cell(text, notes=self._number([why] if why else []), style=self._older(entry)))
+            cells.append(Cell(text, notes=self.notes.number([why] if why else []), style=self._older(entry)))
         return Column("", "rank"), tuple(cells)
 
     def _mean(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
@@ -102,14 +154,14 @@ class _Maker:
         shared = [r for r in remarks[0] if len(rows) > 1 and all(r in other for other in remarks)]
         summaries = {entry.id: entry.metrics[metric] for entry in rows if metric in entry.metrics}
         cells = [
-            replace(cell, notes=self._number([text for text in own if text not in shared]))
+            replace(cell, notes=self.notes.number([text for text in own if text not in shared]))
             for cell, own in zip(self._cells(metric, summaries), remarks, strict=True)
         ]
         task, name = (clean(part) for part in metric.split("/", 1))
         counts = {summary.n for summary in summaries.values()}
         size = f"n={counts.pop()}" if self.view.intervals and len(counts) == 1 and None not in counts else ""
         unit = figures.unit_label(list(summaries.values()))
-        return Column(task, name, unit, size, self._number(shared)), tuple(cells)
+        return Column(task, name, unit, size, self.notes.number(shared)), tuple(cells)
 
     def _cells(self, metric: str, summaries: Mapping[str, MetricSummary], of: str | None = None) -> list[Cell]:
         """Return the cells of a metric, or of MEAN (`of` "mean/<metric>"), by the summaries of rows that have one."""
@@ -133,12 +185,12 @@ class _Maker:
         rule = figures.relative_decimals if contrast.log_scale else figures.decimals
         text = figures.difference(contrast, rule(summaries), interval=self.view.intervals)
         marked = contrast.beyond_noise and not style
-        if marked and contrast.verdict in ("better", "worse"):
-            style = contrast.verdict
+        if marked and contrast.verdict in VERDICT_STYLES:
+            style = VERDICT_STYLES[contrast.verdict]
         return Cell(text, marked, style=style)
 
     def _older(self, entry: Entry) -> Style:
-        return "older" if entry.id in self.shown.older else ""
+        return "dim" if entry.id in self.shown.older else ""
 
     def _remarks(self, entry: Entry, metric: str) -> list[str]:
         if metric not in entry.metrics:
@@ -152,11 +204,6 @@ class _Maker:
         if self.view.intervals and summary.ci95 is None and self.shown.baseline is None:
             found.append(f"no interval: {summary.ci95_missing or 'none was recorded'}")
         return found
-
-    def _number(self, texts: Sequence[str]) -> tuple[int, ...]:
-        """Return the numbers of footnotes; equal ones share a number."""
-        self.notes += [text for text in dict.fromkeys(map(clean, texts)) if text not in self.notes]
-        return tuple(self.notes.index(clean(text)) + 1 for text in texts)
 
 
 def _shorter(heads: tuple[Column, ...], tasks: int) -> tuple[tuple[Column, ...], list[str]]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from emobench.config import to_plain
+from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label
+from emobench.leaderboard.render.numbers import listed
 from emobench.leaderboard.schema.entry import ROUNDING, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison, place
 from emobench.leaderboard.stats.variance_components import KMEANS, SAMPLING, TEXTS, TRAINING
 
-ABSENT = "–"
-MOST_NAMED = 6
-HEADER = ("metric", "training", "sampling", "k-means", "texts", "averaged over", "left")
+COLUMNS = ("training", "sampling", "k-means", "texts", "averaged over", "left")
 EXPLAINED = (
     "Where the noise comes from: the standard deviation that one value would have if only its training seed, its "
     "sampling run, the seed of its k-means or its texts were drawn anew; of the rows compared, the root of their mean "
@@ -27,20 +27,20 @@ EXPLAINED = (
 )
 
 
-@dataclass(frozen=True)
-class NoiseTable:
-    heading: str
-    rows: tuple[tuple[str, ...], ...]
-
-
-def noise_tables(comparisons: Sequence[Comparison]) -> list[NoiseTable]:
+def noise_tables(comparisons: Sequence[Comparison]) -> list[Grid]:
     """Return a table for each comparison that has metrics with components."""
-    found = []
-    for comparison in comparisons:
-        rows = tuple(_row(metric, of) for metric, of in _known(comparison).items())
-        if rows:
-            found.append(NoiseTable(clean(f"Where the noise comes from · {place(comparison.baseline)}"), rows))
-    return found
+    return [_grid(comparison, known) for comparison in comparisons if (known := _known(comparison))]
+
+
+def _grid(comparison: Comparison, known: dict[str, dict[str, MetricSummary]]) -> Grid:
+    return Grid(
+        title=clean(f"Where the noise comes from · {place(comparison.baseline)}"),
+        corner="metric",
+        turned="",
+        rows=tuple(Label(clean(f"{metric} ({_unit(of)})")) for metric, of in known.items()),
+        columns=tuple(Column("", name) for name in COLUMNS),
+        cells=tuple(tuple(map(Cell, _row(list(of.values())))) for of in known.values()),
+    )
 
 
 def unrepeated(comparisons: Sequence[Comparison]) -> list[str]:
@@ -54,9 +54,10 @@ def unrepeated(comparisons: Sequence[Comparison]) -> list[str]:
     ))  # fmt: skip
     if not names:
         return []
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    said = f"{', '.join(names[:MOST_NAMED])}{more}, which {'has' if len(names) == 1 else 'have'} one value a seed"
-    return [f"Not in this table: {said}, so that nothing tells sources apart."]
+    have = "has" if len(names) == 1 else "have"
+    return [
+        f"Not in this table: {listed(names)}, which {have} one value per seed, so that no sources can be told apart."
+    ]
 
 
 def plain_components(comparison: Comparison) -> dict[str, Any]:
@@ -77,30 +78,24 @@ def _known(comparison: Comparison) -> dict[str, dict[str, MetricSummary]]:
     return found
 
 
-def _row(metric: str, of: dict[str, MetricSummary]) -> tuple[str, ...]:
-    summaries = list(of.values())
-    unit = {"fraction": "points", "perplexity": "%"}.get(summaries[0].unit, summaries[0].unit)
+def _unit(of: dict[str, MetricSummary]) -> str:
+    unit = next(iter(of.values())).unit
+    return {"fraction": "points", "perplexity": "%"}.get(unit, unit)
+
+
+def _row(summaries: Sequence[MetricSummary]) -> list[str]:
     sources = (TRAINING, SAMPLING, KMEANS, TEXTS)
     deviations = [[s.components[name].sd for s in summaries if name in s.components] for name in sources]
-    left = [s.left for s in summaries]
     draws = [{s.components[name].draws for s in summaries if name in s.components} for name in sources[:3]]
     over = " x ".join("-".join(map(str, sorted({min(of), max(of)}))) for of in draws if of)
-    # A deviation of logarithms is relative as it is.
-    least = ROUNDING * (1.0 if unit == "%" else max(abs(s.mean) for s in summaries))
-    shown = [_shown(some, unit, least) for some in (*deviations, left)]
-    return (clean(f"{metric} ({unit})"), *shown[:-1], over, shown[-1])
+    return [*(_pooled(some, summaries) for some in deviations), over, _pooled([s.left for s in summaries], summaries)]
 
 
-def _shown(deviations: Sequence[float], unit: str, least: float) -> str:
-    """Return the root of the mean square with 2 digits, as points of fractions or percent of perplexities.
-
-    What is not above `least`, float rounding, is 0.
-    """
+def _pooled(deviations: Sequence[float], summaries: Sequence[MetricSummary]) -> str:
+    """Return the root of the mean square; 0 where it is float rounding."""
     if not deviations:
         return ABSENT
-    pooled = math.sqrt(fmean(deviation**2 for deviation in deviations))
-    if pooled <= least:
-        return "0"
-    # The deviation of a perplexity's logarithm; a wild one is no number that anyone reads.
-    value = 100 * math.expm1(min(pooled, 50.0)) if unit == "%" else 100 * pooled if unit == "points" else pooled
-    return f"{value:.2g}" if value < 100 else f"{value:.0f}"
+    pooled, unit = math.sqrt(fmean(deviation**2 for deviation in deviations)), summaries[0].unit
+    # A deviation of logarithms is relative as it is.
+    least = ROUNDING * (1.0 if unit == "perplexity" else max(abs(s.mean) for s in summaries))
+    return "0" if pooled <= least else figures.deviation(pooled, unit)
