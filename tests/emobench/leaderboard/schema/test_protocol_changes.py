@@ -10,7 +10,7 @@ from shown import board_markdown, compared
 
 from emobench.config import content_hash
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.site.data import board_data
+from emobench.leaderboard.site.data import BoardData
 from emobench.leaderboard.stats.compare import compare
 
 GREEDY = {"sampling.method": "greedy", "limit": 40}
@@ -45,5 +45,5 @@ def test_a_comparison_names_them_in_its_heading(decoded: Callable[..., Entry]) -
 
 def test_groups_of_a_page_are_called_by_what_they_do_not_share(decoded: Callable[..., Entry]) -> None:
     entries = [decoded("mle", rules) for rules in (GREEDY, TOP_P, {"limit": 40})]
-    titles = {group["title"] for group in board_data(entries, None)["groups"]}
+    titles = {group["title"] for group in BoardData(entries, None).plain["groups"]}
     assert titles == {"tiny", "tiny · sampling.method=greedy", "tiny · sampling.top_p=0.9"}
