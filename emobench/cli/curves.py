@@ -9,17 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_table, print_text, remark, width_left
 from emobench.errors import DataError
-
-if TYPE_CHECKING:
-    from emobench.pipeline.inspect.trainings import FoundTraining
-    from emobench.training.curves import Curve, TrainingCurves
+from emobench.files import write_whole
+from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.pipeline.inspect.trainings import FoundTraining, find_trainings
+from emobench.training.curves import Curve, TrainingCurves, mean_curve, read_curves
 
 WIDTH = 40
 """Most characters of a line; more steps are averaged."""
@@ -36,8 +37,6 @@ class Group:
 
     def curves(self) -> dict[str, dict[int, float]]:
         """Return the means over the seeds of all that any of them logged."""
-        from emobench.training.curves import mean_curve
-
         names = dict.fromkeys(name for _, log in self.members for name in log.curves)
         found = {n: mean_curve([log.curves[n] for _, log in self.members if n in log.curves]) for n in names}
         return {name: curve for name, curve in found.items() if curve}
@@ -70,14 +69,8 @@ def curves(
 
     The loss, its parts and the validation loss over the steps, as means over seeds.
     """
-    from emobench.leaderboard.schema.labels import clean
-    from emobench.leaderboard.store.board import Leaderboard
-    from emobench.pipeline.inspect.trainings import find_trainings
-
     groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
     if csv is not None:
-        from emobench.files import write_whole
-
         write_whole(csv, _csv(groups), "The curves", "Choose another file with --csv FILE.")
     if json:
         print_json({"curves": [_plain(group) for group in groups]})
@@ -122,8 +115,6 @@ def _ends(curve: Curve) -> tuple[str, str, str]:
 
 
 def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
-    from emobench.training.curves import read_curves
-
     by_setting: dict[str, list[tuple[FoundTraining, TrainingCurves]]] = {}
     problems: list[DataError] = []
     for training in trainings:

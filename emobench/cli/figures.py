@@ -9,6 +9,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, remark
+from emobench.pipeline.inspect.figures import beside, can_draw, draw
+from emobench.pipeline.inspect.recorded_runs import newest_of
 
 
 def figures(
@@ -40,9 +42,6 @@ def figures(
     entropies, and forward against reverse cross-entropy (Figure 2 of the EMO paper). Each is written as PNG and as SVG.
     If an objective has several entries, the newest one is drawn.
     """
-    from emobench.pipeline.inspect.figures import beside, can_draw, draw
-    from emobench.pipeline.inspect.recorded_runs import newest_of
-
     named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs))
     entries = [one.entry for one in named]
     drawn = draw(entries, runs, out or beside(entries, leaderboard))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import vl_convert
+
 from emobench.leaderboard.charts.vega_lite import PAPER, Palette
 from emobench.leaderboard.render.compare_table import pair_tables
 from emobench.leaderboard.render.numbers import effect, p_value
@@ -18,8 +20,6 @@ AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # a
 
 def png(comparisons: Sequence[Comparison]) -> bytes:
     """Return the picture of comparisons."""
-    import vl_convert
-
     return vl_convert.vegalite_to_png(specification(comparisons), scale=SCALE)
 
 

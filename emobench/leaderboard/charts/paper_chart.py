@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import vl_convert
+
 from emobench.errors import ConfigError, StorageError
 from emobench.leaderboard.charts.generation_charts import scatter as scatter_of
 from emobench.leaderboard.charts.vega_lite import COLOURS, GREY, SCALE, picture
@@ -20,8 +22,6 @@ PAPER, HERE = "paper", "here, with its 95 % interval"
 
 def write(tables: Sequence[SideBySide], path: Path, *, scatter: bool) -> None:
     """Draw tables into an SVG or PNG file, by its name's end. Raises StorageError, ConfigError for nothing to draw."""
-    import vl_convert
-
     if not any(found.columns for found in tables):
         raise ConfigError(f"{path} was not drawn: no metric of the table was measured.")
     spec = points(tables) if scatter else dots(tables)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import vl_convert
+
 from emobench.errors import StorageError
 from emobench.leaderboard.schema.labels import clean
 
@@ -74,8 +76,6 @@ PAGE = Palette(
 
 def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
     """Write a picture as NAME.png and NAME.svg, with fonts that come with vl-convert; raises StorageError."""
-    import vl_convert
-
     spec = dict(picture)
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     try:

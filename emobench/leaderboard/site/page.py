@@ -17,6 +17,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from emobench.errors import ConfigError
 
 _HERE = Path(__file__).parent
@@ -48,8 +51,6 @@ def render_index(boards: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _template(name: str) -> Any:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     loader = FileSystemLoader(_HERE / "templates")
     return Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
@@ -81,8 +82,6 @@ def _asset(name: str) -> str:
 @functools.cache
 def _libraries() -> tuple[str, str]:
     """Return DataTables and Vega-Lite as scripts that set `DataTable` and `vegaEmbed` of the window."""
-    import vl_convert
-
     table = _of_itables("dt_bundle.js")
     exported = re.search(r"export\{[^}]*?([\w$]+) as default[^}]*\}", table)
     if exported is None:

@@ -123,7 +123,7 @@ async function curvesOf(named) {
 function curvesBody(all) {
   const lines = all.flatMap(({ name, curves }) => curves.map(({ training, parts }) => ({ name: training > 1 ? `${name}, training ${training}` : name, parts })));
   const parts = unique(lines.flatMap((line) => Object.keys(line.parts)));
-  if (!parts.length) return h("p", { class: "empty" }, "No training curves are at hand. They come from the runs folder: emobench leaderboard site OUT --runs DIR.");
+  if (!parts.length) return h("p", { class: "empty" }, "No training curves are available. They come from the runs folder: emobench leaderboard site OUT --runs DIR.");
   return controlled((set) => {
     if (!parts.includes(view.part)) view.part = ["mle", "validation mle"].find((part) => parts.includes(part)) ?? parts[0];
     const known = lines.filter((line) => line.parts[view.part]);

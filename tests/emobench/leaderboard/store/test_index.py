@@ -17,7 +17,7 @@ import pytest
 
 from emobench.errors import ConfigError, StorageError, UserError
 from emobench.leaderboard.schema.comparable import comparison_key
-from emobench.leaderboard.schema.entry import SCHEMA_VERSION, entry_id, read_entry
+from emobench.leaderboard.schema.entry import entry_id, read_entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store import index as indexing
 from emobench.leaderboard.store.board import Leaderboard, parse
@@ -132,17 +132,6 @@ def test_rows_are_the_entries_with_and_without_an_index(root: Path) -> None:
     assert {row.untrained for row in cold} == {row.objective == "pretrained" for row in cold} == {True, False}
 
 
-def test_superseded_rows_are_hidden_unless_asked_for(root: Path) -> None:
-    board = Leaderboard(root)
-    plain = [json.loads(path.read_text()) for path in root.glob("*/*.json")]
-    superseded = {entry["supersedes"] for entry in plain} - {None}
-    assert len(plain) == COUNT
-    assert len(superseded) == COUNT // 20
-    for _ in range(2):  # cold, then from the index
-        assert {row.id for row in board.rows()} == {entry["id"] for entry in plain} - superseded
-        assert {row.id for row in board.rows(superseded=True)} == {entry["id"] for entry in plain}
-
-
 def test_only_files_that_changed_are_read_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = Leaderboard(root)
     rows = board.rows(superseded=True)
@@ -182,46 +171,27 @@ def test_few_files_are_not_worth_an_index(tmp_path: Path) -> None:
     assert not (tmp_path / INDEX).exists()
 
 
-def spoil(root: Path) -> dict[str, bytes]:
-    """Put strange files into a board, and return their contents."""
+def spoil(root: Path) -> list[str]:
+    """Put strange files into a board, and return their names; `test_board` has more of them."""
     path = next(root.glob("*/*.json"))
-    text = path.read_text()
-    strange = {
-        "truncated.json": text[: len(text) // 2].encode(),
-        "edited.json": text.replace('"measured"', '"imported"').encode(),
-        "copy.json": text.encode(),
-        "foreign.json": b'{"hello": 1}',
-        "newer.json": text.replace(f'"schema": {SCHEMA_VERSION}', '"schema": 9').encode(),
-        "latin.json": b"\xff\xfe\x00",
-    }
-    for name, content in strange.items():
-        (path.parent / name).write_bytes(content)
-    (path.parent / "folder.json").mkdir()
-    (path.parent / "link.json").symlink_to(root / "nowhere")
-    settle_files = [path.parent / name for name in strange]
-    for file in settle_files:
+    strange = [path.with_name(f"{name}.json") for name in ("edited", "foreign", "link")]
+    strange[0].write_text(path.read_text().replace('"measured"', '"imported"'))
+    strange[1].write_text('{"hello": 1}')
+    for file in strange[:2]:
         age(file, 60)
-    return {str(path.parent / name): b"" for name in (*strange, "folder.json", "link.json")}
+    strange[2].symlink_to(root / "nowhere")
+    return list(map(str, strange))
 
 
 def test_problems_are_named_each_time_also_from_the_index(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strange = spoil(root)
-    board = Leaderboard(root)
-    ids = [entry.id for entry in board.entries()]
-    (root / INDEX).unlink(missing_ok=True)
-    said = []
+    board, said = Leaderboard(root), []
     opened = reads(root, monkeypatch)
     for _ in range(3):
-        assert [row.id for row in board.rows()] == ids
-        said.append(sorted(board.problems))
-    assert said[0] == said[1] == said[2]
-    assert len(said[0]) == len(strange)
-    for name in strange:
-        assert any(problem.startswith(name) for problem in said[0]), name
-    assert len(opened) == COUNT + 6  # the first time; what is no file is not opened
-    monkeypatch.undo()
-    board.entries()
-    assert sorted(board.problems) == said[0]
+        assert len(board.rows(superseded=True)) == COUNT
+        said.append(sorted(problem.partition(": ")[0] for problem in board.problems))
+    assert said == [sorted(strange)] * 3
+    assert len(opened) == COUNT + 2  # the first time; a link to nothing is not opened
 
 
 def test_a_board_that_was_moved_names_its_new_place(root: Path, tmp_path: Path) -> None:
@@ -345,18 +315,6 @@ def test_an_appended_entry_is_remembered_at_once(tmp_path: Path, monkeypatch: py
     assert len(opened) == len(rows) == 30
 
 
-def test_an_appended_entry_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    board = appended(tmp_path, 5)
-    first, second, *_ = board.rows(superseded=True)
-    second.path.write_text(second.path.read_text().replace("2 cores", "22 cores"))
-    age(first.path, 60)
-    opened = reads(tmp_path, monkeypatch)
-    assert {row.id for row in board.rows(superseded=True)} == {path.stem for path in tmp_path.glob("*/*")} - {second.id}
-    assert sorted(opened) == sorted([first.path, second.path])
-    assert len(board.problems) == 1
-    assert "the file was altered" in board.problems[0]
-
-
 def test_a_flipped_bit_of_the_index_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is superseded, for one: a digit of an id would bring it back."""
     board, draw = Leaderboard(root), random.Random(0)
@@ -442,14 +400,9 @@ def test_entries_of_one_suite_are_read_alone(root: Path, monkeypatch: pytest.Mon
     [
         (("metrics", "sst2/accuracy", "ci95"), [0.5, 95.2], "no fraction"),
         (("metrics", "sst2/accuracy", "std"), "0.5", "in quotes"),
-        (("metrics", "sst2/accuracy", "mean"), None, "expected a number"),
-        (("metrics", "sst2/accuracy"), {}, "is missing; give it a value"),
-        (("metrics", "sst2/accuracy"), 3, "expected a mapping"),
         (("missing", "sst2/accuracy"), "why", "is both measured and missing"),
         (("seeds",), [7], "expected"),
         (("recipe", "deep"), [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]], "nested deeper"),
-        (("cost",), 3, "expected a mapping"),
-        (("extra",), 3, "no setting 'extra'"),
     ],
 )
 def test_what_is_hashed_right_and_is_not_valid_is_found_where_it_is_read(
@@ -477,20 +430,14 @@ def test_what_is_hashed_right_and_is_not_valid_is_found_where_it_is_read(
     [
         (("kind",), 3),
         (("suite", "version"), "1"),
-        (("suite", "more"), 1),
         (("model", "name"), 3),
         (("model",), None),
         (("objective", "params"), []),
         (("provenance", "created"), "yesterday"),
-        (("provenance", "created"), 2026),
-        (("provenance", "data"), {"x": 1}),
         (("metrics", "accuracy"), {}),
-        (("metrics",), 3),
         (("supersedes",), 3),
-        (("runs",), [3]),
         (("runs",), {"key": 1}),
         (("schema",), 9),
-        (("schema",), None),
     ],
 )
 def test_what_is_no_row_is_named_by_its_file(tmp_path: Path, place: tuple[str, ...], value: Any) -> None:
