@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from emobench.leaderboard.charts.compare_chart import unit_of
 from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.grid import ABSENT
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.site.text import ABSENT, rounded, signed
+from emobench.leaderboard.site.text import rounded, signed
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader
 
@@ -80,7 +80,7 @@ def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
 
 def _shown(contrast: Contrast, decimals: int) -> list[Any]:
     """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
-    places = _relative_decimals(contrast) if contrast.log_scale else decimals
+    places = figures.effect_decimals(contrast) if contrast.log_scale else decimals
 
     def effect(value: float, sign: str = "") -> str:
         text = signed(figures.effect(contrast, value), places) + (" %" if contrast.log_scale else "")
@@ -92,7 +92,7 @@ def _shown(contrast: Contrast, decimals: int) -> list[Any]:
             ABSENT if one.seed is None else str(one.seed),
             effect(one.effect),
             ABSENT if one.ci95 is None else " to ".join(map(effect, one.ci95)),
-            p_value(one.p),
+            figures.p_value(one.p),
             one.test,
         ]
         for one in contrast.within
@@ -102,7 +102,7 @@ def _shown(contrast: Contrast, decimals: int) -> list[Any]:
         unit_of(contrast),
         effect(contrast.effect),
         ABSENT if contrast.ci95 is None else " to ".join(map(effect, contrast.ci95)),
-        p_value(contrast.p_holm),
+        figures.p_value(contrast.p_holm),
         _family(contrast),
         ABSENT if contrast.detectable is None else effect(contrast.detectable, "±"),
         contrast.word or "no verdict",
@@ -112,20 +112,9 @@ def _shown(contrast: Contrast, decimals: int) -> list[Any]:
     ]
 
 
-def p_value(p: float | None) -> str:
-    return ABSENT if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
-
-
 def _family(contrast: Contrast) -> str:
     """Return the family of tests that a p is adjusted within, with their number."""
     if contrast.p_holm is None:
         return ABSENT
     adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
     return f"{contrast.family}, {adjusted}"
-
-
-def _relative_decimals(contrast: Contrast) -> int:
-    """Return as many decimals of percent as show two digits of the interval's half width, as `compare` does."""
-    low, high = (figures.effect(contrast, end) for end in contrast.ci95 or (0.0, 0.0))
-    half = (high - low) / 2
-    return min(6, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1

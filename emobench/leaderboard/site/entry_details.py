@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from emobench.config import to_plain
 from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.grid import ABSENT
 from emobench.leaderboard.schema.comparable import conditions
 from emobench.leaderboard.schema.entry import ROUNDING, Entry, MetricSummary
 from emobench.leaderboard.schema.private_paths import published
-from emobench.leaderboard.site.text import ABSENT, interval, plain, two_digits
+from emobench.leaderboard.site.text import interval, plain
 
 SOURCES = ("training seed", "sampling", "k-means", "texts")
 FLAGS = {
@@ -88,4 +89,4 @@ def _deviation(value: float, metric: MetricSummary) -> str:
     log = metric.unit == "perplexity"
     if value <= ROUNDING * (1 if log else abs(metric.mean)):
         return "0"
-    return f"{two_digits(100 * math.expm1(value))} %" if log else two_digits(value * figures.scale(metric.unit))
+    return figures.deviation(value, metric.unit) + (" %" if log else "")

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from emobench.leaderboard.render import numbers as figures
-
-ABSENT = "–"
+from emobench.leaderboard.render.grid import ABSENT
 
 
 def plain(value: float, places: int) -> str:
@@ -23,11 +22,6 @@ def signed(value: float, places: int) -> str:
 def interval(ci95: Sequence[float] | None, unit: str, places: int) -> str:
     """Return "59.0 to 61.0" of an interval as it is stored."""
     return ABSENT if ci95 is None else " to ".join(plain(end * figures.scale(unit), places) for end in ci95)
-
-
-def two_digits(value: float) -> str:
-    """Return a number with two significant digits and no exponent."""
-    return minus(f"{float(f'{value:.2g}'):.10f}".rstrip("0").rstrip("."))
 
 
 def large(value: float) -> str:
