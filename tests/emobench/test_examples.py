@@ -7,9 +7,12 @@ hours. Python blocks that begin with a file's name are files of that folder.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,11 +45,7 @@ def _blocks(page: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in (*READMES, *GUIDES) for block in _blocks(page)]
-FILES = {
-    found[1]: block.text
-    for block in BLOCKS
-    if block.language == "python" and (found := re.match(r"# (\w+\.py)\n", block.text))
-}
+FILES = {found[1]: block.text for block in BLOCKS if (found := re.match(r"# ([\w/]+\.(?:py|yaml))\n", block.text))}
 RUN = next(line for block in BLOCKS for line in block.commands if "./my_loss.py:Truncated(" in line)
 
 
@@ -64,6 +63,7 @@ def workplace(
     """A folder with the files of the examples, where the README's own command, and `emo`, have been run."""
     folder, before = tmp_path_factory.mktemp("workplace"), Path.cwd()
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     os.chdir(folder)
     places = ("--model", str(small_model), "--data-dir", str(small_data))
@@ -97,6 +97,42 @@ def test_the_readmes_objective_has_15_lines_and_keeps_the_contract(
     assert len(FILES["my_loss.py"].splitlines()) <= 15
     checked = command("objectives", "check", f"{workplace}/my_loss.py:Truncated(nats=6)")
     assert checked.code == 0, checked.out
+
+
+def test_the_kind_of_the_guide_is_run_recorded_and_compared(
+    workplace: Path, small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    """The guide's files are a package that is installed next to emobench; nothing of emobench is changed."""
+    entry_points = next(block.text for block in BLOCKS if "emobench.kinds" in block.text and block.language == "toml")
+    installed = workplace / "my_kind-0.1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: my-kind\nVersion: 0.1\n")
+    groups = re.sub(r'project.entry-points."([\w.]+)"', r"\1", entry_points).replace('"', "")
+    (installed / "entry_points.txt").write_text(groups)
+    environment = {**os.environ, "PYTHONPATH": str(workplace), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+    def emobench(*arguments: object) -> Any:
+        command = [sys.executable, "-m", "emobench", *map(str, arguments), "--json"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    given = ("--suite", "endings", "--model", small_model, "--data-dir", small_data, "--limit", 20, "--seed", 0)
+    given += (
+        "--objective",
+        "mle",
+        "--objective",
+        "emo",
+        "--set",
+        "recipe.max_tokens=500",
+        "--set",
+        "recipe.max_length=16",
+    )
+    planned = emobench("run", *given, "--dry-run")["plan"]
+    assert [line["stage"] for line in planned] == ["train", "train", "evaluate", "evaluate"]
+    entries = emobench("run", *given, "--quiet")["entries"]
+    assert [list(entry["metrics"]) for entry in entries] == [["endings/accuracy"]] * 2
+    assert emobench("compare", "emo", "mle")["comparisons"]
 
 
 def test_every_example_has_the_options_of_its_command(command: Callable[..., Any]) -> None:
