@@ -115,7 +115,7 @@ function makeTable(rows, suite) {
     orderFixed: { pre: [[0, "asc"]] }, // rows are sorted within their group of what may be compared
     order: [[1, "asc"]],
     rowGroup: { dataSrc: (row) => row.group.number, startRender: (_, place) => groupHead(board.groups[place]) },
-    layout: { topStart: null, topEnd: suite.metrics.length > 3 ? { buttons: [{ extend: "colvis", text: "Columns", columns: ".number" }] } : null, bottomStart: null, bottomEnd: null, bottom: long ? ["info", "pageLength", "paging"] : null },
+    layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: long ? ["info", "pageLength", "paging"] : null },
     language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", lengthMenu: "_MENU_ a page", emptyTable: nothing, zeroRecords: nothing },
   });
   // DataTables tells assistive technology the direction of the groups, which never change it.
