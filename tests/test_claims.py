@@ -171,10 +171,10 @@ def test_the_tables_are_rows_of_what_the_demo_prints() -> None:
     assert tables(STATISTICS) == [compared]
 
 
-def test_every_result_that_a_page_names_is_there() -> None:
+def test_every_file_that_a_page_names_is_there() -> None:
     pages = [ROOT / "README.md", *ROOT.glob("docs/*/*.md")]
     for page in pages:
-        for path in re.findall(r"`(tests/[\w/.-]+)`", page.read_text()):
+        for path in re.findall(r"`((?:tests|emobench|plugins|tasks)/[\w/.-]+)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page}: {path}"
 
 
