@@ -6,6 +6,7 @@ Every file is read afresh, whatever the index says. The check against the publis
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from emobench.config import file_sha256
 from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.store.board import LARGEST, Leaderboard, file_of, parse, refuse_constant
+from emobench.leaderboard.store.board import LARGEST, LONGEST, Leaderboard, file_of, parse, refuse_constant
 from emobench.leaderboard.store.index import INDEX, Index
-from emobench.leaderboard.store.repair_hints import Mending, belongs_beside, named_as_entry
 from emobench.leaderboard.store.row import row_of
 
 SHOWN = 5
 """Absent files that a line names."""
+_ENTRY = re.compile(r"[0-9a-f]{12}\.json")
+_ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|.*\.toml|\..*", re.DOTALL)
+"""Files that may lie next to the folders of suites."""
 Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "index", "stray"]
 
 
@@ -53,11 +56,10 @@ def verify(
     board.problems = []
     files = list(board.files())
     findings = [Finding("entry", text.partition(": ")[0], text) for text in board.problems]
-    mending = Mending()
     index, entries = Index(board.root), []
     for number, (file, status) in enumerate(files, 1):
         path = board.root / file
-        entry = _read(path, findings, mending)
+        entry = _read(path, findings)
         if entry is not None and file == file_of(entry):
             entries.append(entry)
             if index.get(file, status) not in (None, row_of(entry, path)):
@@ -68,7 +70,7 @@ def verify(
         progress(number, len(files))
     if runs is not None:
         findings += _in_runs(board, entries, runs)
-    return len(entries), [*findings, *_strays(board, mending), *_lost(board, entries, mending), *_leftovers(board)]
+    return len(entries), [*findings, *_strays(board), *_lost(board, entries), *_leftovers(board)]
 
 
 def _in_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path) -> Iterator[Finding]:
@@ -79,7 +81,7 @@ def _in_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path) -> Iterat
             yield from check(entry, board.path(entry))
 
 
-def _read(path: Path, findings: list[Finding], mending: Mending) -> Entry | None:
+def _read(path: Path, findings: list[Finding]) -> Entry | None:
     try:
         return parse(path.read_bytes(), str(path), _STRICT)
     except OSError as error:
@@ -87,11 +89,19 @@ def _read(path: Path, findings: list[Finding], mending: Mending) -> Entry | None
             Finding.of("entry", path, f"{path}: cannot be read ({error.strerror}): ls -l {shlex.quote(str(path))}")
         )
     except UserError as error:
-        if named_as_entry(path):
-            findings.append(Finding.of("entry", path, mending.wrong(path, str(error))))
+        if _ENTRY.fullmatch(path.name):
+            findings.append(Finding.of("entry", path, _advised(str(error))))
         else:
             findings.append(_stray(path))
     return None
+
+
+def _advised(problem: str) -> str:
+    """Return what is wrong with an entry's file, and what to do; a newer one is not to be removed."""
+    if "Install a newer" in problem:
+        return problem[:LONGEST]
+    problem = problem.removesuffix(" Restore or remove it.").removesuffix(" Restore it.")
+    return f"{problem[:LONGEST]} Restore the file from a copy, or remove it and record the entry again."
 
 
 class _RunFiles:
@@ -128,18 +138,18 @@ class _RunFiles:
         return self._digests[file.path]
 
 
-def _strays(board: Leaderboard, mending: Mending) -> Iterator[Finding]:
+def _strays(board: Leaderboard) -> Iterator[Finding]:
     """Find what does not belong beside the folders of suites; an entry there belongs in one of them."""
     try:
         listed = sorted(board.root.iterdir())
     except OSError:  # a problem of the board already
         return
     for path in listed:
-        if belongs_beside(path) or not path.is_file():
+        if _ALLOWED.fullmatch(path.name) or not path.is_file():
             continue
         findings: list[Finding] = []
         readable = path.suffix == ".json" and path.stat().st_size <= LARGEST
-        entry = _read(path, findings, mending) if readable else None
+        entry = _read(path, findings) if readable else None
         if entry is not None:
             yield _misplaced(board, path, entry)
         elif findings:
@@ -158,12 +168,12 @@ def _misplaced(board: Leaderboard, path: Path, entry: Entry) -> Finding:
     return Finding.of("place", path, f"{path}: holds the entry that belongs in {target}: {move}")
 
 
-def _lost(board: Leaderboard, entries: Sequence[Entry], mending: Mending) -> Iterator[Finding]:
+def _lost(board: Leaderboard, entries: Sequence[Entry]) -> Iterator[Finding]:
     ids = {entry.id for entry in entries}
     for entry in entries:
         if entry.supersedes is not None and entry.supersedes not in ids:
             path = board.path(entry)
-            advice = mending.lost(path.with_name(f"{entry.supersedes}.json"))
+            advice = f"Copy it from a board that has it to {path.with_name(f'{entry.supersedes}.json')}"
             text = f"{path}: supersedes {entry.supersedes}, which is not on this board. {advice}"
             yield Finding.of("supersedes", path, text)
 

@@ -131,7 +131,7 @@ def test_a_wrong_entry_is_named(board: Leaderboard, runs: Path, change: Callable
     assert (finding.kind, finding.path) == ("entry", str(path))
     assert told in finding.text
     assert "Restore or remove" not in finding.text
-    assert finding.text.endswith(f"Remove it, and the command that recorded it records it anew: rm {path}")
+    assert finding.text.endswith(" Restore the file from a copy, or remove it and record the entry again.")
 
 
 def test_an_entry_of_a_newer_emobench_is_not_to_be_removed(board: Leaderboard, runs: Path) -> None:
@@ -140,31 +140,6 @@ def test_an_entry_of_a_newer_emobench_is_not_to_be_removed(board: Leaderboard, r
     finding = only(verify(board, runs), 2)
     assert "Install a newer one" in finding.text
     assert "rm " not in finding.text
-
-
-def track(board: Leaderboard) -> None:
-    for given in (["init", "--quiet"], ["add", "."]):
-        subprocess.run(["git", "-C", board.root, *given], check=True)
-
-
-def test_what_git_tracks_is_restored_from_it(board: Leaderboard, runs: Path) -> None:
-    track(board)
-    wrong, gone = path_of(board, "lm"), path_of(board, "old")
-    wrong.write_text("{")
-    gone.unlink()
-    count, findings = verify(board, runs)
-    assert (count, [finding.kind for finding in findings]) == (1, ["entry", "supersedes"])
-    for finding in findings:
-        type_in(finding.text)
-    assert verify(board, runs) == (3, [])
-
-
-def test_without_git_nothing_is_tracked(board: Leaderboard, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    track(board)
-    path = path_of(board, "lm")
-    path.write_text("{")
-    monkeypatch.setenv("PATH", "")
-    assert only(verify(board, runs), 2).text.endswith(f"records it anew: rm {path}")
 
 
 @pytest.mark.parametrize("place", ["lm-quick-v1/notes.txt", "notes.txt", "page.html", "copy.json"])
