@@ -18,6 +18,7 @@ from emobench.pipeline.execution.reporter import Progress, Silent
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 GO_ON = "Stopped. Run the same command again to go on from the last finished stage or checkpoint."
 INTERRUPTED = 130
@@ -184,15 +185,29 @@ def _console(**settings: Any) -> Console:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()) -> None:
     """Print a plain table on stdout; columns in `unbroken` are never wrapped."""
+    print_out(plain_table(title, header, rows, unbroken))
+
+
+def plain_table(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    unbroken: Sequence[str] = (),
+    *,
+    right: bool = False,
+) -> Table:
+    """Return a table of text without lines; with `right`, columns but the first are aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(visible(title)), title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-    for name in header:
-        table.add_column(Text(visible(name)), overflow="fold", no_wrap=name in unbroken)
+    shown = Text(visible(title)) if title else None
+    table = Table(title=shown, title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for place, name in enumerate(header):
+        justify = "right" if right and place else "left"
+        table.add_column(Text(visible(name)), overflow="fold", no_wrap=name in unbroken, justify=justify)
     for row in rows:
         table.add_row(*(Text(visible_lines(cell)) for cell in row))
-    print_out(table)
+    return table
 
 
 def fail(error: EmobenchError) -> int:

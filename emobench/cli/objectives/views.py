@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from emobench.cli.console import plain_table
 from emobench.cli.objectives.facts import LEVELS
 
 if TYPE_CHECKING:
@@ -31,15 +32,10 @@ class _Group:
     rows: Sequence[dict[str, Any]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(title=Text(self.title), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         # The words are all that is known of one that does not load.
         narrow = options.max_width < WIDE and all(row["equation"] for row in self.rows)
         header = ["name", "parameters", "loss", "what"][: 3 if narrow else 4]
-        for name in header:
-            table.add_column(Text(name), overflow="fold", no_wrap=name == "name")
-        for row in self.rows:
-            table.add_row(*(Text(cell) for cell in _cells(row)[: len(header)]))
-        yield table
+        yield plain_table(self.title, header, [_cells(row)[: len(header)] for row in self.rows], ("name",))
 
 
 def listing(rows: Sequence[dict[str, Any]]) -> list[Any]:
@@ -103,12 +99,9 @@ def shown(found: dict[str, Any]) -> list[Any]:
 
 def measured(found: Any) -> list[Any]:
     """Return the table of a report of `emobench objectives bench`, and what its columns mean."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("loss", overflow="fold")
-    for name in ("ms", "spread", "x CE", "x mle", "MiB a step", "MiB held"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in found.losses:
-        table.add_row(
+    numbers = ("ms", "spread", "x CE", "x mle", "MiB a step", "MiB held")
+    rows = [
+        (
             row.loss,
             f"{row.milliseconds:,.1f}",
             f"{row.spread:.0%}",
@@ -117,6 +110,9 @@ def measured(found: Any) -> list[Any]:
             f"{row.step_bytes / MIB:,.1f}",
             f"{row.held_bytes / MIB:,.1f}",
         )
+        for row in found.losses
+    ]
+    table = plain_table("", ("loss", *numbers), rows, numbers, right=True)
     return [
         f"{found.tokens:,} tokens, vocabulary {found.vocabulary:,}, width {found.width:,}, {found.dtype}; "
         f"U/N {found.distinct_share:.2f} (distinct targets)",

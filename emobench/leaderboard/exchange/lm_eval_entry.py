@@ -10,17 +10,16 @@ from typing import Any
 
 from emobench.config import PRETRAINED, parse_call, to_plain
 from emobench.errors import DataError, MetricError
-from emobench.leaderboard.exchange.lm_eval_file import ResultsFile, mapping
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, mapping
 from emobench.leaderboard.schema.entry import YEARS
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.schema.private_paths import published, published_value, without_paths
+from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.lm_eval_numbers import Measured, clip, number, task_name
 from emobench.tasks.scores import Score
 
 SUITE = {"name": "lm-eval", "version": 1}
-NORMAL = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
 
 _SEEDS = {"random_seed": "random", "numpy_seed": "numpy", "torch_seed": "torch", "fewshot_seed": "few-shot"}
 

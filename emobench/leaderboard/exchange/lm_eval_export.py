@@ -11,9 +11,7 @@ from typing import Any
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.private_paths import published
-
-NORMAL = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
+from emobench.leaderboard.stats.distributions import NORMAL
 
 STDERR = "the longer side of ci95 / 1.96: value +- 1.96 stderr holds all of ci95"
 _SHOTS = re.compile(r"\b(\d+)-shot\b")

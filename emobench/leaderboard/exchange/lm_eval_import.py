@@ -10,8 +10,7 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
-from emobench.leaderboard.exchange.lm_eval_file import ResultsFile
-from emobench.leaderboard.exchange.lm_eval_samples import read_samples
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_samples
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import Recorded, digest, write_examples
 from emobench.leaderboard.store.board import Leaderboard

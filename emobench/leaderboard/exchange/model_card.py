@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from emobench.leaderboard.render.grid import Cell, Label
+from emobench.leaderboard.render.layout import Sheet
+from emobench.leaderboard.render.markdown import markdown_table, markdown_text
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 
@@ -54,31 +56,36 @@ def _arguments(metric: MetricSummary, seeds: int) -> dict[str, Any]:
 def _body(entry: Entry, title: str) -> str:
     seeds = {0: "", 1: ", 1 seed"}.get(len(entry.seeds), f", {len(entry.seeds)} seeds")
     lines = [
-        f"# {_text(title)}",
+        f"# {markdown_text(title)}",
         "",
-        f"Suite {_text(str(entry.suite))}{seeds}, entry `{entry.id}` of an emobench leaderboard.",
+        f"Suite {markdown_text(str(entry.suite))}{seeds}, entry `{entry.id}` of an emobench leaderboard.",
         "",
-        "| metric | value | 95 % interval | protocol |",
-        "|---|---|---|---|",
+        markdown_table(_table(entry)),
     ]
-    for name, metric in entry.metrics.items():
-        protocol = entry.protocols.get(name.split("/", 1)[0], "")
-        interval = (
-            "" if metric.ci95 is None else f"{_number(metric, metric.ci95[0])} to {_number(metric, metric.ci95[1])}"
-        )
-        spread = "" if metric.std is None else f" ± {_number(metric, metric.std)}"
-        cells = (_text(name), _number(metric, metric.mean) + spread, interval, _text(protocol))
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [f"| {_text(name)} | missing: {_text(why)} | | |" for name, why in entry.missing.items()]
     if entry.source.cite:
-        lines += ["", f"Source: {_text(entry.source.cite)}"]
+        lines += ["", f"Source: {markdown_text(clean(entry.source.cite))}"]
     return "\n".join(lines) + "\n"
 
 
+def _table(entry: Entry) -> Sheet:
+    rows = [(name, *_cells(entry, name, metric)) for name, metric in entry.metrics.items()]
+    rows += [(name, f"missing: {clean(why)}", "", "") for name, why in entry.missing.items()]
+    return Sheet(
+        corner="metric",
+        heads=tuple(map(Label, ("value", "95 % interval", "protocol"))),
+        labels=tuple(Label(clean(name)) for name, *_ in rows),
+        cells=tuple(tuple(map(Cell, cells)) for _, *cells in rows),
+        left=(True, True, True),
+        stars=False,
+    )
+
+
+def _cells(entry: Entry, name: str, metric: MetricSummary) -> tuple[str, str, str]:
+    low_high = [_number(metric, bound) for bound in metric.ci95 or ()]
+    spread = "" if metric.std is None else f" ± {_number(metric, metric.std)}"
+    protocol = entry.protocols.get(name.split("/", 1)[0], "")
+    return _number(metric, metric.mean) + spread, " to ".join(low_high), clean(protocol)
+
+
 def _number(metric: MetricSummary, value: float) -> str:
-    return f"{value:.4g}" if metric.unit in ("fraction", "score", "perplexity") else f"{value:.4g} {_text(metric.unit)}"
-
-
-def _text(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~])", r"\\\1", clean(text))
+    return f"{value:.4g}" if metric.unit in ("fraction", "score", "perplexity") else f"{value:.4g} {clean(metric.unit)}"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+NORMAL = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+
 
 def t_quantile(df: float, probability: float) -> float:
     """Return the Student t below which a share `probability` lies."""

@@ -15,8 +15,8 @@ import pytest
 from emobench.errors import ConfigError, DataError, UserError
 from emobench.leaderboard.exchange.lm_eval_entry import Subject
 from emobench.leaderboard.exchange.lm_eval_export import to_json
-from emobench.leaderboard.exchange.lm_eval_file import LARGEST
 from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
+from emobench.leaderboard.exchange.lm_eval_results import LARGEST
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import entry_examples

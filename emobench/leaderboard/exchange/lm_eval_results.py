@@ -1,22 +1,34 @@
-"""Reading a results file of lm-evaluation-harness: names, numbers and protocols. The file is a stranger's.
+"""Reading results of lm-evaluation-harness: names, numbers, protocols and samples. The files may be a stranger's.
 
 Its shape is `lm_eval/result_schema.py` of 0.4.13; files of 0.3 (metrics without a filter) are read, too.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
-from emobench.reading import parse_json, read_bytes
-from emobench.tasks.lm_eval_numbers import Measured, clip, measured, number
+from emobench.leaderboard.schema.examples import Recorded
+from emobench.reading import open_file, parse_json, read_bytes
+from emobench.tasks.lm_eval_numbers import (
+    Measured,
+    clip,
+    example_id,
+    example_values,
+    measured,
+    number,
+    sampling_units,
+    task_name,
+)
 
-LARGEST = 64 * 2**20
-"""Bytes of a results file; those of whole MMLU are below 1 MiB."""
+LARGEST = LONGEST_LINE = 64 * 2**20
+"""Bytes of a results file, and of a sample; the results of whole MMLU are below 1 MiB."""
 
 _PLACES = ("data_files", "data_dir")
 
@@ -129,3 +141,50 @@ def _bytes(path: Path) -> bytes:
             f"{path}: larger than {LARGEST // 2**20} MiB; expected the results_*.json of lm_eval, and not its samples."
         )
     return content
+
+
+def read_samples(results: ResultsFile) -> dict[str, Recorded]:
+    """Return metric name -> its examples and their sampling units, from the samples_*.jsonl next to the results.
+
+    Only metrics whose number is the mean of their examples have them; a corpus score (F1, BLEU) has none. An example is
+    identified by its number and the hash of its document. Raises DataError for a line that is not a sample.
+    """
+    stamp = results.path.stem.rpartition("_")[2]
+    raw: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any]] = {}
+    for path in sorted(results.path.parent.glob(f"samples_*_{glob.escape(stamp)}.jsonl")):
+        task = path.name.removeprefix("samples_").removesuffix(f"_{stamp}.jsonl")
+        for where, row in _rows(path):
+            _collect(raw, task, row, where)
+            documents.setdefault(task_name(task), {})[example_id(row)] = row.get("doc")
+    units = {task: sampling_units(of) for task, of in documents.items()}
+    numbers = {m.name: m for m in results.measured() if m.value is not None}
+    found = {name: example_values(numbers[name], rows) for name, rows in raw.items() if name in numbers}
+    return {name: Recorded(values, units[name.partition("/")[0]]) for name, values in found.items() if values}
+
+
+def _collect(raw: dict[str, dict[str, Any]], task: str, row: Mapping[str, Any], where: str) -> None:
+    names = row.get("metrics")
+    example = example_id(row)
+    if row.get("doc_id") is None or not isinstance(names, list):
+        raise DataError(f"{where}: expected a sample of lm_eval with `doc_id` and `metrics`.")
+    for metric in names:
+        name = Measured(task, str(metric), str(row.get("filter", "none")), None, "", None).name
+        rows = raw.setdefault(name, {})
+        if example in rows:
+            raise DataError(f"{where}: the example {example!r} of {metric} stands there twice; keep one.")
+        rows[example] = row.get(str(metric))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    count = 0
+    try:
+        with io.TextIOWrapper(open_file(path), encoding="utf-8") as file:
+            while line := file.readline(LONGEST_LINE):
+                count += 1
+                row = mapping(parse_json(line))
+                yield f"{path}:{count}", row
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise DataError(f"{path}:{count}: no JSON of a sample ({clip(str(error), 80)}); it may be truncated.") from None
