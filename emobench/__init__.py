@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from emobench.hooks import hookimpl
 
 if TYPE_CHECKING:
+    from emobench.data.texts import load_texts
+    from emobench.kinds.auxiliary import AuxiliaryModel, Packages
+    from emobench.kinds.cost import Cost
     from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
+    from emobench.kinds.interface import Kind, Runtime, Scored, Subject
     from emobench.objectives import (
         CostEmbedding,
         DenseTargetObjective,
@@ -28,30 +32,53 @@ if TYPE_CHECKING:
         objective_loss,
         param,
     )
+    from emobench.tasks.rules import Rules
+    from emobench.tasks.scores import Score
+    from emobench.tasks.spec import Task
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuxiliaryModel",
+    "Cost",
     "CostEmbedding",
     "DenseTargetObjective",
+    "Kind",
     "KnownLanguage",
     "LogitsObjective",
     "ModelObjective",
     "Objective",
+    "Packages",
     "RetrievalContext",
     "Retriever",
+    "Rules",
+    "Runtime",
+    "Score",
+    "Scored",
     "SetupContext",
     "StatisticsObjective",
+    "Subject",
+    "Task",
     "Teacher",
     "TokenStatistics",
     "UnitLosses",
     "WeightedLikelihood",
     "hookimpl",
+    "load_texts",
     "objective_loss",
     "param",
 ]
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
 _HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
+_HOME |= dict.fromkeys(("Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
+_HOME |= dict.fromkeys(("AuxiliaryModel", "Packages"), "emobench.kinds.auxiliary")
+_HOME |= {
+    "Cost": "emobench.kinds.cost",
+    "Rules": "emobench.tasks.rules",
+    "Score": "emobench.tasks.scores",
+    "Task": "emobench.tasks.spec",
+    "load_texts": "emobench.data.texts",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -125,8 +125,10 @@ class Kind(ABC):
     any_corpus: ClassVar[bool] = False
     """Whether `--set corpus=NAME` takes the place of the task's corpus."""
 
-    def __init__(self, components: Components) -> None:
+    def __init__(self, components: Components, identity: Mapping[str, Any] | None = None) -> None:
         self.components = components
+        self.identity = identity or {}
+        """The source and the versions of a stranger's package, part of every key; empty for a built-in kind."""
 
     @property
     @abstractmethod

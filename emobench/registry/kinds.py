@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.errors import PluginError, UnknownNameError
 from emobench.kinds.interface import Kind
 from emobench.registry.components import load_retriever
-from emobench.registry.plugins import KINDS, classes_of, load_plugin, plugin_names
+from emobench.registry.plugins import KINDS, brought, classes_of, files_digest, load_plugin, plugin_names
 from emobench.tasks.spec import BY_KIND, Task
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def load_kind(name: str) -> Kind:
     missing += sorted(getattr(named[name], "__abstractmethods__", ()))
     if missing:
         raise PluginError(f"The plugin '{name}': {named[name].__name__} does not define {', '.join(missing)}.")
-    return named[name](_Components())
+    versions = brought(KINDS, name)
+    identity = {"source": files_digest([named[name]]), "packages": dict(versions)} if versions else {}
+    return named[name](_Components(), identity)
 
 
 def usable_kinds() -> list[Kind]:

@@ -114,6 +114,7 @@ class PlannedTask:
             "subject": dict(self.subject),
             "task": {"name": self.task.name, "version": self.task.version, "kind": self.task.kind},
             "texts": self.data.fingerprint,
+            **({"kind": dict(self.kind.identity)} if self.kind.identity else {}),
         }
 
 

@@ -1,0 +1,66 @@
+"""Tasks of kind `beginnings`, where data and models are read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import emobench
+from emobench_beginnings.kind import BeginningsProtocol
+
+LOSSES = "losses.json"
+"""Text -> (nats, predicted tokens)."""
+
+
+def load(task: emobench.Task, *, data_dirs: Sequence[Path], offline: bool) -> Any:
+    return emobench.load_texts(task.corpus, "test", data_dirs=data_dirs, offline=offline)
+
+
+def find(task: emobench.Task, resources: Any) -> Any:
+    return resources.texts(task.corpus, "test")
+
+
+def cost(task: emobench.Task, resources: Any, model: Any) -> emobench.Cost:
+    rules = task.protocol_as(BeginningsProtocol)
+    texts = find(task, resources)
+    count = rules.limit if texts is None else len(texts.texts[: rules.limit])
+    return emobench.Cost(count, None if count is None else count * rules.tokens)
+
+
+def check(task: emobench.Task, texts: Any, model: Any) -> None:
+    """Nothing can fail later."""
+
+
+def generate(subject: emobench.Subject, task: emobench.Task, texts: Any, folder: Path) -> None:
+    """Write the loss of each text's beginning."""
+    rules = task.protocol_as(BeginningsProtocol)
+    losses = {}
+    for place, text in enumerate(texts.texts[: rules.limit]):
+        ids = torch.tensor([subject.tokenizer(text)["input_ids"][: rules.tokens]])
+        if ids.shape[1] > 1:
+            with torch.no_grad():
+                log_probs = subject.model(ids).logits[0, :-1].log_softmax(-1)
+            nats = -log_probs.gather(1, ids[0, 1:, None]).sum()
+            losses[str(place)] = (float(nats), ids.shape[1] - 1)
+    (folder / LOSSES).write_text(json.dumps(losses))
+
+
+def score(subject: emobench.Subject, task: emobench.Task, texts: Any, folder: Path) -> emobench.Scored:
+    """Return the perplexity of beginnings; each text is an example, weighted by its tokens."""
+    losses: dict[str, tuple[float, int]] = json.loads((folder / LOSSES).read_text())
+    examples = {text: (nats / tokens, float(tokens)) for text, (nats, tokens) in losses.items()}
+    total, tokens = (math.fsum(pair[place] for pair in losses.values()) for place in (0, 1))
+    found = emobench.Score(
+        value=math.exp(total / tokens),
+        n=len(examples),
+        higher_is_better=False,
+        unit="perplexity",
+        examples=examples,
+        aggregate="exp_mean",
+    )
+    return emobench.Scored(scores={"ppl_beginning": found})
