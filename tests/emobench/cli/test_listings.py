@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from emobench import registry
 from emobench.config import to_plain
 from emobench.models.catalog import CATALOG
-from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_names
+from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_files, task_names
 
 NAMES = {
     "objectives": objective_names(),
@@ -39,8 +38,8 @@ def test_a_broken_file_of_a_plugin_is_named_and_the_others_listed(
     (tmp_path / group).mkdir()
     (tmp_path / group / "broken.yaml").write_text("name: broken\nkind: none of ours\n")
     (tmp_path / group / "no-yaml.yaml").write_text("name: [")
-    found = {**registry._tasks_plugins(), "other": [tmp_path]}
-    monkeypatch.setattr(registry, "_tasks_plugins", lambda: found)
+    found = {**task_files._tasks_plugins(), "other": [tmp_path]}
+    monkeypatch.setattr(task_files, "_tasks_plugins", lambda: found)
     done = command(group, "list", "--json")
     assert done.code == 0
     assert [row["name"] for row in done.json] == NAMES[group]
