@@ -1,6 +1,6 @@
-"""The conformance kit: checks that an objective keeps the contract, for its own tests and `emobench objectives check`.
+"""The conformance kit: checks of the contract of an objective, for its tests and for `emobench objectives check`.
 
-In a test, all at once, or one case for each promise:
+In a test, run all checks at once, or one test case per check:
 
     from emobench.testing import check_objective, objective_checks
 
@@ -11,11 +11,11 @@ In a test, all at once, or one case for each promise:
     def test_contract(check):
         check()
 
-An objective is copied, set up with a random head, teacher and language (`ExampleContext`), and run on a random batch of
-2 sequences. Its side data is what its own `side_data(batch)` makes of that batch. An objective that reads columns of
-the corpus gives examples of them in a method `example_side(batch)`, which returns a mapping of tensors (B, T, ...)
-aligned with `batch["labels"]`; or a test gives the side data of each token, (tokens, ...), as `side`. Names that nobody
-gives are random numbers in [0, 1), (tokens,), and the check "side data" says so.
+The kit copies the objective, sets it up with a random head, teacher and language (`ExampleContext`), and runs it on a
+random batch of 2 sequences. Its `side_data(batch)` gives the side data. If an objective reads columns of the corpus,
+define a method `example_side(batch)` that returns example columns: tensors (B, T, ...) aligned with `batch["labels"]`.
+Or pass the side data of each token, (tokens, ...), as `side`. Missing side data is replaced by random numbers in
+[0, 1), (tokens,), and the check "side data" reports it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def check_objective(
     seed: int = 0,
     side: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Raise PluginError, with what was found and what that usually means, unless an objective keeps the contract.
+    """Raise PluginError unless an objective keeps the contract. The error names the problem and its usual cause.
 
-    The docstring is left out: `objective_checks` and `emobench objectives check` look at it as well.
+    This does not check the docstring. `objective_checks` and `emobench objectives check` do.
     """
     for check in objective_checks(objective, tokens=tokens, width=width, vocabulary=vocabulary, seed=seed, side=side):
         if check.check.name != DOCUMENTATION:
@@ -56,16 +56,16 @@ def check_objective(
 
 
 def objective_checks(objective: Objective, **sizes: Any) -> list[BoundCheck]:
-    """Return the checks of an objective, each to be called; it raises PluginError, or unittest.SkipTest.
+    """Return the checks of an objective. Calling one raises PluginError, or unittest.SkipTest.
 
-    `sizes` are those of `check_objective`.
+    `sizes` are the keyword arguments of `check_objective`.
     """
     subject = _subject(objective, **sizes)
     return [BoundCheck(check, subject) for check in checks_of(objective)]
 
 
 def run_checks(objective: Objective, **sizes: Any) -> list[Outcome]:
-    """Run all checks and return what came of each, whatever the objective's own code raises."""
+    """Run all checks and return their outcomes. An exception in the objective's code is a failed check."""
     return list(outcomes(checks_of(objective), _subject(objective, **sizes)))
 
 

@@ -1,9 +1,9 @@
-"""Time and memory of objectives beside cross-entropy, on this machine and now: `emobench objectives bench`.
+"""Time and memory of objectives, compared with cross-entropy, on this machine: `emobench objectives bench`.
 
 Legend: B rows, T positions of a row, N tokens, V vocabulary, D width, U distinct targets.
 
-Measured are head and loss, forward and backward. Labels and side data are prepared beforehand; so what a teacher's own
-forward costs is not in it.
+It measures the forward and backward pass of head and loss. Labels and side data are prepared before; the cost of a
+teacher's forward pass is not included.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from emobench.testing.meters import alternating_seconds, peak_bytes
 from emobench.testing.subject import Broken, Subject, level
 
 CROSS_ENTROPY, LIKELIHOOD = "cross-entropy (torch)", "mle (engine)"
-"""No objective can have these names."""
+"""Row names. No objective can have them."""
 ROW = 512
-"""Positions of a row at most: some side data grow with its square."""
+"""Largest number of positions of a row. Some side data grow with its square."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one loss takes: the median CPU or GPU time of a step, and memory in bytes."""
+    """The cost of one loss: the median CPU or GPU time of a step, and memory in bytes."""
 
     loss: str
     milliseconds: float
     spread: float
-    """The distance from the fastest round to the slowest, as a share of the median."""
+    """Slowest minus fastest round, divided by the median."""
     x_cross_entropy: float
     x_mle: float
     step_bytes: int
-    """The peak within a step, beyond its inputs and the gradients dX and dW."""
+    """Peak memory within a step, without the inputs and the gradients dX and dW."""
     held_bytes: int
-    """What is held from step to step: `frozen_state()`. A teacher is not in it."""
+    """Memory between steps: `frozen_state()`, without a teacher."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured, where and how."""
+    """The measurements, and how they were made."""
 
     tokens: int
     vocabulary: int
@@ -73,7 +73,7 @@ class Report:
 
 
 class _Likelihood(StatisticsObjective):
-    """-log q_t: the least that the engine does for any loss."""
+    """-log q_t: the cheapest loss in the engine."""
 
     def loss(self, s: TokenStatistics) -> Tensor:
         return -s.log_prob
@@ -84,27 +84,27 @@ class _Likelihood(StatisticsObjective):
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Random hidden states and head, which collect gradients, and tokens that repeat as text does."""
+    """Random hidden states and head with gradients, and tokens with the frequencies of text."""
 
     hidden_ND: Tensor
     weight_VD: Tensor
     ids_BT: Tensor
-    """One more than is predicted in each row: its first token."""
+    """Each row has one token more than targets: its first token."""
 
     @staticmethod
     def make(shape: tuple[int, int, int], device: str, dtype: torch.dtype) -> _Inputs:
         N, V, D = shape
-        # Zipf-Mandelbrot, with the U/N of WikiText-2 in GPT-2's tokens, by eye, for 500 to 10,000 tokens.
+        # Zipf-Mandelbrot. For 500 to 10,000 tokens, U/N is about that of WikiText-2 in GPT-2's tokens.
         most_V = ((torch.arange(V, dtype=torch.float64) + 3.7) ** -1.25).cumsum(0)
         drawn_BT = torch.rand(-(-N // ROW), min(ROW, N) + 1, generator=torch.Generator().manual_seed(0))
         ids_BT = torch.searchsorted(most_V / most_V[-1], drawn_BT.double()).clamp(max=V - 1)
-        there = torch.Generator(device).manual_seed(0)
-        hidden_ND = torch.randn(N, D, generator=there, device=device).to(dtype)
-        weight_VD = torch.randn(V, D, generator=there, device=device).div_(D**0.5).to(dtype)
+        generator = torch.Generator(device).manual_seed(0)
+        hidden_ND = torch.randn(N, D, generator=generator, device=device).to(dtype)
+        weight_VD = torch.randn(V, D, generator=generator, device=device).div_(D**0.5).to(dtype)
         return _Inputs(hidden_ND.requires_grad_(), weight_VD.requires_grad_(), ids_BT.to(device))
 
     def aligned(self, value_BT: Tensor) -> Tensor:
-        """Return the values that belong to the labels, (N, ...)."""
+        """Return the values at the labels, (N, ...)."""
         return value_BT[:, 1:].flatten(0, 1)[: len(self.hidden_ND)]
 
     @property
@@ -116,7 +116,7 @@ class _Inputs:
 
 
 class _Benched(Subject):
-    """An objective, set up with random models, on inputs that it shares with others."""
+    """An objective, set up with random models. All objectives share the inputs."""
 
     def __init__(self, objective: Objective, inputs: _Inputs) -> None:
         V, D = inputs.weight_VD.shape
@@ -135,16 +135,16 @@ class _Benched(Subject):
         return self.inputs.aligned(value_BT)
 
     def loss(self) -> Callable[[], Tensor]:
-        """Return a call of the mean loss. Raises PluginError for side data of a wrong shape."""
+        """Return a function that computes the mean loss. Raises PluginError for side data of a wrong shape."""
         objective, hidden_ND, weight_VD = self.ready, self.inputs.hidden_ND, self.inputs.weight_VD
         targets = prepare_for(objective, self.labels_N, vocabulary=self.vocabulary, dtype=weight_VD.dtype)
         try:
-            # Random columns come in float64, in which no training would compute.
+            # Random columns are float64, but training uses float32.
             side = {
                 n: (v.float() if v.dtype == torch.float64 else v).to(hidden_ND.device) for n, v in self.side.items()
             }
-        except Broken as found:
-            raise PluginError(f"{objective.name}: {found}. See `emobench objectives check`.") from None
+        except Broken as problem:
+            raise PluginError(f"{objective.name}: {problem}. See `emobench objectives check`.") from None
 
         def mean() -> Tensor:
             result = objective_loss(objective, hidden_ND, weight_VD, None, targets, side=side)
@@ -162,9 +162,9 @@ def measure(
     rounds: int = 5,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Measure objectives, by the names they are to have, at (tokens, vocabulary, width).
+    """Measure objectives by name, for a shape (tokens, vocabulary, width).
 
-    Raises ConfigError for an objective that is no loss of tokens, RunError where the shape does not fit the memory.
+    Raises ConfigError for a ModelObjective, RunError if the shape does not fit into memory.
     """
     for name, objective in objectives.items():
         if not isinstance(objective, (StatisticsObjective, LogitsObjective)):
@@ -185,9 +185,9 @@ def measure(
         seconds = alternating_seconds(runs, device, rounds, progress)
         peaks = {}
         for name, run in runs.items():
-            inputs.clear()  # the gradients of the last step are not held before this one
+            inputs.clear()  # free the gradients of the last step
             peaks[name] = peak_bytes(run, device)
-    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     held = {name: sum(t.nbytes for t in subject.ready.frozen_state().values()) for name, subject in subjects.items()}
     cuda = inputs.hidden_ND.is_cuda
     return Report(

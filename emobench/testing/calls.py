@@ -1,4 +1,4 @@
-"""One call of an objective's own `loss`, outside the engine: what it reads, as leaves that can be moved.
+"""One call of an objective's `loss` outside the engine, with its inputs as autograd leaves.
 
 Legend: M target tokens, V vocabulary.
 """
@@ -17,14 +17,14 @@ from emobench.testing.subject import Subject
 
 LOGITS = "the logits"
 EXACT = 1e-9
-"""Relative, in float64: the same function, summed in another order."""
+"""Relative error in float64, for the same function with another order of summation."""
 SINGLE = 1e-5
-"""Relative, where a loss turns what it reads into float32."""
+"""Relative error for a loss that converts its inputs to float32."""
 
 
 @dataclass(frozen=True)
 class LossCall:
-    """What `loss` reads on a subject's target tokens: statistics by name, (M,), or the logits, (M, V)."""
+    """The inputs of `loss` on the target tokens: statistics by name, (M,), or the logits, (M, V)."""
 
     objective: Objective
     leaves: dict[str, Tensor]
@@ -41,14 +41,14 @@ class LossCall:
         return self.objective.loss(self.statistics(values))
 
     def slopes(self, loss_M: Tensor) -> dict[str, Tensor]:
-        """Return autograd's d loss / d leaf, 0 where the loss does not depend on a leaf."""
-        found = torch.autograd.grad(loss_M.sum(), list(self.leaves.values()), allow_unused=True)
-        pairs = zip(self.leaves.items(), found, strict=True)
+        """Return autograd's d loss / d leaf; 0 if the loss does not depend on a leaf."""
+        slopes = torch.autograd.grad(loss_M.sum(), list(self.leaves.values()), allow_unused=True)
+        pairs = zip(self.leaves.items(), slopes, strict=True)
         return {name: torch.zeros_like(leaf) if slope is None else slope for (name, leaf), slope in pairs}
 
 
 def loss_call(subject: Subject, hidden_ND: Tensor | None = None) -> LossCall:
-    """Return the call of a subject's objective on its target tokens, or on other hidden states, in float64."""
+    """Return the float64 call of a subject's objective on its target tokens, or on other hidden states."""
     objective, kept_N = subject.ready, subject.labels_N != IGNORED
     ids_M = subject.labels_N[kept_N]
     side = {name: value[kept_N] for name, value in subject.side.items()}
@@ -60,6 +60,6 @@ def loss_call(subject: Subject, hidden_ND: Tensor | None = None) -> LossCall:
 
 
 def tolerance(subject: Subject) -> float:
-    """Return the relative error between two ways to one loss: a loss that is made in float32 is no more exact."""
+    """Return the allowed relative error: larger for an objective that computes its loss in float32."""
     call = loss_call(subject)
     return EXACT if call.loss_M(call.leaves).dtype == torch.float64 else SINGLE

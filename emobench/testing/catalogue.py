@@ -1,6 +1,6 @@
-"""The checks of each level of objectives, in the order in which they run: first those that others stand on.
+"""The checks of each level of objectives, in the order in which they run. Later checks depend on earlier ones.
 
-Each says what a failure usually means, and how it is mended.
+Each check has a text on the usual cause of a failure, and its fix.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _LAST = [
     ),
     Check(
         "state",
-        "What changes while training (in `begin_step`) belongs into `state()` as tensors, and `load_state` takes "
-        "it back; or compute it from the step alone.",
+        "What changes during training (in `begin_step`) belongs into `state()` as tensors, and `load_state` restores "
+        "it; or compute it from the step alone.",
         object_checks.state,
     ),
     Check(
         DOCUMENTATION,
-        "Write the equation in the class's docstring, such as -log q_t, and beside it where it is from: a paper "
+        "Write the equation in the class's docstring, such as -log q_t, and its source: a paper "
         'with its year, an address, or "Own."',
         object_checks.documentation,
     ),

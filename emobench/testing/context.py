@@ -1,6 +1,6 @@
-"""What `setup` may ask for in the kit: random, with the device and the dtype of a random head.
+"""The `SetupContext` of the kit: random models with the device and the dtype of a random head.
 
-The checks give one in float64, so that gradients can be compared exactly.
+The checks use a float64 head, to compare gradients exactly.
 
 Legend: B sequences, T positions, C tokens of a chunk, V vocabulary, D width, S states of a language.
 """
@@ -21,12 +21,12 @@ from emobench.objectives.engine.products import multiply_wide
 
 @dataclass
 class ExampleContext:
-    """A `SetupContext` with a random head; it notes the models that an objective reads."""
+    """A `SetupContext` with a random head. It records the models that an objective reads."""
 
     weight_VD: Tensor
     total_steps: int = 8
     read: set[str] = field(default_factory=set)
-    """The models that were read, as `Objective.reads` names them."""
+    """The models that the objective read, as in `Objective.reads`."""
 
     @property
     def vocabulary(self) -> int:
@@ -39,7 +39,7 @@ class ExampleContext:
     def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
         if source != "initial":
             self.read.add(source)
-        # As in a training: half precision on a GPU.
+        # As in training: half precision on a GPU.
         return CostEmbedding(self.weight_VD, dtype=torch.float16 if self.weight_VD.is_cuda else None)
 
     def teacher(self, name: str) -> ExampleTeacher:
@@ -57,7 +57,7 @@ class ExampleContext:
 
 @dataclass(frozen=True)
 class ExampleTeacher:
-    """A causal model of sorts: the hidden state of a position is the mean of the embeddings up to it."""
+    """A simple causal model: the hidden state of a position is the mean of the embeddings up to it."""
 
     embedding_VD: Tensor
     head_VD: Tensor
@@ -74,16 +74,16 @@ class ExampleTeacher:
 
 @dataclass(frozen=True)
 class ExampleLanguage:
-    """A hidden Markov model with uniform transitions that stay half of the time."""
+    """A hidden Markov model. With probability 1/2 it keeps its state, else all states are equally likely."""
 
     emission_SV: Tensor
 
     def state_probs(self, input_ids_BT: Tensor) -> Tensor:
         states = len(self.emission_SV)
         now_BS = self.emission_SV.new_full((len(input_ids_BT), states), 1 / states)
-        found = []
+        steps = []
         for ids_B in input_ids_BT.T:
             now_BS = now_BS * self.emission_SV[:, ids_B].T
             now_BS = 0.5 * now_BS / now_BS.sum(dim=1, keepdim=True) + 0.5 / states
-            found.append(now_BS)
-        return torch.stack(found, dim=1)
+            steps.append(now_BS)
+        return torch.stack(steps, dim=1)

@@ -13,10 +13,10 @@ from emobench.testing.modes import HeldConstants
 from emobench.testing.subject import CUT_OFF, Broken, Explained, Skipped, Subject
 
 STEPS = {torch.float64: (1e-5, 1e-5), torch.float32: (1e-2, 1e-2)}
-"""Steps of the central differences and their relative errors, by the precision in which the loss is made."""
+"""Precision of the loss -> step of the central differences, and allowed relative error."""
 
 CERTAIN = 30.0
-"""Length along the target's own row that makes a random token certain in float64."""
+"""Length of a hidden state along its target's row for which q_t is 1 in float64."""
 
 
 def differences(subject: Subject) -> None:
@@ -39,15 +39,15 @@ def differences(subject: Subject) -> None:
         along = torch.randn(leaf.shape, generator=generator, dtype=leaf.dtype)
         expected_M = _over_tokens(slope * along)
 
-        def moved(step: float, name: str = name, leaf: Tensor = leaf, along: Tensor = along) -> Tensor:
+        def loss_at(step: float, name: str = name, leaf: Tensor = leaf, along: Tensor = along) -> Tensor:
             held.rewind()
             with held:
                 loss_M = call.loss_M({**call.leaves, name: leaf + step * along})
             return loss_M.detach()
 
-        found_M = (moved(size) - moved(-size)) / (2 * size)
+        numeric_M = (loss_at(size) - loss_at(-size)) / (2 * size)
         scale = expected_M.norm().clamp_min(1e-3 * float(loss_M.detach().norm()) + 1e-12)
-        error = float((found_M - expected_M).norm() / scale)
+        error = float((numeric_M - expected_M).norm() / scale)
         if not error < allowed:
             raise Broken(f"autograd's derivative of its loss by {name} and finite differences differ by {error:.1e}")
 
@@ -57,22 +57,22 @@ def closed_form(subject: Subject) -> None:
     call = loss_call(subject)
     if not isinstance(call.objective, StatisticsObjective):
         raise Skipped("slopes belong to a StatisticsObjective")
-    given = call.objective.slopes(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()}))
-    if given is None:
+    slopes = call.objective.slopes(call.statistics({name: leaf.detach() for name, leaf in call.leaves.items()}))
+    if slopes is None:
         raise Skipped("it gives none: autograd finds them")
-    for name in sorted(given.keys() - call.leaves.keys()):
+    for name in sorted(slopes.keys() - call.leaves.keys()):
         raise Broken(f"its slopes name '{name}', which it does not need; it needs {', '.join(sorted(call.leaves))}")
     for name, expected_M in call.slopes(call.loss_M(call.leaves)).items():
-        found_M = given.get(name, torch.zeros_like(expected_M))
-        if found_M.shape != expected_M.shape:
-            raise Broken(f"its slope of {name} has shape {tuple(found_M.shape)}; expected {tuple(expected_M.shape)}")
-        error = float((found_M - expected_M).norm() / expected_M.norm().clamp_min(1e-6))
+        slope_M = slopes.get(name, torch.zeros_like(expected_M))
+        if slope_M.shape != expected_M.shape:
+            raise Broken(f"its slope of {name} has shape {tuple(slope_M.shape)}; expected {tuple(expected_M.shape)}")
+        error = float((slope_M - expected_M).norm() / expected_M.norm().clamp_min(1e-6))
         if not error < tolerance(subject):
             raise Broken(f"its slope of {name} and autograd's differ by {error:.1e}")
 
 
 def _slopes_up_to_certainty(subject: Subject) -> dict[str, Tensor]:
-    """Return slopes where targets reach probability 1: a loss may train only on those that are likely enough."""
+    """Return slopes for target probabilities up to 1: a loss may have gradients only for likely targets."""
     unit_VD = subject.weight_VD / subject.weight_VD.norm(dim=1, keepdim=True)
     targets_ND = unit_VD[subject.labels_N.clamp(min=0)]
     lengths_N = torch.linspace(0, CERTAIN, subject.tokens, dtype=targets_ND.dtype)

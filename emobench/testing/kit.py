@@ -1,4 +1,4 @@
-"""What a check is, and how checks are run: one after the other, each with a sentence for what it found."""
+"""Checks and how they run: one after the other, each with a sentence about its result."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LIBRARY = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Check:
-    """One promise of the contract, and the function that looks whether an objective keeps it.
+    """One promise of the contract, and the function that checks it.
 
-    The function raises Broken with what it found, or Skipped where there is nothing to look at.
+    The function raises Broken with the problem, or Skipped if the check does not apply.
     """
 
     name: str
     usually: str
-    """What it usually means that the check finds the promise broken, and the fix."""
+    """The usual cause of a failure, and its fix."""
     function: Callable[[Subject], None]
     """Its docstring is the promise."""
     gate: bool = False
-    """Whether the checks behind it say nothing more where it fails."""
+    """Whether the later checks are skipped if this one fails."""
 
     @property
     def promise(self) -> str:
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a check; `status` is "ok", "failed" or "skipped"."""
+    """The result of a check. `status` is "ok", "failed" or "skipped"."""
 
     name: str
     promise: str
@@ -47,44 +47,44 @@ class Outcome:
 
 @dataclass(frozen=True)
 class BoundCheck:
-    """A check of one objective, to be called from a test: see `objective_checks`."""
+    """A check of one objective. A test calls it; see `objective_checks`."""
 
     check: Check
     subject: Subject
 
     def __call__(self) -> None:
-        """Raise PluginError where the promise is broken, and unittest.SkipTest where there is nothing to check."""
+        """Raise PluginError if the promise is broken, and unittest.SkipTest if the check does not apply."""
         try:
             self.check.function(self.subject)
         except Skipped as reason:
             raise unittest.SkipTest(str(reason)) from None
-        except Broken as found:
-            words = f"{self.subject.objective.name} does not keep the contract: {found}. {_usually(self.check, found)}"
-            raise PluginError(words.rstrip()) from None
+        except Broken as problem:
+            text = f"{self.subject.objective.name} does not keep the contract: {problem}. "
+            raise PluginError((text + _usual_cause(self.check, problem)).rstrip()) from None
 
     def __str__(self) -> str:
         return self.check.name
 
 
 def outcomes(checks: Iterable[Check], subject: Subject) -> Iterator[Outcome]:
-    """Run checks and yield what came of each; whatever the objective's own code raises is a failure of its check."""
-    closed = ""
+    """Run checks and yield their outcomes. An exception in the objective's code is a failure."""
+    failed_gate = ""
     for check in checks:
-        if closed:
-            yield Outcome(check.name, check.promise, "skipped", f"`{closed}` failed")
+        if failed_gate:
+            yield Outcome(check.name, check.promise, "skipped", f"`{failed_gate}` failed")
             continue
         try:
             check.function(subject)
             yield Outcome(check.name, check.promise, "ok")
         except Skipped as reason:
             yield Outcome(check.name, check.promise, "skipped", str(reason))
-        except Exception as error:  # a stranger's code
-            closed = check.name if check.gate else ""
-            yield Outcome(check.name, check.promise, "failed", _sentence(error), _usually(check, error))
+        except Exception as error:  # the plugin's code may raise anything
+            failed_gate = check.name if check.gate else ""
+            yield Outcome(check.name, check.promise, "failed", _sentence(error), _usual_cause(check, error))
 
 
-def _usually(check: Check, error: Exception) -> str:
-    """Return what a check's own finding usually means; an error of another kind speaks for itself."""
+def _usual_cause(check: Check, error: Exception) -> str:
+    """Return the usual cause of a failure, or nothing for an error that explains itself."""
     return check.usually if isinstance(error, Broken) and not isinstance(error, Explained) else ""
 
 
@@ -95,7 +95,7 @@ def _sentence(error: Exception) -> str:
         return str(error)
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        strange = [frame for frame in frames if not Path(frame.filename).is_relative_to(LIBRARY)]
-        at = (strange or frames)[-1]
-        text = f"it raises {type(error).__name__}: {str(error).rstrip('.')} ({at.filename}:{at.lineno})"
+        outside = [frame for frame in frames if not Path(frame.filename).is_relative_to(LIBRARY)]
+        last = (outside or frames)[-1]
+        text = f"it raises {type(error).__name__}: {str(error).rstrip('.')} ({last.filename}:{last.lineno})"
     return text[0].upper() + text[1:] + "."

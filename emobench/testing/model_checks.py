@@ -1,4 +1,4 @@
-"""What a ModelObjective promises, on two tiny models with random weights: GPT-2 (learned positions) and Llama (rotary).
+"""Checks of a ModelObjective on two tiny random models: GPT-2 (learned positions) and Llama (rotary positions).
 
 Legend: B sequences, T positions, U units.
 """
@@ -17,12 +17,12 @@ from emobench.testing.modes import HeldConstants
 from emobench.testing.subject import CUT_OFF, Broken, Explained, Subject, distance
 
 EXACT = 1e-6
-"""Relative: weights are float64, but Llama normalises in float32, and attention sums change under padding."""
+"""Relative error. Weights are float64, but Llama normalises in float32, and padding changes attention sums."""
 STEP = 1e-3
 DIFFERENCES = 1e-2
-"""Relative: many losses are made in float32, as transformers' own is; a wrong gradient is off by far more."""
+"""Relative error. Many losses are float32, as in transformers; a wrong gradient has a much larger error."""
 HALF = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
-"""Relative error of the summed loss; the models' own layers are rounded, too."""
+"""Relative error of the summed loss. The layers of the models are rounded, too."""
 FAMILIES = ("gpt2", "llama")
 
 
@@ -50,7 +50,7 @@ def gradients(subject: Subject) -> None:
 
 
 def _compare_with_differences(subject: Subject) -> None:
-    # On GPT-2 alone: Llama normalises in float32, too coarse for differences.
+    # Only GPT-2: Llama normalises in float32, which is too coarse for finite differences.
     model, held = _model(subject, "gpt2"), HeldConstants()
     inputs = list(model.parameters())
     generator = torch.Generator().manual_seed(subject.seed)
@@ -59,7 +59,7 @@ def _compare_with_differences(subject: Subject) -> None:
         total = _total(subject.ready, model, subject.batch)
     expected = float(sum((s * a).sum() for s, a in zip(_slopes(total, inputs), along, strict=True)))
     ends = []
-    for step in (STEP, -2 * STEP):  # the second one from where the first one ended
+    for step in (STEP, -2 * STEP):  # the second step starts at the end of the first
         _move(inputs, along, step)
         held.rewind()
         with held:
@@ -148,7 +148,7 @@ def padded(batch: Mapping[str, Tensor], columns: int, token: int = 0) -> dict[st
 
 
 def _cases(subject: Subject) -> list[tuple[str, dict[str, Tensor]]]:
-    """Return whole rows, and rows of which one is shorter, for each family."""
+    """Return for each family a batch of full rows, and a batch with one shorter row."""
     ragged = {name: value.clone() for name, value in subject.batch.items()}
     ragged["labels"][-1, -2:] = IGNORED
     ragged["attention_mask"][-1, -2:] = 0
@@ -189,19 +189,19 @@ def _move(inputs: list[Tensor], along: list[Tensor], step: float) -> None:
 
 
 def _model(subject: Subject, family: str) -> Any:
-    return _kept(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
+    return _cached_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
 
 
 def _build(family: str, subject: Subject) -> Any:
-    return _made(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
+    return _random_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
 
 
 @cache
-def _kept(*sizes: Any) -> Any:
-    return _made(*sizes)
+def _cached_model(*sizes: Any) -> Any:
+    return _random_model(*sizes)
 
 
-def _made(family: str, vocabulary: int, width: int, positions: int, seed: int) -> Any:
+def _random_model(family: str, vocabulary: int, width: int, positions: int, seed: int) -> Any:
     """Return a causal LM of two layers with random weights, in float64 and training mode, without dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 

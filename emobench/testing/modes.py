@@ -1,4 +1,4 @@
-"""Two ways to watch torch at work: what memory is made, and what a loss takes for a constant."""
+"""Two torch modes: one records new tensors, the other fixes the constants of a loss."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _DETACH = (Tensor.detach, Tensor.detach_, torch.detach)
 _SWITCHES = (torch._C._set_grad_enabled,)
-"""What no_grad itself calls; never held, or gradients would stay off."""
+"""Functions that no_grad calls. They are always executed: gradients would otherwise stay disabled."""
 
 
-class MadeTensors(TorchDispatchMode):
-    """Notes the largest tensor that owns new memory (views and in-place results do not), but for some shapes."""
+class NewTensors(TorchDispatchMode):
+    """Records the largest tensor with new memory (not views or in-place results), except for some shapes."""
 
-    def __init__(self, apart: set[tuple[int, ...]]) -> None:
+    def __init__(self, except_shapes: set[tuple[int, ...]]) -> None:
         super().__init__()
-        self.apart = apart
+        self.except_shapes = except_shapes
         self.largest: tuple[int, ...] = ()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -28,16 +28,17 @@ class MadeTensors(TorchDispatchMode):
         for result, declared in zip(results, func._schema.returns, strict=False):
             if isinstance(result, Tensor) and declared.alias_info is None:
                 shape = tuple(result.shape)
-                if shape not in self.apart and result.numel() > torch.Size(self.largest).numel():
+                if shape not in self.except_shapes and result.numel() > torch.Size(self.largest).numel():
                     self.largest = shape
         return out
 
 
 class HeldConstants(TorchFunctionMode):
-    """Gives a function the same constants each time: what it detached, or made under no_grad, the first time.
+    """Gives a function the same constants in each call: the values that it detached, or computed under no_grad, in the
+    first call.
 
-    The gradient of a loss with a stop-gradient is that of the loss with these parts held; so finite differences of
-    the held loss are what autograd should give. Call `rewind` before each repetition.
+    Autograd treats these parts as constants. Finite differences must also hold them constant to give the same gradient.
+    Call `rewind` before each repetition.
     """
 
     def __init__(self) -> None:
@@ -46,7 +47,7 @@ class HeldConstants(TorchFunctionMode):
         self._next: int | None = None
 
     def rewind(self) -> None:
-        """Give the held constants from here on, from the first."""
+        """Return the stored constants from now on, starting with the first."""
         self._next = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

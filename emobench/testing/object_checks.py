@@ -1,4 +1,4 @@
-"""What any objective promises beside its loss: documentation, setup, parameters, state."""
+"""Checks of any objective, except of its loss: documentation, setup, parameters, state."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def documentation(subject: Subject) -> None:
 
 
 def docstrings(cls: type[Objective]) -> list[str]:
-    """Return what the author wrote: of the class, of its bases outside the library, and of its module."""
+    """Return the docstrings of the class, of its bases outside the library, and of its module."""
     own = [c for c in cls.__mro__ if issubclass(c, Objective) and not c.__module__.startswith(LIBRARY)]
-    # Where there is none, dataclasses write the signature.
+    # Without a docstring, dataclasses insert the signature.
     texts = [c.__dict__.get("__doc__") or "" for c in own if not (c.__doc__ or "").startswith(f"{c.__name__}(")]
     module = inspect.getmodule(cls)
     return [inspect.cleandoc(text) for text in (*texts, (module and module.__doc__) or "") if text]
 
 
 def source_of(cls: type[Objective]) -> str:
-    """Return where an objective's equation is from, as its docstrings say; empty where none does."""
+    """Return the source of an objective's equation from its docstrings, or an empty string."""
     texts = docstrings(cls)
-    # What stands in brackets, or else the sentence; that of the class before that of its module.
+    # Text in brackets first, then a sentence, then a line; the class before its module.
     for pattern in (r"\(([^()]*)\)", r"([^.\n][^\n]*?\.)(?=\s|$)", r"([^\n]+)"):
-        for found in (f for text in texts for f in re.findall(pattern, text)):
-            if SOURCE.search(found):
-                return found.strip(" .")
+        for part in (part for text in texts for part in re.findall(pattern, text)):
+            if SOURCE.search(part):
+                return part.strip(" .")
     return ""
 
 
@@ -99,13 +99,15 @@ def parameters(subject: Subject) -> None:
             _require_refused(cls, {**subject.objective.params, name: value}, name, value)
         for value in _ends(field.metadata):
             words = f"{name}={value}"
-            made = _build(cls, {**subject.objective.params, name: value}, f"{words}, an end of its range, is refused")
-            if not torch.isfinite(losses(subject, subject.fresh(made)[0])).all():
+            objective = _build(
+                cls, {**subject.objective.params, name: value}, f"{words}, an end of its range, is refused"
+            )
+            if not torch.isfinite(losses(subject, subject.fresh(objective)[0])).all():
                 raise Broken(f"with {words}, an end of its range, its loss is not finite")
 
 
 def losses(subject: Subject, objective: Objective) -> Tensor:
-    """Return the losses of the tokens or units of a subject's batch, by an objective that is set up."""
+    """Return the losses of the tokens or units of a subject's batch. The objective must be set up."""
     if isinstance(objective, ModelObjective):
         return model_checks.losses(subject, objective)
     return subject.run(objective=objective).loss_N

@@ -1,4 +1,4 @@
-"""An objective under test, with the random inputs on which it is run.
+"""An objective under test, with its random inputs.
 
 Legend: B sequences, T positions, N tokens, V vocabulary, D width.
 """
@@ -20,24 +20,24 @@ from emobench.testing.context import ExampleContext
 SEQUENCES = 2
 CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
 IGNORED_EVERY = 5
-"""Every fifth label is no target, as in a prompt or a padded row."""
+"""Every fifth label is ignored, as in a prompt or in padding."""
 
 
 class Broken(Exception):
-    """A promise that does not hold: what was found, as the end of a sentence, without a full stop."""
+    """A broken promise. The message is the end of a sentence, without a full stop."""
 
 
 class Explained(Broken):
-    """A promise that does not hold, where what was found says what to mend: a check's usual cause is another one."""
+    """A broken promise whose message already says what to fix. The usual cause of the check does not apply."""
 
 
 class Skipped(Exception):
-    """A check that has nothing to look at: why."""
+    """A check that does not apply. The message is the reason."""
 
 
 @dataclass
-class Found:
-    """What one call of the engine found; names are those that a sentence gives them."""
+class EngineResult:
+    """The result of one call of the engine. Its names are used in messages."""
 
     values: dict[str, Tensor]
     parts: dict[str, Tensor]
@@ -49,7 +49,7 @@ class Found:
 
 @dataclass
 class Subject:
-    """An objective under test. What is random here is seeded; nothing depends on the global generator."""
+    """An objective under test. All random inputs are seeded and do not use the global generator."""
 
     objective: Objective
     tokens: int = 37
@@ -68,7 +68,7 @@ class Subject:
 
     @cached_property
     def batch(self) -> dict[str, Tensor]:
-        """A batch as the collator makes it, with the columns that the objective's `example_side` adds."""
+        """A batch as from the collator, with the columns of the objective's `example_side`."""
         shape = (SEQUENCES, -(-self.tokens // SEQUENCES))
         input_ids_BT = torch.randint(self.vocabulary, shape, generator=self._generator(2))
         labels_BT = input_ids_BT.clone()
@@ -90,21 +90,21 @@ class Subject:
         return self.fresh()[0]
 
     def fresh(self, objective: Objective | None = None) -> tuple[Objective, ExampleContext]:
-        """Return a copy of an objective after `setup` and the first `begin_step`, and the context that it was given."""
+        """Return a copy of an objective after `setup` and the first `begin_step`, and its context."""
         context = ExampleContext(self.weight_VD)
-        made = copy.deepcopy(self.objective if objective is None else objective)
-        made.setup(context)
-        made.begin_step(0, context.total_steps)
-        return made, context
+        ready = copy.deepcopy(self.objective if objective is None else objective)
+        ready.setup(context)
+        ready.begin_step(0, context.total_steps)
+        return ready, context
 
     @cached_property
     def side(self) -> dict[str, Tensor]:
-        """Side data of each token, (N, ...): given, from `side_data`, or random numbers in [0, 1)."""
+        """Side data of each token, (N, ...): from the caller, from `side_data`, or random numbers in [0, 1)."""
         return self.side_of(self.ready)
 
     @property
     def invented(self) -> list[str]:
-        """The side data for which random numbers stand in: nobody gives it."""
+        """The names of the side data that are replaced by random numbers."""
         missing = self.ready.side_names - set(self.given_side)
         return sorted(missing - set(self.ready.side_data(self.batch))) if missing else []
 
@@ -112,17 +112,17 @@ class Subject:
         missing = sorted(objective.side_names - set(self.given_side))
         if not missing:
             return dict(self.given_side)
-        made = dict(objective.side_data(self.batch))
+        side = dict(objective.side_data(self.batch))
         for i, name in enumerate(missing):
-            if name not in made:
+            if name not in side:
                 column = torch.rand(self.batch["labels"].shape, generator=self._generator(10 + i), dtype=torch.float64)
-                made |= objective.side_data({**self.batch, name: column})
+                side |= objective.side_data({**self.batch, name: column})
         shape = tuple(self.batch["labels"].shape)
-        for name, value in made.items():
+        for name, value in side.items():
             if tuple(value.shape[:2]) != shape:
                 words = f"its side data '{name}' has shape {tuple(value.shape)}"
                 raise Explained(f"{words}; expected {shape} and more behind")
-        return {name: self._aligned(value, 0) for name, value in made.items()} | dict(self.given_side)
+        return {name: self._aligned(value, 0) for name, value in side.items()} | dict(self.given_side)
 
     def run(
         self,
@@ -135,8 +135,8 @@ class Subject:
         rows: slice | Tensor | None = None,
         chunk_rows: int | None = None,
         dtype: torch.dtype = torch.float64,
-    ) -> Found:
-        """Run the engine on these inputs, or on some of their `rows`, and go backward."""
+    ) -> EngineResult:
+        """Run the engine forward and backward on these inputs, or on some of their `rows`."""
         used = self.ready if objective is None else objective
         which = slice(None) if rows is None else rows
         labels = (self.labels_N if labels_N is None else labels_N)[which]
@@ -159,10 +159,10 @@ class Subject:
         assert hidden.grad is not None
         assert weight.grad is not None
         gradients = {"gradient of the hidden states": hidden.grad, "gradient of the head": weight.grad}
-        return Found({"loss": result.losses_N, **gradients}, result.parts)
+        return EngineResult({"loss": result.losses_N, **gradients}, result.parts)
 
     def _aligned(self, value_BT: Tensor, fill: int) -> Tensor:
-        """Flatten to tokens, row n belonging to the position that predicts it."""
+        """Shift each value to the position that predicts it, and flatten to tokens."""
         shifted = torch.full_like(value_BT, fill)
         shifted[:, :-1] = value_BT[:, 1:]
         return shifted.flatten(0, 1)[: self.tokens]

@@ -1,4 +1,4 @@
-"""What objectives with a loss of tokens promise: those that run in the engine.
+"""Checks of objectives that run in the engine.
 
 Legend: N tokens, V vocabulary, D width.
 """
@@ -12,18 +12,18 @@ import torch
 
 from emobench.objectives import IGNORED, STATISTICS, StatisticsObjective
 from emobench.testing.calls import loss_call, tolerance
-from emobench.testing.modes import MadeTensors
-from emobench.testing.subject import Broken, Explained, Found, Skipped, Subject, distance
+from emobench.testing.modes import NewTensors
+from emobench.testing.subject import Broken, EngineResult, Explained, Skipped, Subject, distance
 
 PRECISIONS = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (1e-3, 1e-2), torch.float16: (1e-3, 5e-3)}
-"""Relative errors of the losses and of the gradients, against float64 on the same rounded inputs. The losses of half
-precision are made in float32; only gradients are rounded (8 bits in bfloat16, which is 4e-3)."""
+"""Relative errors of the losses and of the gradients, compared with float64 on the same rounded inputs. With half
+precision, losses are float32 and only gradients are rounded (8 bits in bfloat16, a relative error of 4e-3)."""
 FAR = 1000.0
-"""Length of hidden states along the target's own row: probabilities of exactly 1, or 0, in float32."""
+"""Length of a hidden state along its target's row for which the probability is exactly 1, or 0, in float32."""
 RESERVED = {"loss", "tokens", "mle", "grew", "shrank", "alternatives"}
-"""What a training logs of every objective."""
+"""Names that training logs for every objective."""
 SLIP = 0.85
-"""How like a statistic's name a slip of it is: 'entorpy' is, 'ref_log_prob' is not."""
+"""Similarity from which a name counts as a misspelt statistic: 'entorpy' does, 'ref_log_prob' does not."""
 
 
 def side_data(subject: Subject) -> None:
@@ -94,7 +94,7 @@ def chunks(subject: Subject) -> None:
 
 def order(subject: Subject) -> None:
     """Tokens in another order have the same losses in that order."""
-    # Few distinct targets: the engine sorts tokens by target, and only equal ones keep the order that is given here.
+    # Few distinct targets: the engine sorts tokens by target and keeps the order of equal targets only.
     labels_N = torch.where(subject.labels_N == IGNORED, IGNORED, subject.labels_N % 2)
     expected = subject.run(labels_N=labels_N)
     rows = torch.randperm(subject.tokens, generator=torch.Generator().manual_seed(subject.seed))
@@ -112,7 +112,10 @@ def accumulation(subject: Subject) -> None:
     head = "gradient of the head"
     joined = {name: torch.cat([first[name], second[name]]) for name in first if name != head}
     _same(
-        subject, "the sum of two halves and the whole", Found({**joined, head: first[head] + second[head]}, {}), whole
+        subject,
+        "the sum of two halves and the whole",
+        EngineResult({**joined, head: first[head] + second[head]}, {}),
+        whole,
     )
 
 
@@ -160,10 +163,10 @@ def memory(subject: Subject) -> None:
     for name, value in subject.side.items():
         if value.numel() >= count:
             raise Broken(f"its side data '{name}' holds {tuple(value.shape)} numbers for {words}")
-    with MadeTensors(apart={tuple(subject.weight_VD.shape)}) as made:
+    with NewTensors(except_shapes={tuple(subject.weight_VD.shape)}) as tensors:
         subject.run(chunk_rows=max(1, subject.tokens // 8))
-    if torch.Size(made.largest).numel() >= count:
-        raise Broken(f"with {words} it makes a tensor of shape {made.largest}")
+    if torch.Size(tensors.largest).numel() >= count:
+        raise Broken(f"with {words} it makes a tensor of shape {tensors.largest}")
 
 
 def parts(subject: Subject) -> None:
@@ -184,14 +187,14 @@ def parts(subject: Subject) -> None:
                 raise Broken(f"its part '{name}' depends on the other tokens of its chunk or batch")
 
 
-def _check_finite(found: Found, where: str) -> None:
+def _check_finite(found: EngineResult, where: str) -> None:
     parts = {f"part '{name}'": value for name, value in found.parts.items()}
     for name, value in {**found.values, **parts}.items():
         if not torch.isfinite(value).all():
             raise Broken(f"its {name} is not finite {where}")
 
 
-def _same(subject: Subject, what: str, found: Found, expected: Found) -> None:
+def _same(subject: Subject, what: str, found: EngineResult, expected: EngineResult) -> None:
     for name, value in found.values.items():
         error = distance(value, expected.values[name])
         if not error < tolerance(subject):

@@ -1,8 +1,8 @@
-"""An objective inside a causal LM: two patched instance forwards, and nothing else changed.
+"""Attach an objective to a causal LM. Only two `forward` methods of the instance are replaced.
 
-The model's forward, given labels, runs its base model and calls its head *as a module* with the targets; the head's
-forward runs the objective. So DDP, FSDP and ZeRO have the head gathered where the loss runs, and `generate`,
-`save_pretrained` and peft see the model that they know. Attach after loading and before peft and the Trainer.
+With labels, the model's forward runs the base model and then calls the head *as a module*. The head's forward runs the
+objective. DDP, FSDP and ZeRO therefore gather the head's weight before the loss runs. `generate`, `save_pretrained` and
+peft work as before. Attach after loading, and before peft and the Trainer.
 
 Legend: B sequences, T positions, D hidden width.
 """
@@ -31,7 +31,7 @@ from emobench.objectives import (
     token_statistics,
 )
 from emobench.objectives.engine.logits import compute_dtype
-from emobench.training.compiled import compiled_loss, number_of
+from emobench.training.compiled import compiled_loss, register_attached
 
 
 @dataclass
@@ -40,32 +40,32 @@ class SequenceSums:
 
     mle_B: Tensor
     loss_B: Tensor
-    """The objective's own loss; equal to `mle_B` unless it was asked for."""
+    """The objective's loss if `evaluate_loss` is set, else equal to `mle_B`."""
     tokens_B: Tensor
 
 
 @dataclass
 class AttachedObjective:
-    """An objective and a head, attached to a model. A plain object: as a module it would become the head's child."""
+    """An objective and a head, attached to a model. It is not a module: it would become a child of the head."""
 
     objective: Objective
     head: Head
     engine: str = "chunked"
     evaluate_loss: bool = False
-    """Whether evaluation computes the objective's own loss beside MLE."""
+    """Whether evaluation computes the objective's loss in addition to MLE."""
     window: list[dict[str, Tensor]] = field(default_factory=list)
-    """For each training forward since it was last emptied: sums of the loss and its parts, and `tokens`."""
+    """For each training forward of this step: the sums of the loss and its parts, and `tokens`."""
     losses: list[Tensor] = field(default_factory=list)
-    """For each of those forwards of an objective of tokens: the loss by which each token was predicted, (B, T)."""
+    """For each of these forwards: the loss at each position, (B, T). Empty for a ModelObjective."""
     evaluated: SequenceSums | None = None
-    """What the last forward in eval mode found."""
+    """The result of the last forward in eval mode."""
     _prepared: _HeadCall | None = None
 
     def __post_init__(self) -> None:
-        self.number = number_of(self)
+        self.number = register_attached(self)
 
     def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | None) -> Tensor:
-        """Return the loss of a micro-batch: the sum of its units' losses over the denominator."""
+        """Return the loss of a micro-batch: the sum of its units' losses, divided by the denominator."""
         if model.training and isinstance(self.objective, ModelObjective):
             return self._model_loss(model, batch, denominator)
         if not torch.compiler.is_compiling():
@@ -75,9 +75,9 @@ class AttachedObjective:
         return model.get_output_embeddings()(hidden_BTD, attached=self)
 
     def prepare(self, batch: Mapping[str, Tensor], denominator: Tensor | None, *, training: bool) -> None:
-        """Find all that depends on the labels alone, before the model runs: the loss then asks the device for nothing.
+        """Compute everything that depends only on the labels. The loss then never waits for the device.
 
-        `forward` does so itself; for a compiled model it has to be done outside, before each call.
+        `forward` calls it. For a compiled model, the caller must call it before each forward.
         """
         if training and isinstance(self.objective, ModelObjective):
             return
@@ -96,13 +96,13 @@ class AttachedObjective:
         self._prepared = call
 
     def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor) -> Tensor:
-        """Run the objective where the head's weight is whole; returns one scalar."""
+        """Run the objective inside the head's forward, where a sharded weight is gathered. Return a scalar."""
         if torch.compiler.is_compiling():
             return compiled_loss(self.number, hidden_BTD, linear.weight, linear.bias, linear.training)
         return self.prepared_loss(hidden_BTD, linear.weight, linear.bias, training=linear.training)
 
     def prepared_loss(self, hidden_BTD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, *, training: bool) -> Tensor:
-        """Return the loss of the micro-batch that was prepared, and note its parts."""
+        """Return the loss of the prepared micro-batch, and store its parts."""
         call, self._prepared = self._prepared, None
         if call is None:
             raise RuntimeError(
@@ -161,17 +161,17 @@ class _HeadCall:
 def attach(
     model: Any, objective: Objective, head: Head, *, engine: str = "chunked", evaluate_loss: bool = False
 ) -> AttachedObjective:
-    """Attach an objective to a bare Hugging Face causal LM, whose head `probe_head` has found."""
+    """Attach an objective to a Hugging Face causal LM without adapters. `head` comes from `probe_head`."""
     attached = AttachedObjective(objective, head, engine, evaluate_loss)
 
     signature = inspect.signature(type(model).forward)
     names = list(signature.parameters)[1:]
 
     def lm_forward(self: Any, *args: Any, num_items_in_batch: Tensor | None = None, **named: Any) -> Any:
-        given = dict(zip(names, args, strict=False)) | named
-        if given.get("labels") is None:
+        arguments = dict(zip(names, args, strict=False)) | named
+        if arguments.get("labels") is None:
             return type(self).forward(self, *args, **named)
-        batch = {k: v for k, v in given.items() if v is not None and k not in ("use_cache", "return_dict")}
+        batch = {k: v for k, v in arguments.items() if v is not None and k not in ("use_cache", "return_dict")}
         return CausalLMOutputWithPast(loss=attached.forward(self, batch, num_items_in_batch))  # type: ignore[arg-type]
 
     def head_forward(self: nn.Linear, hidden: Tensor, attached: AttachedObjective | None = None) -> Tensor:
@@ -180,7 +180,7 @@ def attach(
     lm_forward.__signature__ = signature  # type: ignore[attr-defined]
     model.forward = types.MethodType(lm_forward, model)
     head.linear.forward = types.MethodType(head_forward, head.linear)
-    # The Trainer then passes the global count of target tokens, and divides nothing itself.
+    # The Trainer then passes the global number of target tokens and does not divide the loss.
     model.accepts_loss_kwargs = True
     return attached
 
@@ -191,7 +191,7 @@ def detach(model: Any, head: Head) -> None:
 
 
 def _next(value_BT: Tensor, fill: int) -> Tensor:
-    """Align with the position that predicts: position t gets the value of position t + 1, the last one `fill`."""
+    """Shift to the position that predicts: position t gets the value of t + 1, and the last position gets `fill`."""
     shifted = torch.full_like(value_BT, fill)
     shifted[:, :-1] = value_BT[:, 1:]
     return shifted
@@ -205,5 +205,5 @@ def _divisor(denominator: Tensor | None, count: Tensor | int) -> Tensor | float:
 
 
 def _scalar(value: int, like: Tensor) -> Tensor:
-    # Not torch.tensor, which would copy from the host.
+    # Not torch.tensor, which copies from the host.
     return torch.full((), value, device=like.device)

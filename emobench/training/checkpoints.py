@@ -1,7 +1,7 @@
-"""Checkpoints that can be trusted: complete, unaltered, and of the same objective.
+"""Checkpoints that are complete, unchanged and from the same objective.
 
-A checkpoint counts only with its seal, which is written last and holds the sha256 of every other file. The Trainer
-loads its own files with `weights_only`; here they are compared with their digests before that.
+A checkpoint is valid only with its seal. The seal is written last and contains the sha256 of every other file. The
+digests are compared before the Trainer loads the files (with `weights_only`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FROZEN, STATE, LOG = "objective.json", "objective.safetensors", "log.jsonl"
 
 
 def seal_checkpoint(folder: Path, objective: Objective, log: Path | None = None) -> None:
-    """Add the objective's state and the log until here to a checkpoint that the Trainer wrote, then its seal."""
+    """Add the objective's state, a copy of the log and the seal to a checkpoint that the Trainer wrote."""
     state = {name: value.detach().cpu().contiguous().clone() for name, value in objective.state().items()}
     if state:
         safetensors.torch.save_file(state, folder / STATE)
@@ -36,9 +36,9 @@ def seal_checkpoint(folder: Path, objective: Objective, log: Path | None = None)
 
 
 def last_checkpoint(folder: Path, note: Callable[[str], None] = lambda text: None) -> Path | None:
-    """Return the newest checkpoint that can be trusted, and remove the newer ones; `note` is told why.
+    """Return the newest valid checkpoint, and remove the newer ones. `note` receives the reason.
 
-    One whose best checkpoint so far cannot be trusted leads to other weights, and is none.
+    A checkpoint is also invalid if the best checkpoint before it is damaged: it would select other weights.
     """
     numbered = [path for path in folder.glob("checkpoint-*") if _step(path) >= 0]
     for checkpoint in sorted(numbered, key=_step, reverse=True):
@@ -47,20 +47,20 @@ def last_checkpoint(folder: Path, note: Callable[[str], None] = lambda text: Non
             return checkpoint
         if (checkpoint / SEAL).exists():
             note(f"{damage}: {checkpoint.name} is dropped, and the training goes on from before it")
-        # Every process of a distributed training comes by here.
+        # Every process of a distributed training runs this.
         shutil.rmtree(checkpoint, ignore_errors=True)
     return None
 
 
 def verify_checkpoint(checkpoint: Path) -> None:
-    """Raise StorageError unless each file of a complete checkpoint is as it was written."""
+    """Raise StorageError unless each file of a complete checkpoint is unchanged."""
     damage = find_damage(checkpoint, full=True)
     if damage is not None:
         raise StorageError(f"{damage}. Run the same command again: it goes on from the checkpoint before it.")
 
 
 def _damage(checkpoint: Path) -> Damage | None:
-    """Return what is wrong with a checkpoint, or with the best one before it."""
+    """Return the damage of a checkpoint, or of the best checkpoint before it."""
     damage = find_damage(checkpoint, full=True)
     if damage is not None:
         return damage
@@ -71,10 +71,10 @@ def _damage(checkpoint: Path) -> Damage | None:
 
 
 def restore_objective(checkpoint: Path, objective: Objective) -> None:
-    """Give an objective its state back, and make sure that its costs are those that the checkpoint was trained with."""
-    expected, found = json.loads((checkpoint / FROZEN).read_text()), frozen_digests(objective)
-    if expected != found:
-        changed = ", ".join(sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k)))
+    """Restore an objective's state. Raises StorageError if its frozen tensors differ from the checkpoint's."""
+    expected, actual = json.loads((checkpoint / FROZEN).read_text()), frozen_digests(objective)
+    if expected != actual:
+        changed = ", ".join(sorted(k for k in expected.keys() | actual.keys() if expected.get(k) != actual.get(k)))
         raise StorageError(
             f"{checkpoint}: the objective's {changed} differs from the one that this training began with; "
             f"give the same pre-trained weights, or delete {checkpoint.parent} to train again."
@@ -84,7 +84,7 @@ def restore_objective(checkpoint: Path, objective: Objective) -> None:
 
 
 def frozen_digests(objective: Objective) -> dict[str, str]:
-    """Return the sha256 of each tensor that `setup` made from the pre-trained weights."""
+    """Return the sha256 of each tensor of `Objective.frozen_state`."""
     return {name: _tensor_sha256(value) for name, value in objective.frozen_state().items()}
 
 
@@ -93,5 +93,5 @@ def _tensor_sha256(value: Tensor) -> str:
 
 
 def _step(path: Path) -> int:
-    found = re.fullmatch(r"checkpoint-(\d+)", path.name)
-    return int(found[1]) if found else -1
+    match = re.fullmatch(r"checkpoint-(\d+)", path.name)
+    return int(match[1]) if match else -1

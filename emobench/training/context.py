@@ -1,4 +1,4 @@
-"""What `Objective.setup` may ask for while the pre-trained weights are loaded."""
+"""What `Objective.setup` can read while the model still has its pre-trained weights."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class TrainingContext:
     head: Head
     total_steps: int
     pretrained: bool
-    """False where the weights were drawn at random."""
+    """False if the weights are random."""
     load_head: Callable[[str], Tensor]
-    """Returns the head weight of another model, by name or folder."""
+    """Load the head weight of another model, by name or folder."""
     model: Any = None
-    """The model that is trained, with its weights as they are before training."""
+    """The model to train, with its weights before training."""
     load_model: Callable[[str], Any] | None = None
-    """Returns another causal LM, by name or folder."""
+    """Load another causal LM, by name or folder."""
     known_language: HiddenMarkovLanguage | None = None
-    """The distribution of the training corpus, where it is known."""
+    """The distribution of the training corpus, or None if it is not known."""
 
     @property
     def vocabulary(self) -> int:
         return self.head.linear.out_features
 
     def head_weight(self) -> Tensor:
-        # A copy: the head itself is trained from here on.
+        # A copy, because training changes the head.
         return self._pretrained_weight().clone()
 
     def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
@@ -53,7 +53,7 @@ class TrainingContext:
             weight = self.load_head(source)
             self._check_rows(f"cost={source}: its head", len(weight), self.vocabulary)
         device = self.head.linear.weight.device
-        # Half precision on a GPU: rows are at most 1, where float16 is eight times finer than bfloat16.
+        # Half precision on a GPU. Values are at most 1, where float16 is eight times finer than bfloat16.
         dtype = torch.float16 if device.type == "cuda" else None
         return CostEmbedding(weight[: self.head.tokens], dtype=dtype, device=device)
 
@@ -88,7 +88,7 @@ class TrainingContext:
 
 
 def no_pretrained_head() -> ConfigError:
-    """Return the error for an objective that reads the pre-trained weights of a model that starts from scratch."""
+    """Return the error for an objective that needs pre-trained weights when the model starts from scratch."""
     return ConfigError(
         "This objective reads pre-trained weights, and this model starts from scratch; give another source, such as "
         "--objective 'emo(cost=gpt2)' or 'kd-forward(target=gpt2)', or 'emo(cost=initial)' for the random head."
@@ -96,7 +96,7 @@ def no_pretrained_head() -> ConfigError:
 
 
 def unknown_language(corpus: str) -> ConfigError:
-    """Return the error for an objective that needs P(. | prefix) of a corpus whose distribution nobody knows."""
+    """Return the error for an objective that needs P(. | prefix) of a corpus without a known distribution."""
     return ConfigError(
         f"target=language takes P from the oracle language itself, and nobody knows the distribution of {corpus}; "
         "train on oracle-target or oracle-source with --model tiny-oracle, or give a teacher: target=MODEL."

@@ -1,6 +1,6 @@
-"""Reading a training's `log.jsonl` as curves: each number that was logged, by optimizer step.
+"""Read a training's `log.jsonl` as curves: each logged number by optimizer step.
 
-It reads what is there: the log of a training that runs or was interrupted, and of older versions with fewer numbers.
+The training may still run or be interrupted. Logs of older versions contain fewer numbers.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ _CLOCK = {"step", "steps", "epoch", "tokens", "seconds", "tokens_per_second"}
 _LAST = ("grad_norm", "learning_rate")
 
 Curve = Mapping[int, float]
-"""Optimizer step, from 1 on -> value. Values may be NaN or infinite."""
+"""Optimizer step, from 1 -> value. Values may be NaN or infinite."""
 
 
 @dataclass(frozen=True)
 class TrainingCurves:
-    """What one training logged."""
+    """The log of one training."""
 
     curves: Mapping[str, Curve]
-    """Part of the loss, or "validation mle" -> its curve, in the order in which they are shown."""
+    """Part of the loss, or "validation mle" -> its curve, in the order of display."""
     done: int
-    """The last step that was logged."""
+    """The last logged step."""
     steps: int
-    """Steps of the whole training."""
+    """Number of steps of the whole training."""
 
 
 def read_curves(folder: Path) -> TrainingCurves:
-    """Read the log in a training's folder. Raises DataError where there is none, or nothing in it yet."""
+    """Read the log in a training's folder. Raises DataError if it is missing or empty."""
     path = folder / LOG
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); expected the log of a training.") from None
-    found: dict[str, dict[int, float]] = {}
+    curves: dict[str, dict[int, float]] = {}
     steps = 0
     for number, line in enumerate(lines, 1):
         values = _values(line)
         if values is None:
-            if number == len(lines):  # it is being written, or was cut off by a kill
+            if number == len(lines):  # incomplete: it is being written, or the process was killed
                 break
             raise DataError(f"{path}:{number}: expected a line of JSON with `step`; the log was altered.")
         steps = max(steps, int(values.get("steps", 0)))
         for name, value in _curve_points(values):
-            found.setdefault(name, {})[int(values["step"])] = value
-    if not found:
+            curves.setdefault(name, {})[int(values["step"])] = value
+    if not curves:
         raise DataError(f"{path}: no step is logged yet.")
-    if found.get("validation objective") == found.get("validation mle"):
-        # Not computed apart from MLE unless the recipe selects by it.
-        found.pop("validation objective", None)
-    curves = {name: dict(sorted(found[name].items())) for name in sorted(found, key=_place)}
+    if curves.get("validation objective") == curves.get("validation mle"):
+        # Equal to MLE unless the recipe selects by the objective.
+        curves.pop("validation objective", None)
+    curves = {name: dict(sorted(curves[name].items())) for name in sorted(curves, key=_sort_key)}
     done = max(max(curve) for curve in curves.values())
     return TrainingCurves(curves, done, max(steps, done))
 
 
 def mean_curve(curves: Sequence[Curve]) -> dict[int, float]:
-    """Return the mean of several seeds' curves, over the steps that all of them have."""
+    """Return the mean of several seeds' curves at the steps that they share."""
     shared = [step for step in curves[0] if all(step in curve for curve in curves)]
     return {step: sum(curve[step] for curve in curves) / len(curves) for step in shared}
 
@@ -79,15 +79,15 @@ def _values(line: str) -> dict[str, Any] | None:
 
 
 def _curve_points(values: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the names and numbers of a step's or a validation's line; of the last line, a summary, none."""
+    """Return the names and numbers of a line for a step or a validation. The last line, a summary, has none."""
     numbers = {n: float(v) for n, v in values.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     if "loss" in numbers:
         return [(name, value) for name, value in numbers.items() if name not in _CLOCK]
     return [(shown, numbers[name]) for name, shown in _VALIDATION.items() if name in numbers]
 
 
-def _place(name: str) -> tuple[int, int]:
-    """The loss and its parts in the order of the log, then validation, then what the optimizer did."""
+def _sort_key(name: str) -> tuple[int, int]:
+    """Sort the loss and its parts first, in the order of the log, then validation, then gradient norm and rate."""
     if name in _LAST:
         return 2, _LAST.index(name)
     return int(name in _VALIDATION.values()), 0

@@ -1,4 +1,4 @@
-"""The oracle language on the model's device: what it would say next, for every position of a batch.
+"""The oracle language on the model's device: its next-token distribution at every position of a batch.
 
 Legend: B sequences, T positions, S states, V symbols (EOS is V - 1).
 """
@@ -15,16 +15,16 @@ from emobench.data.oracle import Floats, HiddenMarkovLanguage
 class DeviceLanguage:
     """The `KnownLanguage` of a `HiddenMarkovLanguage`.
 
-    A row of a batch may begin anywhere in a stream of texts, each ended by EOS: so blocks are cut. P is the exact
-    conditional distribution of that stream given what the model reads, the row alone. Before the first symbol the
-    state is that of a random place in the stream; EOS begins a text anew, so that a row that starts with EOS gets
-    exactly `HiddenMarkovLanguage.state_probs`.
+    Training blocks are cut from a stream of texts, each followed by EOS, so a row may begin inside a text. P is the
+    exact conditional distribution of that stream given the row. The state before the first symbol has the distribution
+    of a random position in the stream. EOS starts a new text: a row that begins with EOS gives exactly
+    `HiddenMarkovLanguage.state_probs`.
     """
 
     def __init__(self, language: HiddenMarkovLanguage, device: torch.device | str = "cpu") -> None:
         self.eos_id = language.eos_id
         self.emission_SV = torch.tensor(language.emission_SV, dtype=torch.float32, device=device)
-        # The recursion itself is float64: its tables are small.
+        # The recursion is float64; its tables are small.
         self._emission_VS = torch.tensor(language.emission_SV.T.copy(), device=device)
         self._transition_SS = torch.tensor(language.transition_SS, device=device)
         self._start_S = torch.tensor(language.start_S, device=device)
@@ -34,20 +34,20 @@ class DeviceLanguage:
     def state_probs(self, input_ids_BT: Tensor) -> Tensor:
         """Return P(state that emits token t + 1 | tokens 0..t of the row), (B, T, S), float32.
 
-        Positions of padding are finite and mean nothing.
+        Values at padding are finite but have no meaning.
         """
         probs_BS = self._anywhere_S.expand(len(input_ids_BT), -1)
-        found = []
+        steps = []
         for ids_B in input_ids_BT.unbind(1):
             joint_BS = probs_BS * self._emission_VS[ids_B]
             probs_BS = (joint_BS / joint_BS.sum(-1, keepdim=True)) @ self._transition_SS
             probs_BS = torch.where((ids_B == self.eos_id)[:, None], self._start_S, probs_BS)
-            found.append(probs_BS.float())
-        return torch.stack(found, dim=1)
+            steps.append(probs_BS.float())
+        return torch.stack(steps, dim=1)
 
 
 def stream_states(language: HiddenMarkovLanguage) -> Floats:
-    """Return the probability of each state at a random place of an endless stream of texts, each ended by EOS, (S,)."""
+    """Return the probability of each state at a random position of an endless stream of texts with EOS, (S,)."""
     end_S = language.emission_SV[:, language.eos_id, None]
     step_SS = (1 - end_S) * language.transition_SS + end_S * language.start_S
     # The fixed point of the step, with probabilities that sum to 1.

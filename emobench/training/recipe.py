@@ -1,4 +1,4 @@
-"""How to train: one frozen dataclass; a YAML file in `recipes/` is its values, `--set recipe.x=y` overrides them."""
+"""How to train: one frozen dataclass. A YAML file in `recipes/` has its values, `--set recipe.x=y` overrides them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lora:
     alpha: int = ranged(16, low=1, high=100_000)
     dropout: float = ranged(0.05, low=0, high=0.99)
     targets: tuple[str, ...] = ()
-    """Module names to adapt; none means peft's own choice for the architecture."""
+    """Module names to adapt. Empty: peft's choice for the architecture."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -26,7 +26,7 @@ class Lora:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Every value that determines a training besides model, objective and seed.
+    """Every value that determines a training, except model, objective and seed.
 
     The defaults are section 4.1.1 of the EMO paper with the settings of its code (PAPER.md, "Language modelling").
     """
@@ -35,39 +35,39 @@ class Recipe:
     corpus: str
     epochs: float = ranged(3, above=0, high=100_000)
     batch: int = ranged(32, low=1, high=1_000_000)
-    """Sequences per optimizer step, over all devices and accumulated micro-batches."""
+    """Sequences per optimizer step, summed over devices and micro-batches."""
     accumulation: int = ranged(1, low=1, high=1_000_000)
-    """Micro-batches per optimizer step and device; changes memory and speed, not the gradient."""
+    """Micro-batches per optimizer step and device. It changes memory and speed, not the gradient."""
     learning_rate: float = ranged(5e-5, above=0, high=100)
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup: float = ranged(0.0, low=0, high=1)
     """Share of the steps in which the learning rate grows from 0."""
     weight_decay: float = ranged(0.0, low=0, high=1000)
     clip: float = ranged(0.0, low=0, high=1_000_000)
-    """Largest gradient norm; 0 does not clip."""
+    """Largest gradient norm. 0: no clipping."""
     max_length: int = ranged(256, low=2, high=2**20)
-    """Tokens of a block, or the most tokens of a row."""
+    """Number of tokens of a block, or the largest number of tokens of a row."""
     packing: Literal["blocks", "rows"] = "blocks"
-    """blocks: texts concatenated and cut into blocks of max_length; rows: one text per row."""
+    """blocks: texts are concatenated and cut into blocks of max_length. rows: one text per row."""
     ends: bool = False
-    """blocks: end each text with the end-of-text token; rows: put one before and one after each text."""
+    """blocks: add an end-of-text token after each text. rows: add one before and one after each text."""
     mask_until: str = ""
-    """rows: no loss on the text up to and including this marker, such as "### Response:"; empty masks nothing."""
+    """rows: no loss on the text up to and including this marker, such as "### Response:". Empty: no masking."""
     max_tokens: int | None = ranged(None, low=2, high=10**14)
-    """Train on this many tokens at most."""
+    """Largest number of tokens to train on. None: no limit."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
-    """What the forward pass computes in; half precisions keep the master weights as they were loaded. auto, which a
-    plan resolves: as the EMO paper's code on a GPU, float16 with LoRA and bfloat16 without; float32 elsewhere."""
+    """Precision of the forward pass. With half precision, the weights keep the precision in which they were loaded.
+    auto: the plan chooses like the EMO paper's code: on a GPU float16 with LoRA and bfloat16 without; else float32."""
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
-    """The checkpoint that is kept: of lowest validation MLE, of lowest own loss (the official code), or the last."""
+    """The checkpoint to keep: lowest validation MLE, lowest validation loss (the official code), or the last one."""
     cost_rows: int = ranged(0, low=0, high=10**7)
-    """Finished cost rows of this many of the most frequent target tokens are kept: exact, and faster on a GPU; each
-    takes 2 bytes a token of the vocabulary (4 in float32)."""
+    """Keep the cost rows of this many of the most frequent target tokens. The result is the same; a GPU is faster.
+    Each row takes 2 bytes per token of the vocabulary (4 in float32)."""
     compile: bool = False
-    """Compile the model with torch.compile; the loss is one operator in it."""
+    """Compile the model with torch.compile. The loss is one operator in the graph."""
     engine: Literal["chunked", "torch", "triton", "reference"] = "chunked"
-    """chunked: Triton kernels on a GPU, PyTorch elsewhere; reference: autograd on whole logits, large and slow."""
+    """chunked: Triton kernels on a GPU, PyTorch elsewhere. reference: autograd on whole logits, large and slow."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -78,11 +78,11 @@ class Recipe:
 
     @property
     def adapters(self) -> Lora | None:
-        """The LoRA settings in force, None without."""
+        """The LoRA settings, or None without LoRA."""
         return Lora() if self.lora is True else (self.lora or None)
 
     def micro_batch(self, processes: int) -> int:
-        """Return the sequences of one forward pass on one device."""
+        """Return the number of sequences of one forward pass on one device."""
         micro, rest = divmod(self.batch, self.accumulation * processes)
         if rest or micro == 0:
             raise ConfigError(
@@ -93,6 +93,6 @@ class Recipe:
 
 
 def total_steps(recipe: Recipe, rows: int, processes: int) -> int:
-    """Return the optimizer steps of a training on `rows` rows, by the Trainer's own rule."""
+    """Return the number of optimizer steps of a training on `rows` rows, by the Trainer's rule."""
     batches = math.ceil(math.ceil(rows / recipe.micro_batch(processes)) / processes)
     return math.ceil(recipe.epochs * max(math.ceil(batches / recipe.accumulation), 1))

@@ -1,4 +1,4 @@
-"""A frozen causal LM that a training reads: its hidden states for a batch, its logits for a chunk.
+"""A frozen causal LM as a teacher: its hidden states for a batch, and its logits for a chunk.
 
 Legend: B sequences, T positions, C tokens of a chunk, H hidden width, V vocabulary.
 """
@@ -17,7 +17,7 @@ from emobench.objectives.engine.products import multiply_wide
 
 
 class FrozenTeacher:
-    """A model in eval mode without gradients; a plain object, so that no module, optimizer or checkpoint holds it."""
+    """A model in eval mode without gradients. It is not a module, so no optimizer or checkpoint contains it."""
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval().requires_grad_(False)
@@ -25,26 +25,26 @@ class FrozenTeacher:
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the head."""
+        """Number of rows of the head."""
         return self.head.linear.out_features
 
     @torch.no_grad()
     def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
-        """Return the final hidden states, (B, T, H), under the caller's autocast; position t predicts token t + 1."""
+        """Return the final hidden states, (B, T, H), under the caller's autocast. Position t predicts token t + 1."""
         context = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
         if context is not None and input_ids_BT.shape[1] > context:
             raise ConfigError(
                 f"The teacher reads at most {context} tokens, and a row has {input_ids_BT.shape[1]}; add "
                 f"--set recipe.max_length={context}, or take a teacher with a longer context."
             )
-        # Each process of a distributed training has a device of its own.
+        # Each process of a distributed training has its own device.
         self.model.to(input_ids_BT.device)
-        given = {} if attention_mask_BT is None else {"attention_mask": attention_mask_BT}
-        return final_hidden(self.model, input_ids=input_ids_BT, **given)
+        mask = {} if attention_mask_BT is None else {"attention_mask": attention_mask_BT}
+        return final_hidden(self.model, input_ids=input_ids_BT, **mask)
 
     @torch.no_grad()
     def logits(self, hidden_CH: Tensor) -> Tensor:
-        """Return the logits of a chunk, (C, V), float32 (float64 for a float64 teacher), whatever its precision."""
+        """Return the logits of a chunk, (C, V), always float32 (float64 for a float64 teacher)."""
         linear = self.head.linear
         out_CV = hidden_CH.new_empty(len(hidden_CH), self.vocabulary, dtype=accumulator_dtype(linear.weight.dtype))
         multiply_wide(hidden_CH.to(linear.weight.dtype), linear.weight, out_CV)

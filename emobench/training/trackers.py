@@ -1,6 +1,6 @@
-"""Trackers such as tensorboard, trackio and wandb: transformers' own callbacks, each training under a name of its own.
+"""Trackers such as tensorboard, trackio and wandb, through transformers' callbacks. Each training has its own name.
 
-A tracker that fails is let go with one sentence: neither a training nor a result is lost to it.
+If a tracker fails, one warning is printed and the training goes on without it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any
 
 PROJECT = "emobench"
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
-"""Where transformers' callback writes, and the user's own wish for it."""
+"""The folder to which transformers' callback writes. The user may set it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracking:
-    """Who follows one training, and under which name; `warn` says one sentence to the user."""
+    """The trackers of one training and its name in them. `warn` prints a sentence for the user."""
 
     trackers: tuple[str, ...]
     name: str
     folder: Path
-    """Where tensorboard's files go, in a folder of the name, unless TENSORBOARD_LOGGING_DIR says where."""
+    """tensorboard writes to FOLDER/NAME, unless TENSORBOARD_LOGGING_DIR is set."""
     warn: Callable[[str], None]
 
     @contextmanager
     def followed(self) -> Iterator[None]:
-        """Let tensorboard's callback, if it is made in here, write to this training's folder.
+        """Set the folder for tensorboard's callbacks that are created inside this context.
 
-        A run of wandb that began in here ends here: the next training would go on in it. So its final metrics are a
-        second run of the same name; other trackers take up the first.
+        A wandb run that starts inside also ends here: the next training would otherwise continue it. Its final metrics
+        are therefore a second wandb run of the same name. Other trackers continue the first run.
         """
         before, open_before = os.environ.get(TENSORBOARD), _open_run()
         os.environ[TENSORBOARD] = str(Path(before or self.folder).expanduser() / self.name)
@@ -46,7 +46,7 @@ class Tracking:
                 Guarded("wandb", sys.modules["wandb"], self.warn).finish()
 
     def guard(self, callbacks: list[Any]) -> list[Any]:
-        """Return a training's callbacks with those of the trackers guarded."""
+        """Return a training's callbacks, with each tracker's callback wrapped in `Guarded`."""
         names = {cls: name for name, cls in self.classes().items()}
         return [Guarded(names[type(c)], c, self.warn) if type(c) in names else c for c in callbacks]
 
@@ -58,14 +58,14 @@ class Tracking:
 
 
 def tracker_arguments(tracking: Tracking | None) -> dict[str, Any]:
-    """Return the TrainingArguments for trackers; without any, none that the environment would turn on, either."""
+    """Return the TrainingArguments for trackers. None: no tracker, not even one that the environment enables."""
     if tracking is None:
         return {"report_to": "none"}
     return {"report_to": list(tracking.trackers), "run_name": tracking.name, "project": PROJECT}
 
 
 class Guarded:
-    """A tracker's callback, made here if given as a class, that hears no more of the training once it failed."""
+    """A tracker's callback (or its class) that is not called again after it failed."""
 
     def __init__(self, name: str, callback: Any, warn: Callable[[str], None]) -> None:
         self._name = name
@@ -84,13 +84,13 @@ class Guarded:
             return call(*args, **kwargs)
         except Exception as error:
             self._callback = None
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            self._warn(f"--track {self._name}: it failed and is told no more ({said}). Results are kept without it.")
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            self._warn(f"--track {self._name}: it failed and is told no more ({reason}). Results are kept without it.")
             return None
 
 
 def report_metrics(tracking: Tracking, metrics: Mapping[str, float], *, step: int, device: str) -> None:
-    """Give the final metrics of a run (by <task>/<metric>) to its trackers, as evaluations at an optimizer step."""
+    """Send the final metrics of a run (by <task>/<metric>) to its trackers, as evaluations at an optimizer step."""
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     folder = str(tracking.folder / tracking.name)
@@ -99,7 +99,7 @@ def report_metrics(tracking: Tracking, metrics: Mapping[str, float], *, step: in
     control = TrainerControl()
     with tracking.followed():
         callbacks = [Guarded(name, cls, tracking.warn) for name, cls in tracking.classes().items()]
-        # transformers shows what begins with eval_ apart from the training's curves.
+        # transformers shows names that begin with eval_ apart from the training's curves.
         logs = {f"eval_{name}": value for name, value in metrics.items()}
         for callback in callbacks:
             callback.on_train_begin(args, state, control, model=None)
@@ -108,5 +108,5 @@ def report_metrics(tracking: Tracking, metrics: Mapping[str, float], *, step: in
 
 
 def _open_run() -> Any:
-    """Return wandb's run in progress in this process, if there is one."""
+    """Return the wandb run of this process that is in progress, or None."""
     return getattr(sys.modules.get("wandb"), "run", None)

@@ -1,8 +1,8 @@
-"""One training: a model, an objective, a recipe and a seed in; a plain Hugging Face folder out.
+"""Train a model with an objective, a recipe and a seed. The result is a plain Hugging Face folder.
 
 FOLDER/model/          what AutoModelForCausalLM.from_pretrained loads, with its tokenizer
 FOLDER/log.jsonl       each step: loss, its parts, gradient norm, learning rate, tokens per second; each validation
-FOLDER/training.json   what was chosen, and what it cost
+FOLDER/training.json   the summary: the selected step, tokens, seconds, memory
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """All that one training needs. `train` and `validation` hold rows with `input_ids`, `labels` and `row`."""
+    """The inputs of one training. `train` and `validation` contain rows with `input_ids`, `labels` and `row`."""
 
     model: Any
     tokenizer: Any
@@ -62,39 +62,39 @@ class Training:
     load_head: Callable[[str], Tensor]
     load_model: Callable[[str], Any] | None = None
     known_language: HiddenMarkovLanguage | None = None
-    """The distribution of the training corpus, where it is known."""
+    """The distribution of the training corpus, or None if it is not known."""
     progress: Callable[[dict[str, float]], None] | None = None
     note: Callable[[str], None] = lambda text: None
-    """Told in a sentence where a training goes on, and of checkpoints that cannot be trusted."""
+    """Receives messages: the checkpoint from which a training continues, and damaged checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSummary:
-    """What a training chose and cost."""
+    """The result of a training and its cost."""
 
     steps: int
     tokens: int
-    """Target tokens seen."""
+    """Number of target tokens, over all epochs."""
     seconds: float
-    """Of the steps, those before an interruption included; validation and saving left out."""
+    """Time of all steps, also those before an interruption, without validation and saving."""
     peak_memory_bytes: int
     selected_by: str
     selected_step: int
     validation_mle: float | None
-    """Of the selected weights, in nats per token."""
+    """Validation MLE of the selected weights, in nats per token."""
     zero_cost_rows: int = 0
-    """Rows of the frozen cost embedding without a direction, such as padding: they cost 1 to any other token."""
+    """Number of rows of the frozen cost embedding that are 0, such as padding. Their cost to any other token is 1."""
 
 
 def train(job: Training) -> TrainingSummary:
-    """Train, or go on from the last checkpoint in the folder, and write the selected weights.
+    """Train, or continue from the last checkpoint in the folder, and write the selected weights.
 
-    A folder with a finished training, sealed and unaltered, is left as it is.
+    If the folder contains a finished training with a valid seal, return its summary.
     """
     _refuse_unusable(job)
     result = job.folder / RESULT
     if (job.folder / SEAL).exists() and find_damage(job.folder, full=True, leave_out=CHECKPOINTS) is None:
-        shutil.rmtree(job.folder / CHECKPOINTS, ignore_errors=True)  # left by a kill just before they were removed
+        shutil.rmtree(job.folder / CHECKPOINTS, ignore_errors=True)  # a killed process may have left them
         return TrainingSummary(**json.loads(result.read_text()))
     with nullcontext() if job.tracking is None else job.tracking.followed():
         return _train(job, result)
@@ -141,12 +141,12 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     reset_peak(trainer.args.device)
     with _interruptible(stop):
         steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
-    # Every process has loaded the best weights and finds the whole log, before one of them goes on to delete and write.
+    # Wait until every process has loaded the best weights and read the log: the main process deletes files below.
     trainer.accelerator.wait_for_everyone()
     summary = _summarise(job, trainer, steps)
-    whole = _gather_weights(trainer)
+    weights = _gather_weights(trainer)
     if main:
-        _export(job, trainer, head, whole)
+        _export(job, trainer, head, weights)
         result.write_text(canonical_json(summary) + "\n")
         write_seal(job.folder, leave_out=CHECKPOINTS)
         shutil.rmtree(checkpoints, ignore_errors=True)
@@ -155,7 +155,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
 
 
 def training_arguments(job: Training, folder: Path) -> TrainingArguments:
-    """Return the Trainer's arguments for a recipe. What is not named here is the Trainer's default."""
+    """Return the Trainer's arguments for a recipe. All others keep the Trainer's defaults."""
     recipe = job.recipe
     micro = recipe.micro_batch(torch_processes())
     schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
@@ -193,13 +193,13 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         dataloader_num_workers=0,
         ddp_find_unused_parameters=False,
     )
-    # A process trains on one GPU; torchrun starts more. The copies that DataParallel makes have no objective attached.
+    # One GPU per process; use torchrun for more. DataParallel would copy the model without its attached objective.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
 
 def torch_processes() -> int:
-    """Return the number of processes that train together (torchrun), 1 without."""
+    """Return the number of processes that train together: 1 without torchrun."""
     if torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return int(os.environ.get("WORLD_SIZE", "1"))
@@ -207,7 +207,7 @@ def torch_processes() -> int:
 
 def _refuse_unusable(job: Training) -> None:
     if job.recipe.precision == "float16" and job.device == "cpu":
-        # The Trainer would compute in float32 and not say so.
+        # The Trainer would compute in float32 without a warning.
         raise ConfigError("`precision` is float16, which needs a GPU; on a CPU set it to bfloat16 or float32.")
     if job.recipe.select == "objective" and isinstance(job.objective, ModelObjective):
         raise ConfigError(
@@ -227,14 +227,14 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
         target_modules="all-linear" if lora.targets == ("all-linear",) else list(lora.targets) or None,
     )
     try:
-        with warnings.catch_warnings():  # of names in transformers, and of GPT-2's transposed layers, which it handles
+        with warnings.catch_warnings():  # about names in transformers and GPT-2's transposed layers, which peft handles
             warnings.simplefilter("ignore")
             wrapped = get_peft_model(model, config)
     except ValueError as error:
         raise ModelError(
             f"LoRA cannot be added to {type(model).__name__}: {error} Name modules with recipe.lora.targets."
         ) from None
-    # An adapter on the head would be dropped in silence: the engine reads the head's own weight.
+    # An adapter on the head would have no effect: the engine reads the head's own weight.
     base: Any = wrapped.get_base_model()
     if isinstance(base.get_output_embeddings(), BaseTunerLayer):
         raise ModelError("LoRA on the LM head is not supported; leave the head out of recipe.lora.targets.")
@@ -242,7 +242,7 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
 
 
 def _set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
-    """Let the objective take what it needs of the pre-trained weights, and, resumed, its state at the checkpoint."""
+    """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint."""
     steps = total_steps(job.recipe, len(job.train), torch_processes())
     job.objective.setup(
         TrainingContext(head, steps, job.pretrained, job.load_head, job.model, job.load_model, job.known_language)
@@ -254,7 +254,7 @@ def _set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
 
 def _keep_costs(job: Training) -> None:
     """Keep the cost rows of the most frequent target tokens of the training data."""
-    cost = _cost_of(job.objective)
+    cost = _cost_embedding(job.objective)
     if cost is None or job.recipe.cost_rows == 0:
         return
     rows: Any = job.train
@@ -264,7 +264,7 @@ def _keep_costs(job: Training) -> None:
     cost.keep(torch.from_numpy(most[counts[most] > 0]))
 
 
-def _cost_of(objective: Objective) -> CostEmbedding | None:
+def _cost_embedding(objective: Objective) -> CostEmbedding | None:
     return getattr(objective, "cost_embedding", None)
 
 
@@ -284,23 +284,23 @@ def _refuse_sharded(job: Training, trainer: ObjectiveTrainer, checkpoint: Path |
 
 
 def _gather_weights(trainer: ObjectiveTrainer) -> dict[str, Tensor] | None:
-    """Return the whole weights of a sharded model, which takes all processes; None where each of them has a whole one.
+    """Return the complete weights of a sharded model, with tied weights once. None if the model is not sharded.
 
-    Tied weights come once.
+    All processes must call it.
     """
     if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         return None
     model: Any = trainer.model
-    whole: Any = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
-    return {name: value for name, value in whole.items() if name not in model.all_tied_weights_keys}
+    weights: Any = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
+    return {name: value for name, value in weights.items() if name not in model.all_tied_weights_keys}
 
 
-def _export(job: Training, trainer: ObjectiveTrainer, head: Any, whole: dict[str, Tensor] | None) -> None:
+def _export(job: Training, trainer: ObjectiveTrainer, head: Any, weights: dict[str, Tensor] | None) -> None:
     model: Any = trainer.accelerator.unwrap_model(trainer.model)
     if job.recipe.adapters is not None:
         model = model.merge_and_unload()
     detach(job.model, head)
-    model.save_pretrained(job.folder / "model", state_dict=whole)
+    model.save_pretrained(job.folder / "model", state_dict=weights)
     job.tokenizer.save_pretrained(job.folder / "model")
 
 
@@ -316,28 +316,28 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
         selected_by=job.recipe.select,
         selected_step=best or steps,
         validation_mle=validated.get(best or steps),
-        zero_cost_rows=0 if (cost := _cost_of(job.objective)) is None else cost.zero_rows,
+        zero_cost_rows=0 if (cost := _cost_embedding(job.objective)) is None else cost.zero_rows,
     )
 
 
 @contextmanager
 def _interruptible(stop: StopOnRequest) -> Iterator[None]:
-    """First Ctrl-C, SIGTERM (a scheduler) or SIGHUP (a lost terminal): stop after this step. Second: at once."""
+    """Handle Ctrl-C, SIGTERM (a scheduler) and SIGHUP (a lost terminal): stop after this step; the second time, now."""
 
     def request(signum: int, frame: Any) -> None:
         if stop.requested:
             raise KeyboardInterrupt
         stop.requested = True
-        with suppress(OSError):  # the terminal may be what was lost
-            # Not `print`: a handler may run within another print, which cannot be entered again.
+        with suppress(OSError):  # the terminal may be gone
+            # Not `print`: the handler may run inside another print, which is not reentrant.
             os.write(2, b"\nStopping after this step, with a checkpoint; once more stops at once.\n")
 
     stops = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup starts a command
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
         stops.append(signal.SIGHUP)
     try:
         before = {number: signal.signal(number, request) for number in stops}
-    except ValueError:  # not the main thread: nothing to catch
+    except ValueError:  # only the main thread can handle signals
         yield
         return
     try:

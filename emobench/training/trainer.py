@@ -1,4 +1,4 @@
-"""transformers' Trainer with an attached objective: one global division, exact validation MLE, sealed checkpoints."""
+"""The Trainer for an attached objective: one global division, exact validation MLE, sealed checkpoints."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from emobench.training.attach import AttachedObjective
 from emobench.training.checkpoints import seal_checkpoint, verify_checkpoint
 
 ROWS = "row"
-"""The batch column with the rows' numbers in the training data; named when a loss is not finite."""
+"""The batch column with the index of each row in the training data. Error messages about a loss name it."""
 
 
 class ObjectiveTrainer(Trainer):
-    """Trains a model with an attached objective. The divisor is the objective's, over all devices and micro-batches.
+    """Trains a model with an attached objective. The loss is divided by the objective's total weight, which is summed
+    over all devices and micro-batches.
 
-    A checkpoint holds a copy of the `log` until then, where there is one.
+    Each checkpoint contains a copy of the `log`, if one is given.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class ObjectiveTrainer(Trainer):
         self.add_callback(_AroundStep(self))
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Tensor | None:
-        # The objective says what its units are; an integer, because mixed precision rounds floating-point arguments.
+        # The objective defines its units. An integer, because mixed precision rounds floating-point arguments.
         if not batch_samples:
             return None
         weights = [self.attached.objective.total_weight(batch) for batch in batch_samples]
@@ -59,23 +60,23 @@ class ObjectiveTrainer(Trainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Return the loss of a micro-batch, already divided; see `AttachedObjective.forward`."""
+        """Return the divided loss of a micro-batch; see `AttachedObjective.forward`."""
         inputs = dict(inputs)
         rows = inputs.pop(ROWS, None)
         if model.training and rows is not None:
             self._rows.append(rows.tolist())
         if self.args.torch_compile:
-            with self.accelerator.autocast():  # the chunks' sizes follow the dtype of their products
+            with self.accelerator.autocast():  # the size of the chunks depends on the dtype of the products
                 self.attached.prepare(inputs, num_items_in_batch, training=model.training)
         return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def find_best(self) -> None:
-        """Point a resumed training to its best checkpoint where it now is; the folder may have been moved since."""
+        """Set the current path of the best checkpoint after a resume: the folder may have been moved."""
         if self.args.load_best_model_at_end and self.state.best_global_step:
             self.state.best_model_checkpoint = str(self._checkpoint(self.state.best_global_step))
 
     def _load_best_model(self) -> None:
-        # Of a checkpoint that is gone, the Trainer would keep the last weights in silence.
+        # If the best checkpoint is missing, the Trainer would keep the last weights without an error.
         verify_checkpoint(Path(str(self.state.best_model_checkpoint)))
         super()._load_best_model()
 
@@ -83,11 +84,11 @@ class ObjectiveTrainer(Trainer):
         return Path(str(self.args.output_dir)) / f"checkpoint-{step}"
 
     def start_clock(self) -> None:
-        """Time a step from here; validation and saving, which come between steps, are left out."""
+        """Start the clock of a step. Validation and saving happen between steps and are not counted."""
         self._step_began = time.monotonic()
 
     def before_step(self) -> None:
-        """Sum the parts of this step's micro-batches, and stop before a loss that is not finite moves the weights."""
+        """Sum the parts of this step's micro-batches. Raises NonFiniteLossError before the weights change."""
         window, self.attached.window = self.attached.window, []
         losses, self.attached.losses = self.attached.losses, []
         rows, self._rows = self._rows, []
@@ -95,7 +96,7 @@ class ObjectiveTrainer(Trainer):
         sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
         total_P = sums_MP.sum(0)
         if self.args.world_size > 1:
-            # Before the check: what is not finite in one process stops them all, and none waits for it.
+            # Reduce before the check, so that a non-finite value in one process stops all of them.
             total_P = self.accelerator.reduce(total_P, "sum")
         totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
         if _bad_names(totals):
@@ -104,14 +105,14 @@ class ObjectiveTrainer(Trainer):
         self._parts = _means(totals)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the objective's parts, tokens per second and the clock to a training step's log.
+        """Add the objective's parts, seconds and tokens per second to the log of a training step.
 
-        Raises NonFiniteLossError for a validation that is not finite, before its weights are saved.
+        Raises NonFiniteLossError for a non-finite validation loss, before the weights are saved.
         """
         bad = _bad_names({n: logs.get(n, 0.0) for n in ("eval_mle", "eval_objective")})
         if bad:
-            found = f"The validation loss became {_not_a_number(logs[bad[0]])} at step {self.state.global_step}"
-            raise NonFiniteLossError(f"{found}. {self._advice()}")
+            message = f"The validation loss became {_not_a_number(logs[bad[0]])} at step {self.state.global_step}"
+            raise NonFiniteLossError(f"{message}. {self._advice()}")
         if "loss" in logs and self._parts:
             seconds = time.monotonic() - self._step_began
             speed = self._parts["tokens"] / max(seconds, 1e-9)
@@ -123,12 +124,12 @@ class ObjectiveTrainer(Trainer):
     def prediction_step(
         self, model: Any, inputs: dict[str, Any], prediction_loss_only: bool, ignore_keys: list[str] | None = None
     ) -> Any:
-        """Return sums per sequence, so that validation losses do not depend on batches or devices."""
+        """Return sums per sequence: validation losses then do not depend on batches or devices."""
         with torch.no_grad():
             loss = self.compute_loss(model, self._prepare_inputs(inputs))
-        found = self.attached.evaluated
-        assert found is not None
-        return loss.detach(), (found.mle_B, found.loss_B, found.tokens_B), found.tokens_B
+        sums = self.attached.evaluated
+        assert sums is not None
+        return loss.detach(), (sums.mle_B, sums.loss_B, sums.tokens_B), sums.tokens_B
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
@@ -151,7 +152,7 @@ class ObjectiveTrainer(Trainer):
         what = "loss" if "loss" in bad else bad[0]
         where = " of another process" if micro is None else f" of training rows {rows[micro]}" if rows else ""
         means = ", ".join(f"{n} = {v / max(sums['tokens'], 1):g}" for n, v in sums.items() if n != "tokens")
-        tokens = "" if micro is None or not losses else _broken_tokens(losses[micro], rows[micro] if rows else None)
+        tokens = "" if micro is None or not losses else _bad_tokens(losses[micro], rows[micro] if rows else None)
         return (
             f"The {what} became {_not_a_number(sums[what])} at step {step}, in the micro-batch{where} "
             f"(means over its tokens: {means}).{tokens} {self._advice()}"
@@ -181,7 +182,7 @@ class _AroundStep(TrainerCallback):
 
 
 class StopOnRequest(TrainerCallback):
-    """Ctrl-C: finish the step, save a checkpoint, and stop; all processes at the same step."""
+    """After Ctrl-C: finish the step, save a checkpoint and stop. All processes stop at the same step."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -189,7 +190,7 @@ class StopOnRequest(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._agreed = _any_process(args, self.requested)
-        # At the end of an epoch, validation has to come first, or the resumed training would never see its result.
+        # At the end of an epoch, validate first: a resumed training would otherwise never have the result.
         if self._agreed and not _ends_epoch(state, control):
             control.should_save = True
 
@@ -202,7 +203,7 @@ class StopOnRequest(TrainerCallback):
 
 
 class SaveRegularly(TrainerCallback):
-    """Saves a checkpoint every ten minutes, so that a kill in a long epoch costs no more; it changes no result."""
+    """Saves a checkpoint every ten minutes, so that a killed process loses at most that. Results do not change."""
 
     def __init__(self, seconds: float = 600.0) -> None:
         self._seconds = seconds
@@ -221,13 +222,13 @@ def _ends_epoch(state: Any, control: Any) -> bool:
     return control.should_training_stop or float(state.epoch).is_integer()
 
 
-def _any_process(args: Any, wanted: bool) -> bool:
-    """Return whether any process wants it: processes that do not act together wait for one another forever."""
+def _any_process(args: Any, value: bool) -> bool:
+    """Return whether `value` is true in any process. All processes must then act together, or they would deadlock."""
     if args.world_size == 1:
-        return wanted
-    asked = torch.tensor(float(wanted), device=args.device)
-    torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
-    return asked.item() > 0
+        return value
+    largest = torch.tensor(float(value), device=args.device)
+    torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return largest.item() > 0
 
 
 class StepLog:
@@ -237,7 +238,7 @@ class StepLog:
         self._path = path
 
     def resume(self, kept: Path | None) -> None:
-        """Begin with what a checkpoint kept of the log, and forget the steps after it, which are trained again."""
+        """Start from the log in a checkpoint. Later steps are removed, because they are trained again."""
         self._path.write_bytes(b"" if kept is None else kept.read_bytes())
 
     def append(self, values: Mapping[str, float]) -> None:
@@ -246,7 +247,7 @@ class StepLog:
 
 
 def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
-    """Return validation MLE and own loss in nats per token, weighted by token over the whole split."""
+    """Return validation MLE and the objective's loss in nats per token, averaged over the tokens of the split."""
     mle_B, loss_B, tokens_B = (np.asarray(p, dtype=np.float64) for p in predictions.predictions)
     tokens = max(float(tokens_B.sum()), 1.0)
     return {"mle": float(mle_B.sum() / tokens), "objective": float(loss_B.sum() / tokens)}
@@ -265,8 +266,8 @@ def _not_a_number(value: float) -> str:
     return "NaN" if math.isnan(value) else "infinite"
 
 
-def _broken_tokens(losses_BT: Tensor, rows: list[int] | None) -> str:
-    """Return which tokens have a loss that is not finite, in a sentence; the loss at t is that of token t + 1."""
+def _bad_tokens(losses_BT: Tensor, rows: list[int] | None) -> str:
+    """Return a sentence that names the tokens with a non-finite loss. The loss at t is that of token t + 1."""
     bad = (~losses_BT.isfinite()).nonzero().tolist()
     if not bad:
         return ""
