@@ -1,6 +1,6 @@
 """emobench: does a training objective make a language model better, by how much, and are we sure?
 
-The public API: what plugins and tasks import. Names load on first use, so that importing emobench imports no torch.
+The public API for plugins and tasks. Names load at first use, so importing emobench does not import torch.
 """
 
 from __future__ import annotations

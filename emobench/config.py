@@ -26,11 +26,11 @@ from emobench.reading import MOST_BITS, PlainLoader, RefusedError, open_file, re
 T = TypeVar("T")
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 PRETRAINED = "pretrained"
-"""A reserved name: a model as it is, without training; as a featurizer or cost, the trained model before training."""
+"""A reserved name: a model without training. As a featurizer or a cost: the trained model before training."""
 
 
 class Located(dict[str, Any]):
-    """A mapping that was read from a file and knows the line of each key; `build` names them in its errors."""
+    """A mapping from a file that knows the line of each key. Errors of `build` show the line."""
 
     def __init__(self, file: str, line: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Located(dict[str, Any]):
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and no spaces; dataclasses become mappings, paths become text, NaN is refused."""
+    """Return JSON with sorted keys, without spaces. Dataclasses become mappings, paths text. NaN raises ValueError."""
     return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -59,7 +59,7 @@ def file_sha256(path: Path) -> str:
 
 
 def code_sha256(files: Iterable[str]) -> str:
-    """Return the sha256 of the code in Python files as 64 hex digits; comments, docstrings and layout are no code."""
+    """Return the sha256 of the code in Python files as 64 hex digits, without comments, docstrings and layout."""
     code = [_code(ast.parse(read_bytes(file))) for file in files]
     return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
 
@@ -75,7 +75,7 @@ def _code(node: Any) -> str:
 
 
 def _is_bare_string(node: Any) -> bool:
-    """Return whether a statement is a string and nothing else, as docstrings are."""
+    """Return whether a statement is only a string, such as a docstring."""
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
@@ -98,11 +98,11 @@ def to_plain(value: Any) -> Any:
 
 
 def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
-    """Build the dataclass `cls` from a mapping, strictly.
+    """Build the dataclass `cls` from a mapping.
 
-    Unknown keys, missing keys and values of another type are a ConfigError that starts with `where`
-    (the option that was given; for a mapping from a file, its file and line). The class may check more in
-    `__post_init__` by raising ConfigError; its text is prefixed, too.
+    Unknown keys, missing keys and values of a wrong type raise ConfigError. The message starts with `where` (the option
+    on the command line), or with the file and line of a mapping from a file. A class can check more in `__post_init__`
+    by raising ConfigError; the message gets the same prefix.
     """
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{where}: expected a mapping of settings, got {_shown(mapping)}.")
@@ -122,22 +122,22 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     try:
         return cls(**values)
     except ConfigError as error:
-        # A class that names itself in its errors needs no second name.
+        # Some classes already name themselves in their errors.
         text = str(error)
         raise ConfigError(text if text.startswith(f"{where}:") else f"{where}: {text}") from None
 
 
 def ranged(default: Any, *, low: float | None = None, above: float | None = None, high: float) -> Any:
-    """Declare a field's number with its range: `low` and `high` belong to it, `above` does not.
+    """Declare a numeric field with its range. `low` and `high` are allowed values, `above` is not.
 
-    The ends are far beyond what anybody trains or evaluates with: what lies outside is a slip of the keyboard, and
-    would run for years or overflow. `check_ranges` checks them, also of a value that may be None.
+    The limits are far beyond useful values. A number outside is a typing error that would run for years or overflow.
+    `check_ranges` checks the range. The value None is not checked.
     """
     return dataclasses.field(default=default, metadata={"low": low, "above": above, "high": high})
 
 
 def check_ranges(owner: Any) -> None:
-    """Raise ConfigError for the first number of a dataclass that lies outside of its declared range."""
+    """Raise ConfigError for the first field of a dataclass outside of its declared range."""
     for field in dataclasses.fields(owner):
         value = getattr(owner, field.name)
         if value is None or "high" not in field.metadata:
@@ -149,17 +149,17 @@ def check_ranges(owner: Any) -> None:
 
 
 Converter = Callable[[Any, str], Any]
-"""(value, where) -> the value as some type; raises a ConfigError."""
+"""(value, where) -> the converted value. Raises ConfigError."""
 
 
 def convert(hint: Any, value: Any, where: str) -> Any:
-    """Return `value` as the annotated type `hint`, or raise a ConfigError that says what was expected."""
+    """Return `value` converted to the annotated type `hint`. Raises ConfigError."""
     return _converter(hint)(value, where)
 
 
 @functools.cache
 def _shape(cls: type) -> tuple[dict[str, tuple[frozenset[Any], Converter]], list[str]]:
-    """Return what a dataclass takes (types that stay as they are, and what converts others), and what it must get."""
+    """Return each field's types that need no conversion and its converter, and the names of the required fields."""
     hints = get_type_hints(cls)
     fields = [f for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
     shape = {f.name: (_exact(hints[f.name]), _converter(hints[f.name])) for f in fields}
@@ -168,15 +168,15 @@ def _shape(cls: type) -> tuple[dict[str, tuple[frozenset[Any], Converter]], list
 
 @functools.cache
 def _exact(hint: Any) -> frozenset[Any]:
-    """Return the types whose values are of type `hint` as they are, among those that need no look inside."""
+    """Return the scalar types whose values need no conversion to `hint`."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    first, *others = options  # of several, a later one might be what the first would convert
+    first, *others = options  # with several types, the first might convert a value of a later one
     return frozenset(options) if first in _SCALARS and others in ([], [type(None)]) else frozenset()
 
 
 @functools.cache
 def _converter(hint: Any) -> Converter:
-    """Return what converts to a type. Types are taken apart once: a board has millions of values."""
+    """Return the converter to a type. It is cached, because a board has millions of values."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is Any:
         return lambda value, where: value
@@ -206,7 +206,7 @@ def _to_union(args: tuple[Any, ...]) -> Converter:
             try:
                 return option(value, where)
             except UserError as error:
-                # What is wrong inside a mapping says more than that a mapping was not expected.
+                # An error inside a mapping is more useful than the error that a mapping was not expected.
                 problem = error if problem is None or isinstance(value, Mapping) else problem
         raise typing.cast(UserError, problem)
 
@@ -222,15 +222,15 @@ def _to_literal(args: tuple[Any, ...]) -> Converter:
     return to_literal
 
 
-def _to_sequence(made: type[list[Any] | tuple[Any, ...]], item: Any) -> Converter:
+def _to_sequence(result: type[list[Any] | tuple[Any, ...]], item: Any) -> Converter:
     exact, to_item = _exact(item), _converter(item)
 
     def to_sequence(value: Any, where: str) -> Any:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{where} is {_shown(value)}; expected a list{_as_list(value, where)}.")
         if exact.issuperset(map(type, value)):
-            return made(value)
-        return made([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
+            return result(value)
+        return result([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
 
     return to_sequence
 
@@ -248,7 +248,7 @@ def _to_mapping(args: tuple[Any, ...]) -> Converter:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where} is {_shown(value)}; expected a mapping.")
         if isinstance(value, Located) and args[1] is Any:
-            return value  # whoever reads it later can still name its lines
+            return value  # keep the line numbers for later errors
         return {to_key(k, where): to_item(v, f"{where}.{k}") for k, v in value.items()}
 
     return to_mapping
@@ -286,7 +286,7 @@ def _clipped(text: str) -> str:
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
-    """Read `--set a.b=c` options into a nested mapping; values are YAML scalars or lists.
+    """Read `--set a.b=c` options into a nested mapping. Values are YAML scalars or lists.
 
     >>> parse_overrides(["recipe.epochs=1", "recipe.lora=false"])
     {'recipe': {'epochs': 1, 'lora': False}}
@@ -308,13 +308,13 @@ def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
             node[keys[-1]] = yaml.load(raw, PlainLoader)
         except RefusedError as error:
             raise ConfigError(f"--set {_clipped(text)}: {error.problem}.") from None
-        except (yaml.YAMLError, ValueError):  # ValueError: a date or number that is none, such as 2020-13-45
+        except (yaml.YAMLError, ValueError):  # ValueError: an invalid date or number, such as 2020-13-45
             node[keys[-1]] = raw
     return tree
 
 
 def parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """Split `name` or `name(key=value, ...)`, parsed and never evaluated.
+    """Parse `name` or `name(key=value, ...)`. No code is evaluated.
 
     >>> parse_call("tailr(gamma=0.2)")
     ('tailr', {'gamma': 0.2})
@@ -324,7 +324,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     if not bracket:
         return text, {}
     try:
-        # The name may be a path, which is no Python expression: only the arguments are parsed.
+        # The name may be a path, which is not a Python expression, so only the arguments are parsed.
         positional, named = parse_arguments(text[len(name) :])
         if positional:
             raise ValueError("arguments are named and stand in one pair of brackets")
@@ -336,7 +336,7 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional and the named arguments of `(value, ..., key=value, ...)`; raises ValueError."""
+    """Return the positional and the named arguments of `(value, ..., key=value, ...)`. Raises ValueError."""
     source = "f" + text
     try:
         call = ast.parse(source, mode="eval").body
@@ -359,11 +359,11 @@ def _argument(value: ast.expr, text: str) -> Any:
     if isinstance(value, ast.Name):  # a word; true, false and null as in --set
         return {"true": True, "false": False, "null": None}.get(value.id, value.id)
     try:
-        found = ast.literal_eval(value)
+        parsed = ast.literal_eval(value)
     except ValueError:
-        if re.fullmatch(r"[A-Za-z_][\w./@-]*", text):  # a model's name, such as gpt2-large, is no Python word
+        if re.fullmatch(r"[A-Za-z_][\w./@-]*", text):  # a model's name, such as gpt2-large, is not a Python name
             return text
         raise ValueError("a value is a number, true, false, a word, or text in quotes") from None
-    if isinstance(found, int) and found.bit_length() > MOST_BITS:
+    if isinstance(parsed, int) and parsed.bit_length() > MOST_BITS:
         raise ValueError(f"a whole number of more than {MOST_BITS:,} bits")
-    return found
+    return parsed

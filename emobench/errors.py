@@ -1,7 +1,7 @@
 """Every error that emobench raises on purpose.
 
     EmobenchError
-    ├── UserError               what was given is wrong: exit code 2
+    ├── UserError               the input is wrong: exit code 2
     │   ├── UnknownNameError    no such objective, model, suite, task, dataset or parameter
     │   ├── ConfigError         a value, a file or an override that cannot be used
     │   ├── DataError           a corpus or a file of examples that cannot be read or used
@@ -12,8 +12,8 @@
         ├── MetricError         a metric could not be computed
         └── StorageError        a disk is full, a folder cannot be written, a file was altered
 
-The text of an error is a sentence for the person who can fix it: what was given, what was expected, what to type
-next. It is printed as it is, without a traceback. Any other exception is a bug of ours and keeps its traceback.
+The message is a sentence for the person who can fix the problem: what was given, what was expected, what to type next.
+It is printed without a traceback. Any other exception is a bug in emobench and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class EmobenchError(Exception):
 
 
 class UserError(EmobenchError):
-    """What the user gave is wrong."""
+    """The user's input is wrong."""
 
     exit_code = 2
 
 
 class UnknownNameError(UserError):
-    """A name that nothing has; its text ends in the nearest names that exist.
+    """An unknown name. The message suggests the most similar name.
 
     >>> str(UnknownNameError("objective", "emoo", ["emo", "mle"], hint="See `emobench objectives list`."))
     "There is no objective 'emoo'; did you mean 'emo'? Known: emo, mle. See `emobench objectives list`."

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Write a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from emobench.locks import open_locked
 
 
 def write_whole(path: Path, text: str, what: str, hint: str) -> None:
-    """Write UTF-8 text so that `path` is whole or absent at any instant, also after a power cut.
+    """Write UTF-8 text. At any time `path` is complete or absent, also after a power failure.
 
-    A temporary file in the same folder is synced and renamed; one that a killed process left is used again. Folders are
-    made. What is no file, such as /dev/null, is written to and stays. Raises StorageError, a sentence made of
-    `what` (its subject) and `hint` (what to do), and leaves no temporary file.
+    A temporary file in the same folder is synced and renamed; a file that a killed process left is reused. Missing
+    folders are created. A device such as /dev/null is written to directly. Raises StorageError and leaves no temporary
+    file; `what` is the subject of the message and `hint` says what to do.
     """
     try:
         if path.exists() and not path.is_file():
@@ -44,7 +44,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _write_to_device(path: Path, data: bytes) -> None:
-    """Write to a device or a pipe: a rename would take its place. A pipe without a reader is an error, not a wait."""
+    """Write to a device or a pipe, which a rename would replace. A pipe without a reader is an error."""
     descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb") as file:
@@ -52,7 +52,7 @@ def _write_to_device(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the file itself is there by now
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the file is already synced
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

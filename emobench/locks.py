@@ -1,4 +1,4 @@
-"""A lock that processes hold by a file, which is there only while one of them holds it or waits for it."""
+"""A lock between processes by a file. The file exists only while a process holds the lock or waits for it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of `path`, after waiting for it; the kernel gives up that of a process that was killed.
+    """Wait for the lock of `path` and hold it. The kernel releases the lock of a killed process.
 
-    Raises StorageError where the file system has no locks.
+    Raises StorageError if the file system has no locks.
     """
     with open_locked(path):
         try:
@@ -29,7 +29,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the file of a lock whose process was killed; a lock that is held, or on no such file system, stays."""
+    """Remove the lock file of a killed process. A lock that is held does not change."""
     with suppress(OSError), os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_named(file.fileno(), path):
@@ -38,13 +38,13 @@ def remove_abandoned(path: Path) -> None:
 
 @contextmanager
 def open_locked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing, made where it is absent, that no other process has open by this function.
+    """Open a file for writing, and create it if it is absent. Only one process can have it open by this function.
 
-    Whoever holds it may rename or remove it. Those who wait then hold a file that has no name any more: they try again.
+    This process may rename or remove the file. Waiting processes then have a file without this name, and try again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        # Of a board that came from elsewhere, the name might be a link to any file, or a pipe.
+        # In a board from someone else, the name might be a link to another file, or a pipe.
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(path, flags, 0o666), "r+b") as file:
             _wait(file.fileno(), path)

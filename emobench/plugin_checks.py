@@ -1,4 +1,4 @@
-"""What a class that is no part of the library must keep: it defines its methods, with the arguments that they get."""
+"""Check that the class of a plugin defines its methods with the right arguments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def check_concrete(cls: type[Objective], label: str) -> None:
-    """Raise PluginError unless a class defines what its level asks for, with the arguments that it will get."""
+    """Raise PluginError unless a class defines the methods of its level with the right arguments."""
     from emobench.objectives import LogitsObjective, ModelObjective, StatisticsObjective
 
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise PluginError(f"{label} does not define {missing}; write `def {missing}(self, ...)`.")
-    bare = object.__new__(cls)  # a method's own signature has `self` only where it is no static method
+    bare = object.__new__(cls)  # bound to an instance, the signature of a method has no `self`
     for level in (StatisticsObjective, LogitsObjective, ModelObjective):
         for name in ("loss", "slopes", "parts") if issubclass(cls, level) else ():
             if hasattr(level, name):
@@ -27,7 +27,7 @@ def check_concrete(cls: type[Objective], label: str) -> None:
 
 
 def check_arguments(method: Callable[..., Any], level: type, name: str, label: str) -> None:
-    """Raise PluginError unless a method takes the arguments that its level's, or its contract's, gets."""
+    """Raise PluginError unless a method takes the same arguments as the method of its base class."""
     _, *expected = inspect.signature(getattr(level, name)).parameters
     try:
         inspect.signature(method).bind(*expected)

@@ -1,7 +1,7 @@
-"""Reading what a stranger may have written: regular files, and JSON and YAML of a bounded depth. Nothing is executed.
+"""Read untrusted input safely: regular files, and JSON and YAML of limited depth. No code is executed.
 
-A pipe or a device would be waited for without end; brackets in brackets, aliases of aliases and numbers of a million
-digits take a reader's time and stack. All of these are refused here, where text becomes a value.
+Reading a pipe or a device might never end. Deep nesting, YAML aliases and numbers with a million digits could exhaust
+time and stack. All of these are refused here.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any
 import yaml
 
 DEEPEST = 64
-"""Lists and mappings in one another; no setting, row or index of ours has 10."""
+"""Largest depth of nested lists and mappings. emobench itself needs fewer than 10."""
 LONGEST_YAML = 2**20
-"""Characters of a YAML file; a pure Python parser reads this in a few seconds."""
+"""Largest number of characters of a YAML file. The parser in Python needs a few seconds for it."""
 MOST_BITS = 10_000
-"""Of a whole number: Python prints 4,300 digits at most, and nobody reads as many."""
+"""Largest number of bits of an integer. Python prints at most 4,300 digits."""
 _SIGNS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _JSON = JSONDecoder()
 
 
 class TooDeepError(ValueError):
-    """Lists and mappings are nested deeper than any reader needs."""
+    """Lists and mappings are nested too deeply."""
 
     def __init__(self) -> None:
         super().__init__(f"nested deeper than {DEEPEST} levels")
 
 
 def open_file(path: str | Path) -> BufferedReader:
-    """Open a regular file for reading; OSError with a sentence's end in `strerror` for a pipe, a device or a folder."""
+    """Open a regular file for reading. Raises OSError for a pipe, a device or a folder."""
     opened = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
         opened.close()
@@ -48,7 +48,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def read_bytes(path: str | Path, longest: int = -1) -> bytes:
-    """Return the content of a regular file, of its first `longest` bytes if asked for. Raises OSError."""
+    """Return the content of a regular file, or its first `longest` bytes. Raises OSError."""
     with open_file(path) as file:
         return file.read(longest)
 
@@ -59,7 +59,7 @@ def read_text(path: str | Path) -> str:
 
 
 def parse_json(text: str, decoder: JSONDecoder = _JSON) -> Any:
-    """Return the value of JSON. Raises ValueError for what is none, is nested too deeply or has endless digits."""
+    """Parse JSON. Raises ValueError for invalid JSON, deep nesting and numbers with too many digits."""
     require_shallow(text)
     return decoder.decode(text)
 
@@ -76,9 +76,9 @@ def require_shallow(text: str) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path that a user gave is a folder; no for one that the system cannot even look for.
+    """Return whether a path from the user is a folder. False for a path that is not valid.
 
-    Raises PermissionError where this user may not look.
+    Raises PermissionError if this user may not read its parent.
     """
     try:
         return path.is_dir()
@@ -89,9 +89,9 @@ def is_folder(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path that a user gave is a regular file; no for one that the system cannot even look for.
+    """Return whether a path from the user is a regular file. False for a path that is not valid.
 
-    Raises PermissionError where this user may not look.
+    Raises PermissionError if this user may not read its parent.
     """
     try:
         return path.is_file()
@@ -102,7 +102,7 @@ def is_file(path: Path) -> bool:
 
 
 def path_exists(path: Path) -> bool:
-    """Return whether there is anything at a path that a user gave."""
+    """Return whether a path from the user exists."""
     try:
         return path.exists()
     except OSError:
@@ -110,7 +110,7 @@ def path_exists(path: Path) -> bool:
 
 
 def expand_home(path: str | Path) -> Path:
-    """Return a path with `~` as the home folder; as it is where there is no such user."""
+    """Replace `~` by the home folder. A path with an unknown user does not change."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -118,14 +118,14 @@ def expand_home(path: str | Path) -> Path:
 
 
 class RefusedError(yaml.MarkedYAMLError):
-    """YAML that would take a reader's time or stack."""
+    """YAML that could exhaust time or stack."""
 
     def __init__(self, problem: str, mark: Any) -> None:
         super().__init__(problem=problem, problem_mark=mark)
 
 
 class PlainLoader(yaml.SafeLoader):
-    """Reads YAML of a bounded depth, without aliases, which multiply what they stand for."""
+    """Reads YAML of limited depth without aliases, which can multiply their content."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)

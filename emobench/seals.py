@@ -1,7 +1,7 @@
-"""The seal of a finished folder: the size, time of change and sha256 of each of its files, in its `seal.json`.
+"""The seal of a finished folder: `seal.json` with the size, modification time and sha256 of each file.
 
-What is read again is compared with it: in full, or at a glance, where a large file is hashed only if its size or time
-is another one. Hidden files are nobody's (a file system's, an editor's), and are left out.
+A check compares the files with the seal. A full check hashes every file; a quick check hashes a large file only if its
+size or modification time changed. Hidden files (of file systems or editors) are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from emobench.config import file_sha256
 
 SEAL = "seal.json"
 SMALL = 2**20
-"""Bytes of a file that is hashed at a glance, too: it takes no longer than opening it."""
+"""Files up to this size in bytes are hashed in a quick check, too: this is as fast as opening them."""
 
 
 class _File(NamedTuple):
@@ -27,38 +27,38 @@ class _File(NamedTuple):
 
 @dataclass(frozen=True)
 class Damage:
-    """What is wrong with a sealed folder."""
+    """A difference between a folder and its seal."""
 
     path: Path
     what: str
     """Such as "was altered after it was written"."""
     foreign: bool = False
-    """Whether it is a file that was added; all others are whole."""
+    """Whether a file was added, and all sealed files are unchanged."""
 
     def __str__(self) -> str:
         return f"{self.path} {self.what}"
 
 
 def write_seal(folder: Path, leave_out: str = "") -> None:
-    """Seal a folder, without the subfolder `leave_out`; what an earlier seal tells of unchanged files is taken over.
+    """Seal a folder, except the subfolder `leave_out`. Digests of unchanged files come from an earlier seal.
 
-    The seal is the last file of a folder, and whole at once: with it, the folder is finished.
+    The seal is the last file of a folder and is renamed into place: a folder with a seal is finished.
     """
     known = _read(folder) or {}
-    found = {}
+    files = {}
     for name, path in _files(folder, leave_out):
         status = path.stat()
-        at_glance = status.st_size, status.st_mtime_ns
+        size_and_time = status.st_size, status.st_mtime_ns
         sealed = known.get(name)
-        digest = sealed.sha256 if sealed is not None and sealed[:2] == at_glance else file_sha256(path)
-        found[name] = _File(*at_glance, digest)
+        digest = sealed.sha256 if sealed is not None and sealed[:2] == size_and_time else file_sha256(path)
+        files[name] = _File(*size_and_time, digest)
     part = folder / f".{SEAL}.part"
-    part.write_text(json.dumps(found, indent=1) + "\n")
+    part.write_text(json.dumps(files, indent=1) + "\n")
     part.replace(folder / SEAL)
 
 
 def find_damage(folder: Path, *, full: bool, leave_out: str = "", only: str = "") -> Damage | None:
-    """Return the first thing in a folder that is not as it was sealed, None where all is; `only` asks for one file.
+    """Return the first difference between a folder and its seal, or None. `only` checks a single file.
 
     With `full`, all files are hashed. Raises OSError for a file that cannot be read.
     """
@@ -84,7 +84,7 @@ def _difference(path: Path, sealed: _File, full: bool) -> str:
 
 
 def _files(folder: Path, leave_out: str) -> Iterator[tuple[str, Path]]:
-    """Yield each file that a seal is about, with its name in the folder."""
+    """Yield each file for the seal, with its name in the folder."""
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
         hidden = any(part.startswith(".") for part in inner.parts)
@@ -93,7 +93,7 @@ def _files(folder: Path, leave_out: str) -> Iterator[tuple[str, Path]]:
 
 
 def _read(folder: Path) -> dict[str, _File] | None:
-    """Return what a folder's seal says, None where there is none that can be understood."""
+    """Return the content of a folder's seal, or None if it is missing or cannot be read."""
     try:
         plain = json.loads((folder / SEAL).read_text())
         return {name: _File(int(size), int(changed), str(digest)) for name, (size, changed, digest) in plain.items()}

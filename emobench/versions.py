@@ -1,6 +1,6 @@
-"""Versions of packages, for content keys: minor ones, since a patch mends and decides no number.
+"""Versions of packages for stage keys: minor versions, because a patch release should not change results.
 
-Of a stranger's plugin it is the whole version: it may keep in any of its modules what decides.
+The version of a third-party plugin is complete: any of its modules may change results.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ OWN = "emobench"
 
 
 def minor_versions(*packages: str) -> dict[str, str]:
-    """Return "2.11" of a package's version 2.11.3, by its name. Raises PackageNotFoundError."""
+    """Return the minor version of each package: "2.11" for 2.11.3. Raises PackageNotFoundError."""
     return {name: ".".join(version(name).split(".")[:2]) for name in packages}
 
 
 def brought_versions(distribution: Distribution | None) -> Mapping[str, str]:
-    """Return the version of the distribution that a plugin is from, and the minor ones of what it requires.
+    """Return the version of a plugin's distribution, and the minor versions of its requirements.
 
-    Nothing of a built-in, which names what it computes with, nor of what is in no distribution.
+    Empty for a built-in plugin, which names its packages itself, and for a plugin without a distribution.
     """
     if distribution is None or canonicalize_name(distribution.name) == OWN:
         return {}
-    found = {}
+    versions = {}
     for text in distribution.requires or ():
         if (name := _required(text)) is not None:
-            found |= _if_installed(name)
-    return {**found, canonicalize_name(distribution.name): distribution.version}
+            versions |= _if_installed(name)
+    return {**versions, canonicalize_name(distribution.name): distribution.version}
 
 
 def _required(text: str) -> str | None:
-    """Return the package that a requirement names; None for emobench, and for one of an extra or another machine."""
+    """Return the package of a requirement. None for emobench, for an extra, and for another platform."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:

@@ -1,4 +1,4 @@
-"""A tokenizer of one's own: byte-level BPE, as GPT-2's is, trained on the texts at hand."""
+"""Train a byte-level BPE tokenizer, like GPT-2's, on given texts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 END = "<|endoftext|>"
 READ = 4_000_000
-"""Characters that are read of the texts, from the first one on: more changes few of some thousand symbols."""
+"""Number of characters to train on, from the first text on. More would change few symbols."""
 
 
 def train_bpe(texts: Sequence[str], symbols: int) -> PreTrainedTokenizerFast:
     """Return a tokenizer of at most `symbols` symbols, the same for the same texts.
 
-    The last symbol begins, ends and pads; no symbol is added around a text. Any text can be read, byte by byte.
+    The last symbol is BOS, EOS and padding. No symbol is added around a text. Any text can be encoded, byte by byte.
     """
-    return _trained(tuple(_first(texts)), symbols)
+    return _train(tuple(_first(texts)), symbols)
 
 
 @functools.lru_cache(maxsize=2)
-def _trained(texts: tuple[str, ...], symbols: int) -> PreTrainedTokenizerFast:
+def _train(texts: tuple[str, ...], symbols: int) -> PreTrainedTokenizerFast:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -40,11 +40,11 @@ def _trained(texts: tuple[str, ...], symbols: int) -> PreTrainedTokenizerFast:
 
 
 def _first(texts: Sequence[str]) -> list[str]:
-    """Return the first texts, up to so many characters, at least one."""
-    found, read = [], 0
+    """Return the first texts, with about READ characters, at least one text."""
+    first, read = [], 0
     for text in texts:
         if read >= READ:
             break
-        found.append(text)
+        first.append(text)
         read += len(text)
-    return found
+    return first

@@ -1,8 +1,8 @@
-"""Labelled data sets: a pool of examples that shots are taken from, and a test split. Labels are mapped by their text.
+"""Labelled data sets: a pool of examples for shots, and a test split. Labels are mapped by their text.
 
-Label numbers cannot be trusted: four of the seven classification sets of the EMO paper have copies with another order.
-So a number has a meaning only through a file's own `label_name`, or through the `names` that a task gives for one
-source; a local file of numbers alone is refused.
+Label numbers are not reliable: four of the seven classification data sets of the EMO paper have copies with another
+order. A number therefore gets its meaning from the column `label_name`, or from the `names` that a task gives for one
+source. A local file with numbers only is refused.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ GENERATED: dict[str, Callable[[str], Sequence[tuple[str, str]]]] = {"oracle-sect
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledSplit:
-    """One split: its name (also of the local file), its files in the repository, and how many rows they hold."""
+    """One split: its name (also in the name of a local file), its files in the repository, its number of rows."""
 
     split: str
     files: str = ""
     rows: int | None = None
     text_bytes: int | None = None
-    """Rough mean UTF-8 bytes of an example's fields, for estimates before a download."""
+    """Approximate mean UTF-8 bytes of an example's fields, for estimates before a download."""
     sha256: str = ""
-    """Of the one file in the repository, where it is known and no commit is."""
+    """The sha256 of the only file in the repository, used if no commit is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledSource:
-    """Where a labelled data set comes from, and what its columns mean: the `dataset:` of a task file.
+    """The source of a labelled data set and the meaning of its columns: the `dataset:` of a task file.
 
-    `DIR/<name>.<split>.jsonl` of a data folder takes the place of the repository. Sizes, `names` and `golden` rows
-    belong to the repository, and are used and checked only for it.
+    `DIR/<name>.<split>.jsonl` in a data folder replaces the repository. Sizes, `names` and `golden` rows describe the
+    repository and are not used for a local file.
     """
 
     name: str
     classes: tuple[str, ...]
-    """The classes, by the names that the task uses for them."""
+    """The names of the classes in the task."""
     pool: LabelledSplit
     test: LabelledSplit
     repo: str = ""
-    """A data set's repository on the hub; empty for data that is local or generated."""
+    """The repository on the hub. Empty for local or generated data."""
     revision: str = "main"
     fields: tuple[str, ...] = ("text",)
-    """Columns that the prompt may use, as text; those that retrieval compares are the protocol's."""
+    """Text columns that the prompt can use. The protocol names those that retrieval compares."""
     label: str = "label"
-    """The column of the label: a class's name, or a number."""
+    """The column of the label: the name of a class, or a number."""
     label_name: str = "label_name"
-    """The column of the label's name, where the label is a number; "label_name" works in any file."""
+    """The column of the class name if the label is a number. "label_name" works in every file."""
     names: dict[str, str] = field(default_factory=dict)
-    """What the repository's labels mean: number or text -> class."""
+    """Meaning of the repository's labels: number or text -> class."""
     choices: str = ""
-    """A column with a list of texts, one for each class, which become fields of the classes' names (A, B, C, D)."""
+    """A column with a list of texts, one per class. They become fields with the classes' names (A, B, C, D)."""
     group: str = ""
-    """A column: shots are taken from the same group only; `{group}` is its text, with spaces for underscores."""
+    """A column: shots come only from the same group. `{group}` is its text, with spaces for underscores."""
     unit: str = ""
-    """A column: examples of one text in it, such as the questions on a passage, were sampled together. Empty: the
-    group, where there is one, or else each example by itself."""
+    """A column: examples with the same text in it were sampled together, such as the questions on a passage. Empty: the
+    group if there is one, else each example is its own unit."""
     golden: dict[str, str] = field(default_factory=dict)
-    """First 12 hex digits of the sha256 of a row's text -> its class, for rows that are known and must be there.
+    """First 12 hex digits of the sha256 of a row's text -> its class, for known rows that must exist.
 
-    Of several fields: their texts joined by the unit separator, U+001F. Spaces at a text's ends do not count.
+    Several fields are joined by the unit separator, U+001F. Spaces at both ends of a text are removed first.
     """
 
     def __post_init__(self) -> None:
@@ -90,23 +90,23 @@ class Example:
     """One example: its fields as text, and its class."""
 
     id: str
-    """First 12 hex digits of the sha256 of its fields, then its row: "9f86d081884c-17"."""
+    """First 12 hex digits of the sha256 of its fields, and its row: "9f86d081884c-17"."""
     fields: Mapping[str, str]
     label: str
     group: str = ""
     unit: str = ""
-    """What it was sampled with, such as "passage 3f9a0c1b2d4e"; empty: by itself."""
+    """The sampling unit, such as "passage 3f9a0c1b2d4e". Empty: the example itself."""
     where: str = field(default="", compare=False)
-    """The file and line that it is from."""
+    """The file and line of the example."""
 
     def text(self, names: Sequence[str]) -> str:
-        """Return some fields, joined by a space."""
+        """Return the named fields, joined by a space."""
         return " ".join(self.fields[name] for name in names)
 
 
 @dataclass(frozen=True)
 class LabelledData:
-    """A pool and a test split that were read, with fingerprints of what was read."""
+    """The examples of the pool and of the test split, with their fingerprints."""
 
     name: str
     pool: Sequence[Example]
@@ -116,7 +116,7 @@ class LabelledData:
 
     @property
     def fingerprint(self) -> str:
-        """What identifies the examples: "sha256:<hex>" over both splits' own fingerprints."""
+        """The identity of the examples: "sha256:<hex>" of the fingerprints of both splits."""
         return f"sha256:{content_hash({key: value.partition(' ')[0] for key, value in self.provenance.items()})}"
 
     def __len__(self) -> int:
@@ -126,8 +126,8 @@ class LabelledData:
 def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
     """Read both splits.
 
-    Raises DataError for a row without its fields, an unknown class, and of a repository for another number of rows, or
-    golden rows that are not there or of another class.
+    Raises DataError for a row without its fields or with an unknown class; for a repository also if the number of rows
+    is wrong, or a golden row is missing or has another class.
     """
     splits, provenance, origins = [], {}, []
     for part in (source.pool, source.test):
@@ -160,24 +160,24 @@ def _load_split(
     try:
         files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
         _check_digest(part, files, origin)
-        found = _examples(source, _hub_rows(files, origin), source.names)
+        examples = _examples(source, _hub_rows(files, origin), source.names)
     except DataError as error:
         raise DataError(
             f"{source.name} ({part.split}) could not be read from {source.repo}. {error} Or put it, one "
             f'{{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give --data-dir DIR.'
         ) from None
-    if part.rows is not None and len(found) != part.rows:
+    if part.rows is not None and len(examples) != part.rows:
         raise DataError(
-            f"{origin} gave {len(found):,} rows for {source.name} ({part.split}), expected {part.rows:,}: the source "
-            f"has changed. Put the rows that you want in {file} and give --data-dir DIR."
+            f"{origin} gave {len(examples):,} rows for {source.name} ({part.split}), expected {part.rows:,}: the "
+            f"source has changed. Put the rows that you want in {file} and give --data-dir DIR."
         )
-    return found, origin
+    return examples, origin
 
 
 def _check_digest(part: LabelledSplit, files: Sequence[Path], origin: str) -> None:
-    if part.sha256 and part.sha256 not in (found := [file_sha256(file) for file in files]):
+    if part.sha256 and part.sha256 not in (digests := [file_sha256(file) for file in files]):
         raise DataError(
-            f"{origin}, {part.files} has the sha256 {', '.join(found)}, expected {part.sha256}: it has changed."
+            f"{origin}, {part.files} has the sha256 {', '.join(digests)}, expected {part.sha256}: it has changed."
         )
 
 
@@ -247,23 +247,23 @@ def _choices(row: Row, source: LabelledSource, where: str) -> dict[str, str]:
 def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: str) -> str:
     label = row.get(source.label)
     if source.choices and isinstance(label, int) and 0 <= label < len(source.classes):
-        return source.classes[label]  # the place among the row's own choices
+        return source.classes[label]  # its index among the choices of the row
     column = source.label_name if source.label_name in row else "label_name"
-    given = row.get(column)
-    said = [value for value in (label, given) if isinstance(value, str) and value in source.classes]
-    if len(set(said)) > 1:
-        raise DataError(f"{where}: '{source.label}' says '{said[0]}' and '{column}' '{said[1]}'; keep one.")
-    if said:
-        return said[0]
+    label_name = row.get(column)
+    classes = [value for value in (label, label_name) if isinstance(value, str) and value in source.classes]
+    if len(set(classes)) > 1:
+        raise DataError(f"{where}: '{source.label}' says '{classes[0]}' and '{column}' '{classes[1]}'; keep one.")
+    if classes:
+        return classes[0]
     if str(label) in names:
         return names[str(label)]
-    if given is None and isinstance(label, (int, float)):
+    if label_name is None and isinstance(label, (int, float)):
         raise DataError(
             f"{where}: the label is the number {label}, whose meaning differs between copies of a data set; add "
             f'"label_name", one of {", ".join(source.classes)}.'
         )
     raise DataError(
-        f"{where}: the class is {given if given is not None else label!r}; expected '{column}' or "
+        f"{where}: the class is {label_name if label_name is not None else label!r}; expected '{column}' or "
         f"'{source.label}' to be one of {', '.join(source.classes)}."
     )
 
@@ -279,7 +279,7 @@ def _fingerprint(examples: Sequence[Example], *, units: bool) -> str:
 
 
 def _check_golden(source: LabelledSource, splits: Sequence[Sequence[Example]], origins: Sequence[str]) -> None:
-    """Compare the known rows with the splits that were read from the repository; all must be there if both were."""
+    """Compare golden rows with the splits from the repository. If both splits are from it, all must exist."""
     missing = dict(source.golden)
     advice = f"Put the rows in DIR/{source.name}.SPLIT.jsonl and give --data-dir DIR."
     read = [(examples, origin) for examples, origin in zip(splits, origins, strict=True) if origin.startswith("hub:")]

@@ -1,13 +1,13 @@
 """The oracle language: a synthetic language whose distribution P is known exactly.
 
-A hidden Markov model over word classes emits words, and at last the end-of-text symbol. The forward algorithm gives
-P(. | prefix) without approximation, so that a trained model Q can be compared with the truth itself.
+A hidden Markov model over word classes emits words and finally the end-of-text symbol. The forward algorithm computes
+P(. | prefix) exactly, so a trained model Q can be compared with the true distribution.
 
-Legend: B texts, T positions, S states (word classes), V symbols (all words, then EOS, so that EOS is V - 1).
+Legend: B texts, T positions, S states (word classes), V symbols (all words, then EOS: EOS is V - 1).
 
 A text is w_1 ... w_n and then EOS; a model's input is EOS, w_1, ..., w_n and its targets are w_1, ..., w_n, EOS.
-What is sampled is exactly P: nothing is rejected, shortened or drawn again. The floor gives the empty text a
-probability, too, of about 2e-6 in `oracle_language`; the corpora of `oracle_texts`, fixed by their seeds, hold none.
+Samples have exactly the distribution P: no text is rejected, shortened or drawn again. The uniform floor gives the
+empty text a probability of about 2e-6 in `oracle_language`; the corpora of `oracle_texts` (fixed seeds) have none.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ TEXT_COUNTS: dict[Domain, dict[Split, int]] = {
 
 @dataclass(frozen=True, eq=False)
 class HiddenMarkovLanguage:
-    """A distribution P over texts: a state is drawn, emits a symbol, moves on, until the symbol is EOS.
+    """A distribution P over texts. A state is drawn, emits a symbol and moves to the next state, until EOS.
 
-    start_S, transition_SS (rows: from) and emission_SV are probabilities. Every emission must be positive, so that
-    every text has probability and the log of P is finite. ConfigError where a table cannot be used.
+    start_S, transition_SS (rows: from) and emission_SV are probabilities. Every emission must be positive:
+    log P is then finite for every text. Raises ConfigError for a wrong table.
     """
 
     start_S: Floats
@@ -72,25 +72,25 @@ class HiddenMarkovLanguage:
         """Draw `count` independent texts from P: their word ids, without EOS (an empty text is an empty list)."""
         generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
         transition, emission = RowSampler(self.transition_SS), RowSampler(self.emission_SV)
-        rows = np.arange(count)  # the texts that have not ended
+        rows = np.arange(count)  # texts that have not ended
         states = RowSampler(self.start_S[None])(np.zeros(count, int), generator)
         columns = [(rows[:0], rows[:0])]
         while len(rows):
             symbols = emission(states, generator)
-            going = symbols != self.eos_id
-            rows, states, symbols = rows[going], states[going], symbols[going]
+            running = symbols != self.eos_id
+            rows, states, symbols = rows[running], states[running], symbols[running]
             columns.append((rows, symbols))
             states = transition(states, generator)
-        text_of = np.concatenate([rows for rows, _ in columns])
-        words = np.concatenate([symbols for _, symbols in columns])[np.argsort(text_of, kind="stable")]
-        ends = np.cumsum(np.bincount(text_of, minlength=count))
+        owners = np.concatenate([rows for rows, _ in columns])
+        words = np.concatenate([symbols for _, symbols in columns])[np.argsort(owners, kind="stable")]
+        ends = np.cumsum(np.bincount(owners, minlength=count))
         return [part.tolist() for part in np.split(words, ends[:-1])] if count else []
 
     def state_probs(self, ids_BT: Ids) -> Floats:
         """Return P(state that emits the next symbol | prefix), shape (B, T, S), for inputs that start with EOS.
 
-        Position t has read ids[:, 1 : t + 1]. `state_probs(ids) @ emission_SV` is P(. | prefix); callers that cannot
-        hold (B, T, V) multiply the positions they want.
+        Position t has read ids[:, 1 : t + 1]. `state_probs(ids) @ emission_SV` is P(. | prefix), (B, T, V); to save
+        memory, multiply only some positions.
         """
         ids_BT = self._checked(ids_BT)
         if (ids_BT[:, :1] != self.eos_id).any():
@@ -104,15 +104,15 @@ class HiddenMarkovLanguage:
     def next_symbol_log_probs(self, ids_BT: Ids) -> Floats:
         """Return log P(. | prefix) in nats, shape (B, T, V), float64; position 0 is the first symbol's distribution.
 
-        `ids_BT` is a model's input: EOS, then words. It aligns with that model's logits. Positions after the end of
-        a text (right padding with EOS) are finite and mean nothing.
+        `ids_BT` is a model's input: EOS, then words. The result aligns with the model's logits. Values after the end of
+        a text (right padding with EOS) are finite but have no meaning.
         """
         return np.log(self.state_probs(ids_BT) @ self.emission_SV)
 
     def log_prob(self, texts: Sequence[Sequence[int]], ended: Sequence[bool] | None = None) -> Floats:
-        """Return each text's log probability in nats, shape (B,), its EOS included.
+        """Return each text's log probability in nats, including EOS, shape (B,).
 
-        Where `ended` is false the EOS is left out: the probability that a text begins like this.
+        Where `ended` is false, EOS is not included: this is the probability that a text begins with these words.
         """
         ends_B = np.ones(len(texts), int) if ended is None else np.asarray(ended, int)
         lengths_B = np.array([len(text) for text in texts], int) + ends_B
@@ -143,7 +143,7 @@ class HiddenMarkovLanguage:
 class RowSampler:
     """Draws from row r of a table of probabilities, for many r at once.
 
-    Row r's cumulative sums lie in (r, r + 1], one after another, so that one search serves all rows.
+    The cumulative sums of row r are in (r, r + 1], so one search works for all rows.
     """
 
     def __init__(self, table_RC: Floats) -> None:
@@ -153,35 +153,35 @@ class RowSampler:
         self.width = table_RC.shape[1]
 
     def __call__(self, rows_N: Ids, generator: np.random.Generator) -> Ids:
-        found_N = np.searchsorted(self.sums, rows_N + generator.random(len(rows_N)), side="right")
-        return np.minimum(found_N - rows_N * self.width, self.width - 1)
+        index_N = np.searchsorted(self.sums, rows_N + generator.random(len(rows_N)), side="right")
+        return np.minimum(index_N - rows_N * self.width, self.width - 1)
 
 
 def oracle_words() -> list[str]:
-    """Return the 512 words, distinct and pronounceable; a word's place is its symbol id."""
+    """Return the 512 words, distinct and pronounceable. The index of a word is its symbol id."""
     syllables = [consonant + vowel for consonant in "bdfghjklmnprstvz" for vowel in "aeio"]
-    codes = [(1_597 * i) % 4_096 for i in range(WORD_COUNT)]  # an odd factor: no code comes twice
+    codes = [(1_597 * i) % 4_096 for i in range(WORD_COUNT)]  # the factor is odd, so all codes are different
     return [syllables[code // 64] + syllables[code % 64] for code in codes]
 
 
 SECTIONS, CLASSES = 4, 8  # states = sections x classes
-MOVE_ON = 0.24  # probability to leave a section; from the last one, to end the text
-FLOOR = 1e-3  # uniform share of every emission
+MOVE_ON = 0.24  # probability to leave a section; in the last section, to end the text
+FLOOR = 1e-3  # weight of the uniform distribution in every emission
 
 
 @lru_cache
 def oracle_language(domain: Domain, version: int = 1) -> HiddenMarkovLanguage:
-    """Return the language of a domain; its tables are drawn from the suite's version.
+    """Return the language of a domain. Its tables are drawn from the suite's version.
 
-    A text runs through four sections of eight word classes each (lengths: mean 17, one in 70,000 is over 63 words).
-    Classes prefer words of their own, Zipfian in frequency. The target domain has the same words in the same classes,
-    with other frequencies and another mix of class transitions. 513 symbols: 512 words, then EOS.
+    A text has four sections of eight word classes each (mean length 17 words; one text in 70,000 is over 63 words).
+    Each class prefers its own words, with Zipfian frequencies. The target domain has the same words in the same
+    classes, with other frequencies and other class transitions. There are 513 symbols: 512 words, then EOS.
     """
     if domain not in TEXT_COUNTS:
         raise UnknownNameError("oracle domain", str(domain), TEXT_COUNTS)
     if version not in VERSIONS:
         raise UnknownNameError("oracle language version", str(version), map(str, VERSIONS))
-    # Only uniform numbers are drawn: numpy does not promise the streams of its other distributions.
+    # Only uniform numbers: numpy does not guarantee the streams of its other distributions.
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([version, 1])))
     shape_SS = (SECTIONS * CLASSES, SECTIONS * CLASSES)
     affinity_SV = _affinity(generator.random((SECTIONS * CLASSES, WORD_COUNT)))
@@ -197,7 +197,7 @@ def oracle_language(domain: Domain, version: int = 1) -> HiddenMarkovLanguage:
 
 
 def _affinity(uniform_SV: Floats) -> Floats:
-    """Each word belongs to one class, and is borrowed by about one class in twenty."""
+    """Each word belongs to one class; about one class in twenty also uses it."""
     home_SV = np.arange(uniform_SV.shape[0])[:, None] == np.arange(uniform_SV.shape[1]) % uniform_SV.shape[0]
     return np.where(home_SV, 1.0, np.where(uniform_SV < 0.05, 0.1, 0.0))
 
@@ -207,7 +207,7 @@ def _start() -> Floats:
 
 
 def _transition(mix_SS: Floats) -> Floats:
-    """Stay in the section, or move on to the next; the last section is left by EOS only."""
+    """Stay in the section, or move to the next. Only EOS ends the last section."""
     section_S = np.arange(len(mix_SS)) // CLASSES
     step_SS = section_S - section_S[:, None]
     stay_SS, next_SS = _rows(mix_SS * (step_SS == 0)), _rows(mix_SS * (step_SS == 1))
@@ -216,25 +216,25 @@ def _transition(mix_SS: Floats) -> Floats:
 
 
 def _emission(weight_SW: Floats) -> Floats:
-    """Words by weight, EOS in the last section, and the floor under both."""
+    """Words by weight, EOS in the last section, mixed with the uniform floor."""
     end_S = np.where(np.arange(len(weight_SW)) // CLASSES == SECTIONS - 1, MOVE_ON, 0.0)[:, None]
     symbols_SV = np.concatenate([(1 - end_S) * _rows(weight_SW), end_S], axis=1)
     return (1 - FLOOR) * symbols_SV + FLOOR / symbols_SV.shape[1]
 
 
 def _sparse(uniform_SS: Floats) -> Floats:
-    """Weights of which a few are large: from a class, two or three others are likely."""
+    """Weights with a few large values: two or three classes are likely after each class."""
     return (-np.log(uniform_SS)) ** 4
 
 
 def _rows(weight_RC: Floats) -> Floats:
-    """Scale each row to sum to 1; a row of zeros stays."""
+    """Scale each row to sum to 1. A row of zeros does not change."""
     sums_R = weight_RC.sum(1, keepdims=True)
     return weight_RC / np.where(sums_R > 0, sums_R, 1.0)
 
 
 def oracle_texts(domain: Domain, split: Split, version: int = 1) -> list[str]:
-    """Return the texts of a split, words joined by a space; `TEXT_COUNTS` has their numbers."""
+    """Return the texts of a split, words joined by a space. `TEXT_COUNTS` has their numbers."""
     language = oracle_language(domain, version)
     if split not in TEXT_COUNTS[domain]:
         raise UnknownNameError("split", str(split), TEXT_COUNTS[domain], where=f"oracle-{domain}: ")
@@ -244,9 +244,9 @@ def oracle_texts(domain: Domain, split: Split, version: int = 1) -> list[str]:
 
 
 def oracle_tokenizer() -> PreTrainedTokenizerFast:
-    """Return the tokenizer: one word, one symbol id; EOS also begins and pads, so that there is no 514th symbol.
+    """Return the tokenizer: one symbol id per word. EOS is also BOS and padding, so there are 513 symbols.
 
-    An unknown word has no symbol, and raises in encoding. No symbol is added around a text.
+    Encoding an unknown word raises an error. No symbol is added around a text.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

@@ -1,8 +1,8 @@
-"""Labelled samples of the oracle language, and the label episodes from which a model learns to read them.
+"""Labelled samples of the oracle language, and label episodes from which a model learns to classify in context.
 
-A sample is one to four words of one section of the source domain, and the section is its class. In an episode, samples
-of two sections follow one another, each with the label of its section behind it: one of eight words, drawn for this
-episode alone. What a label means therefore stands in the context, or nowhere.
+A sample is one to four words of one section of the source domain; the section is its class. An episode is a sequence of
+samples of two sections, each followed by the label of its section. The labels are two of eight words and are drawn for
+each episode, so only the context gives their meaning.
 
 Legend: E episodes, K samples of an episode, N samples, C words of a sample, S states (word classes), V words.
 """
@@ -30,26 +30,26 @@ from emobench.errors import UnknownNameError
 SECTION_NAMES = ("first", "second", "third", "fourth")
 SAMPLE_COUNTS = {"train": 800, "test": 500}
 ROW_COUNTS = {"train": (4_000, 22_000), "validation": (40, 220)}
-"""Episodes and ordinary texts of each split: seven tokens of ten stand in episodes."""
+"""Numbers of episodes and of ordinary texts of each split. Seven of ten tokens are in episodes."""
 SAMPLES = 64
-"""Samples of an episode."""
+"""Number of samples of an episode."""
 LONGEST = 4
-"""Words of a sample at most. One word tells its section in 86 of 100 cases, two or more in nearly all."""
+"""Largest number of words of a sample. One word determines its section in 86 % of cases, two in nearly all."""
 LABELS = 8
 SECTIONS_OF_EPISODE = 2
-"""With two sections to tell apart, a small model finds in minutes that labels depend on samples; with four, it does
-not, yet what it finds with two serves for four."""
+"""With two sections, a small model learns within minutes that labels depend on samples. With four it does not; what it
+learns with two also works for four."""
 
 
 @lru_cache
 def label_words() -> tuple[str, ...]:
-    """Return the eight words that the source domain says least, the rarest first."""
+    """Return the eight rarest words of the source domain, the rarest first."""
     frequency_V = _word_probs(oracle_language("source").emission_SV).mean(0)
     return tuple(oracle_words()[i] for i in np.argsort(frequency_V)[:LABELS])
 
 
 def labelled_samples(split: str, version: int = 1) -> list[tuple[str, str]]:
-    """Return the samples of a split, each with its class; `SAMPLE_COUNTS` has their numbers."""
+    """Return the samples of a split, each with its class. `SAMPLE_COUNTS` has their numbers."""
     if split not in SAMPLE_COUNTS:
         raise UnknownNameError("split", split, SAMPLE_COUNTS, where="oracle-sections: ")
     generator = _generator(version, 4, list(SAMPLE_COUNTS).index(split))
@@ -80,7 +80,7 @@ def _episodes(count: int, version: int, generator: np.random.Generator) -> list[
 
 
 def _samples(sections_N: Ids, version: int, generator: np.random.Generator) -> list[str]:
-    """Draw a sample of each section: its chain of word classes, begun anywhere in it."""
+    """Draw a sample of each section: words of a chain of its word classes, from a random start."""
     language = oracle_language("source", version)
     move, speak = RowSampler(_within(language.transition_SS)), RowSampler(_word_probs(language.emission_SV))
     lengths_N = 1 + _draw(generator, LONGEST, sections_N.shape)
@@ -94,27 +94,27 @@ def _samples(sections_N: Ids, version: int, generator: np.random.Generator) -> l
 
 
 def _within(transition_SS: Floats) -> Floats:
-    """Return the moves that stay in their section."""
+    """Return the transitions within sections, normalised."""
     section_S = np.arange(len(transition_SS)) // CLASSES
     inside_SS = transition_SS * (section_S == section_S[:, None])
     return inside_SS / inside_SS.sum(1, keepdims=True)
 
 
 def _word_probs(emission_SV: Floats) -> Floats:
-    """Return the emissions without the end of a text."""
+    """Return the emissions without EOS, normalised."""
     return emission_SV[:, :-1] / emission_SV[:, :-1].sum(1, keepdims=True)
 
 
 def _generator(*seed: int) -> np.random.Generator:
-    # Only uniform numbers are drawn: numpy does not promise the streams of its other distributions.
+    # Only uniform numbers: numpy does not guarantee the streams of its other distributions.
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
 
 
 def _draw(generator: np.random.Generator, options: int, shape: Sequence[int]) -> Ids:
-    """Draw numbers below `options`, each as likely."""
+    """Draw integers below `options`, uniformly."""
     return (generator.random(shape) * options).astype(np.int64)
 
 
 def _different(generator: np.random.Generator, rows: int, options: int) -> Ids:
-    """Draw two different numbers below `options` for each row: (rows, 2)."""
+    """Draw two different integers below `options` for each row: (rows, 2)."""
     return np.argsort(generator.random((rows, options)), axis=1)[:, :SECTIONS_OF_EPISODE]

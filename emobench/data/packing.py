@@ -1,6 +1,6 @@
-"""Texts to training rows: blocks of equal length cut from concatenated texts, or one text per row.
+"""From texts to training rows: blocks of equal length from concatenated texts, or one text per row.
 
-Tokens live in one int32 array (4 bytes a token: 100M tokens are 400 MB); a row is a slice of it.
+All tokens are in one int32 array (4 bytes per token: 100M tokens are 400 MB). A row is a slice of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from emobench.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORE = -100  # a label that is no target
+IGNORE = -100  # label of tokens that are not targets
 Progress = Callable[[int, int], None]
 
 
@@ -25,10 +25,8 @@ Progress = Callable[[int, int], None]
 class Packed:
     """Rows for a trainer: `rows[i]` is {"input_ids": int32 (T_i,), "labels": int32 (T_i,), "row": i}.
 
-    Labels are not shifted.
-
-    `dropped` counts tokens that were cut off, `skipped` the texts that gave no row (blank, or without a target).
-    `sources` holds the number of the text that each token is of, where that was asked for.
+    Labels are not shifted. `dropped` is the number of tokens that were cut off. `skipped` is the number of texts
+    without a row (blank, or without a target). `sources` is the index of the text of each token, or None.
     """
 
     tokens: NDArray[np.int32]  # all rows, end to end
@@ -56,7 +54,7 @@ class Packed:
         return len(self.tokens)
 
     def first(self, tokens: int) -> Packed:
-        """Return the first rows that hold at most `tokens` tokens together, at least one row."""
+        """Return the first rows, with at most `tokens` tokens in total, but at least one row."""
         rows = max(1, int(np.searchsorted(self.offsets, tokens, side="right")) - 1)
         end, sources = self.offsets[rows], self.sources
         return replace(
@@ -69,7 +67,7 @@ class Packed:
 
     @property
     def target_count(self) -> int:
-        """The number of targets: labels that are not ignored, without the first of each row (nothing predicts it)."""
+        """The number of targets: labels that are not ignored, except the first of each row, which is not predicted."""
         return int((self.labels != IGNORE).sum() - (self.labels[self.offsets[:-1]] != IGNORE).sum())
 
 
@@ -85,13 +83,13 @@ def pack_blocks(
     with_sources: bool = False,
     progress: Progress | None = None,
 ) -> Packed:
-    """Return blocks of `length` tokens: each `group` texts are concatenated and cut, and the rest is dropped.
+    """Return blocks of `length` tokens. Each `group` texts are concatenated and cut, and the remainder is dropped.
 
-    Equal to transformers' run_clm.py (`tokenizer(texts)`, then `group_texts` in batches of 1,000), which the official
-    code uses: nothing is put between texts except what the tokenizer itself adds to a text, which is nothing for
-    GPT-2 and a leading BOS for OPT and LLaMA (even to empty lines). `add_special_tokens=False` leaves that out;
-    `eos_between` ends each text that has tokens with EOS, `with_sources` keeps the text of each token. DataError if no
-    block fits, or none fits the model.
+    This equals transformers' run_clm.py (`tokenizer(texts)`, then `group_texts` in batches of 1,000), which the
+    official code uses. Between texts there are only the tokens that the tokenizer adds to a text: none for GPT-2, a
+    leading BOS for OPT and LLaMA (also for empty lines). `add_special_tokens=False` omits them. `eos_between` adds
+    EOS after each text with tokens. `with_sources` stores the text of each token. Raises DataError if there is no full
+    block, or the length is larger than the model's context.
     """
     _check_length(length, context)
     eos = [_special_id(tokenizer, "eos")] if eos_between else []
@@ -131,13 +129,14 @@ def pack_rows(
     context: int | None = None,
     progress: Progress | None = None,
 ) -> Packed:
-    """Return one row per text: [BOS] tokens [EOS], cut to `length`; only what `bos` and `eos` ask for is added.
+    """Return one row per text: [BOS] tokens [EOS], cut to `length`. BOS and EOS are added only with `bos` and `eos`.
 
-    With `mask_until`, the tokens up to the end of that marker's first occurrence (a prompt) are no targets; a text
-    without the marker, or cut before its end, is skipped. It needs a fast tokenizer, which knows tokens' places.
+    With `mask_until`, the tokens up to the end of the marker's first occurrence (a prompt) are not targets. A text
+    without the marker, or cut before the end of the marker, is skipped. This needs a fast tokenizer, which knows the
+    positions of tokens.
 
-    A text that is cut loses its EOS, since it does not end there. Blank texts, and rows under two tokens (nothing to
-    predict), are skipped and counted. DataError if no row is left, or the length does not fit the model.
+    A text that is cut has no EOS. Blank texts and rows with fewer than two tokens are skipped and counted. Raises
+    DataError if no row is left, or the length is larger than the model's context.
     """
     _check_length(length, context)
     first = [_special_id(tokenizer, "bos")] if bos else []
@@ -152,7 +151,7 @@ def pack_rows(
         masked = _tokens_until(tokenizer, batch, mask_until) if mask_until else [0] * len(rows)
         for row, prompt in zip(rows, masked, strict=True):
             whole = [*first, *row, *last]
-            # Nothing predicts the first token; a row needs a target after that and after its prompt.
+            # The first token is not predicted. A row needs a target after it and after its prompt.
             hidden = len(first) + prompt if mask_until else 0
             if min(len(whole), length) < max(2, hidden + 1):
                 skipped += 1
@@ -175,14 +174,14 @@ def pack_rows(
 
 @dataclass(frozen=True)
 class RowCollator:
-    """Rows to a batch: pads on the right to the longest row, with `pad_id`, attention 0 and label -100."""
+    """Builds a batch from rows. Pads on the right to the longest row, with `pad_id`, attention 0 and label -100."""
 
     pad_id: int
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Return int64 tensors (B, T): input_ids, attention_mask, and labels (not shifted, as transformers expects).
 
-        `row`, (B,), holds the rows' numbers where they have one.
+        If the rows have indices, `row`, (B,), contains them.
         """
         import torch
 
@@ -200,7 +199,7 @@ class RowCollator:
 
 
 def _tokens_until(tokenizer: Any, batch: list[str], marker: str) -> list[int]:
-    """Return, for each text, the tokens that begin before the end of the marker's first occurrence."""
+    """Return for each text the number of tokens that begin before the end of the marker's first occurrence."""
     if not getattr(tokenizer, "is_fast", False):
         raise DataError("mask_until needs a fast tokenizer (tokenizer.json); convert this one, or drop mask_until.")
     if not batch:
@@ -213,7 +212,7 @@ def _tokens_until(tokenizer: Any, batch: list[str], marker: str) -> list[int]:
 def _tokenize(tokenizer: Any, batch: list[str], add_special_tokens: bool) -> list[list[int]]:
     if not batch:
         return []
-    # Not verbose: a text longer than the model's context is cut below, so the tokenizer need not warn about it.
+    # Not verbose: texts longer than the model's context are cut later, so no warning is needed.
     try:
         return tokenizer(
             batch, add_special_tokens=add_special_tokens, return_attention_mask=False, truncation=False, verbose=False

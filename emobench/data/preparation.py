@@ -1,8 +1,8 @@
-"""How Zhang et al. (MixCE, ACL 2023) prepared WebText and WritingPrompts, by their public description and scripts.
+"""Prepare WebText and WritingPrompts as Zhang et al. (MixCE, ACL 2023) did, after their paper and scripts.
 
-The EMO paper takes both corpora in "the official split provided by Zhang et al." (A.4). Written from what their
-`data/webtext_data.py` and `data/writingprompts_data.py` do (bloomberg/MixCE-acl2023); Table 4's sizes are cut from the
-result afterwards (`emobench.data.sources`).
+The EMO paper uses both corpora in "the official split provided by Zhang et al." (A.4). This follows their
+`data/webtext_data.py` and `data/writingprompts_data.py` (bloomberg/MixCE-acl2023). The result is then cut to the sizes
+of Table 4 (`emobench.data.sources`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 from emobench.data.sources import Split
 
 ABOVE, BELOW = 50, 1000
-"""A text is kept that has more words than the one and fewer than the other, split at any white space."""
+"""Keep texts with more than ABOVE and fewer than BELOW words, split at white space."""
 HELD_OUT = 5_000
-"""Texts of WebText's validation and test split, and the most of those of WritingPrompts."""
+"""Number of texts of WebText's validation and test split, and the largest number for WritingPrompts."""
 
 Fields = tuple[str, ...]
 Rows = Callable[[Split], Iterable[Fields]]
-"""A split -> the fields of each of its rows, as the source has them."""
+"""A split -> the fields of each row of the source."""
 
 
 def webtext(split: Split, rows: Rows) -> Iterator[str]:
-    """Yield the texts of a split of WebText: on one line, of the admitted lengths.
+    """Yield the texts of a split of WebText: each on one line, with an allowed length.
 
-    What the test split lacks of 5,000 texts is filled up from the beginning of the training split, then what the
-    validation split lacks; the training split is the rest.
+    The first training texts fill the test split up to 5,000 texts, the next ones fill the validation split. The others
+    are the training split.
     """
     if split == "train":
         taken = _lacking(rows, "test") + _lacking(rows, "validation")
@@ -42,18 +42,18 @@ def webtext(split: Split, rows: Rows) -> Iterator[str]:
 
 
 def writingprompts(split: Split, rows: Rows) -> Iterator[str]:
-    """Yield the texts of a split of WritingPrompts: prompt and story on one line, detokenized, of the admitted lengths.
+    """Yield the texts of a split of WritingPrompts: prompt and story on one line, detokenized, with an allowed length.
 
-    The validation and test splits are cut to 5,000 texts, and nothing is filled up.
+    The validation and test splits have at most 5,000 texts and are not filled up.
     """
-    texts = _admitted(detokenized(_story(*fields)) for fields in rows(split))
+    texts = _of_allowed_length(detokenized(_story(*fields)) for fields in rows(split))
     yield from texts if split == "train" else islice(texts, HELD_OUT)
 
 
 def detokenized(text: str) -> str:
-    """Return an English text as Moses's detokenizer joins its words, by sacremoses.
+    """Return an English text detokenized by sacremoses.
 
-    A line that is blank, or one tag from end to end, stays as it is, as in Moses's script.
+    A line that is blank or a single tag does not change, as in Moses's script.
     """
     return text if not text.strip() or re.fullmatch("<.+>", text) else _moses()(text.split(" ")).strip()
 
@@ -65,8 +65,8 @@ PREPARATIONS: dict[str, Callable[[Split, Rows], Iterator[str]]] = {
 
 
 def _webtexts(rows: Iterable[Fields]) -> Iterator[str]:
-    for text in _admitted(text.replace("\n", " ").strip() for (text,) in rows):
-        # They write the texts to a file and read its lines again, where a carriage return ends a line, too.
+    for text in _of_allowed_length(text.replace("\n", " ").strip() for (text,) in rows):
+        # Their script writes the texts to a file and reads its lines: a carriage return also ends a line.
         yield from (part.strip() for part in re.split("\r\n?", text))
 
 
@@ -77,11 +77,11 @@ def _lacking(rows: Rows, split: Split) -> int:
 def _story(prompt: str, story: str) -> str:
     for mark, written in (("<newline>", " "), ("``", '"'), ("''", '"')):
         story = story.replace(mark, written)
-    # Their source has a text on each line; another copy may have line ends where it says <newline>.
+    # Their source has one text per line; other copies may have line ends in place of <newline>.
     return re.sub("[\r\n]+", " ", f"{prompt.strip()} {story.strip()}")
 
 
-def _admitted(texts: Iterable[str]) -> Iterator[str]:
+def _of_allowed_length(texts: Iterable[str]) -> Iterator[str]:
     return (text for text in texts if ABOVE < len(text.split()) < BELOW)
 
 

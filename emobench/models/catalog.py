@@ -1,9 +1,9 @@
-"""Which model a name means: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
+"""Model names: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
 
-A model that the harness makes takes the seed of its pre-training: `tiny-oracle(seed=1)`.
-Revisions of the catalog are commits, which public code and papers name. No hub was at hand where this was written, so
-that none of its downloads is marked as tried: `emobench doctor --sources` tries them. A branch or a tag that a user
-gives is resolved to the commit of the moment, which is then recorded.
+A model that emobench trains itself takes the seed of its pre-training: `tiny-oracle(seed=1)`.
+The revisions in the catalog are commits, taken from public code and papers. The downloads have not been tested
+(`tried=False`); `emobench doctor --sources` tests them. A branch or a tag is resolved to its current commit, which is
+recorded.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revis
 
 
 GPT2_BPE = 4.5
-"""Bytes of a token of GPT-2's vocabulary, which OPT and GPT-Neo share: WikiText-2's test text has 1.29 MB and 287,644
+"""Bytes per token of GPT-2's vocabulary, which OPT and GPT-Neo share: WikiText-2's test text has 1.29 MB and 287,644
 tokens (transformers' guide to perplexity)."""
 LLAMA_BPE = 3.8
-"""Bytes of a token of LLaMA's 32,000 symbols: about a sixth less than GPT-2's."""
+"""Bytes per token of LLaMA's 32,000 tokens: about a sixth less than GPT-2's."""
 
 
 class Shape(NamedTuple):
-    """Sizes of an architecture; `vocabulary` counts the head's rows, `context` the tokens that it reads."""
+    """Sizes of an architecture. `vocabulary` is the number of rows of the head, `context` the longest input."""
 
     width: int
     layers: int
@@ -38,9 +38,9 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that was found: `source` is a folder's path or a hub id, `revision` a hub commit (None elsewhere).
+    """The source of a model: `source` is a folder's path or a hub id, `revision` a hub commit (else None).
 
-    Kind "made" is a model that the harness makes itself: its folder becomes a "local" source when it is made.
+    Kind "made" is a model that emobench pre-trains itself. Once it is trained, its folder is a "local" source.
     """
 
     name: str
@@ -48,35 +48,35 @@ class ModelSource:
     revision: str | None
     kind: Literal["local", "hub", "made"]
     seed: int = 0
-    """Of the pre-training of a model that the harness makes."""
+    """The seed of the pre-training, for kind "made"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alias:
     """A row of the catalog. `parameters` counts each tied weight once.
 
-    What follows it, up to the note, is for estimates before anything is downloaded.
+    The fields from `parameters` to `bytes_per_token` are for estimates before a download.
     """
 
     name: str
     source: str
     revision: str | None = None
-    """The commit; None for a model that the harness makes."""
+    """The commit. None for kind "made"."""
     kind: Literal["hub", "made"] = "hub"
     weights: Literal["safetensors", "bin"] = "safetensors"
-    """What the repository has of them at this commit, as far as public material says; "bin" has to be converted."""
+    """The format of the weights at this commit, according to public sources. "bin" must be converted."""
     parameters: int | None = None
     shape: Shape | None = None
     bytes_per_weight: int = 2
-    """Of the weights on the hub: 2 is half precision."""
+    """Bytes per weight on the hub. 2 is half precision."""
     bytes_per_token: float = GPT2_BPE
-    """Of English text."""
+    """Bytes of English text per token."""
     note: str = ""
     tried: bool = False
 
     @property
     def hub_bytes(self) -> int | None:
-        """Return the rough size of the weights' download."""
+        """Return the approximate size of the download of the weights."""
         return None if self.parameters is None else self.parameters * self.bytes_per_weight
 
 
@@ -204,11 +204,10 @@ CATALOG: dict[str, Alias] = {
 
 
 def find_model(name: str, *, offline: bool) -> ModelSource:
-    """Return what `name` means: an alias first, then an existing folder, then a hub id.
+    """Return the model for a name: an alias first, then an existing folder, then a hub id.
 
-    `./gpt2` is a folder where `gpt2` is the alias, of the catalog's commit. The revision of a hub id is resolved to a
-    commit: online by asking the hub, offline from the local cache (ModelError if it is not there). UnknownNameError if
-    it is none of these.
+    `gpt2` is the alias, `./gpt2` a folder. The revision of a hub id is resolved to a commit, by the hub or, offline,
+    from the local cache. Raises ModelError if the cache does not have it, and UnknownNameError for any other name.
     """
     made = find_made_model(name)
     if made is not None:
@@ -234,9 +233,9 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
 
 
 def find_made_model(name: str) -> ModelSource | None:
-    """Return the made model that `tiny-oracle` or `tiny-oracle(seed=1)` means; None for any other name.
+    """Return the model for `tiny-oracle` or `tiny-oracle(seed=1)`. None for names that are not of kind "made".
 
-    Seed 0 is the default, and not part of the name. Raises a UserError for other arguments.
+    Seed 0 is the default and is left out of the name. Raises UserError for other arguments.
     """
     alias = CATALOG.get(name.partition("(")[0].strip())
     if alias is None or (alias.kind != "made" and "(" not in name):

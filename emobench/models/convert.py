@@ -1,4 +1,4 @@
-"""A foreign `.bin` checkpoint to safetensors, on request: read with `weights_only`, so that it can run no code."""
+"""Convert a `.bin` checkpoint to safetensors. It is read with `weights_only`, so its code is never run."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ COPIED = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "LICENSE*", "README*"
 def convert_bin(folder: Path, out: Path) -> Path:
     """Write the model in `folder` to the new folder `out` with its weights as safetensors, and return `out`.
 
-    Configuration, tokenizer, licence and card are copied. Written aside and renamed, so that `out` is whole or absent.
-    Raises ModelError if there is no .bin, if it holds more than tensors, or if `out` exists; StorageError if it cannot
-    be written.
+    Configuration, tokenizer, licence and model card are copied. The files are written to a temporary folder, which is
+    then renamed: `out` is complete or absent. Raises ModelError if there is no .bin, if it contains anything except
+    tensors, or if `out` exists; StorageError if `out` cannot be written.
     """
     if out.exists():
         raise ModelError(f"{out} exists; give a folder that does not.")
     tensors = _read(folder)
-    aside = out.with_name(f".{out.name}.partial")
+    partial = out.with_name(f".{out.name}.partial")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
         for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
             if file.is_file() and not file.name.endswith(".index.json"):
-                shutil.copyfile(file, aside / file.name)
-        _write(tensors, aside)
-        aside.rename(out)
+                shutil.copyfile(file, partial / file.name)
+        _write(tensors, partial)
+        partial.rename(out)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
         raise StorageError(f"{out} could not be written: {error.strerror or error}.") from None
     return out
 
@@ -45,7 +45,7 @@ def _read(folder: Path) -> dict[str, Any]:
     for file in _files(folder):
         try:
             part = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # a foreign file can break the reader in any way
+        except Exception as error:  # a damaged file can raise anything
             cause = str(error).strip().partition("\n")[0]
             raise ModelError(f"{file} could not be read as weights only, and is refused: {cause}") from None
         if not isinstance(part, dict) or not all(isinstance(value, torch.Tensor) for value in part.values()):
@@ -70,7 +70,7 @@ def _files(folder: Path) -> list[Path]:
 def _write(tensors: dict[str, Any], folder: Path) -> None:
     from huggingface_hub import save_torch_state_dict
 
-    # Safetensors refuses shared memory, and the writer would keep only one name of a tied pair: keep both.
+    # Safetensors refuses shared memory, and the writer keeps only one name of tied weights. Copy, to keep both.
     seen: set[int] = set()
     whole: dict[str, Any] = {}
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""Which device computes: what `--device` names, and what `auto` comes to on this machine."""
+"""The device for `--device`, and what `auto` means on this machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def resolve_device(name: str) -> str:
-    """Return the device that a name of `--device` means here: "cpu" or "cuda"; `auto` is a GPU where there is one.
+    """Return "cpu" or "cuda" for a value of `--device`. `auto` is a GPU if this machine has one.
 
-    This is the only place that knows `auto`: keys, entries and estimates see what it came to. A GPU becomes the only
-    one that this process sees, because the Trainer would take all of them; so call it before CUDA is used. Whether the
-    device is there is checked by `check_device`, and not for a dry run of a machine elsewhere. Raises ConfigError for
-    a GPU that CUDA_VISIBLE_DEVICES hides.
+    Only this function knows `auto`: keys, entries and estimates contain its result. The process then sees only this
+    GPU, because the Trainer would use all of them; so call it before CUDA is used. `check_device` checks that the
+    device exists; a dry run for another machine does not. Raises ConfigError for a GPU that CUDA_VISIBLE_DEVICES hides.
     """
     kind, _, index = name.partition(":")
     if name == AUTO:
@@ -36,7 +35,7 @@ def check_device(device: str) -> None:
 
     kind = device.partition(":")[0]
     try:
-        if kind not in ("cpu", "cuda"):  # "mps" has no float64, in which sums are kept
+        if kind not in ("cpu", "cuda"):  # "mps" has no float64, which sums need
             raise ValueError
         torch.device(device)
     except (RuntimeError, ValueError):
@@ -44,9 +43,9 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        said = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ModelError(
-            f"--device {device}: no {kind.upper()} device is at hand ({said}); give --device cpu. "
+            f"--device {device}: no {kind.upper()} device is available ({reason}); give --device cpu. "
             "See `emobench doctor`."
         ) from None
 
@@ -63,7 +62,7 @@ def _has_cuda() -> bool:
 
 
 def _see_one(place: int) -> None:
-    """Hide all GPUs but one from this process, among those that it is allowed to see."""
+    """Hide all GPUs except one from this process, among those that CUDA_VISIBLE_DEVICES allows."""
     if VISIBLE not in os.environ:
         os.environ[VISIBLE] = str(place)
         return

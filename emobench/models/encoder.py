@@ -1,4 +1,4 @@
-"""Sentence encoders: sentence-transformers by name, folder or hub id; what identifies one, and texts to vectors.
+"""Sentence encoders: sentence-transformers models by name, folder or hub id.
 
 Legend: N texts, D width.
 """
@@ -21,24 +21,24 @@ from emobench.reading import expand_home, is_folder, parse_json, read_text
 
 ALIASES = {"all-mpnet-base-v2": "sentence-transformers/all-mpnet-base-v2"}
 COMMITS = {"sentence-transformers/all-mpnet-base-v2": "e8c3b32edf5434bc2275fc9bab85f82640a19130"}
-"""The commit that is read of a repository; of others that of the moment, which is recorded."""
+"""The commit for a repository. Other repositories use the current commit, which is recorded."""
 MODULES = "modules.json"
 OWN = "sentence_transformers."
 PATTERNS = ("*.json", "*.txt", "*.safetensors", "*.model")
-"""Files that make an encoder, in its folder and in those of its modules; weights are safetensors only."""
+"""The files of an encoder, in its folder and in the folders of its modules. Weights must be safetensors."""
 BATCH = 32
-"""Texts of like length at a time; on a CPU 128 are slower, because more of them is padding."""
+"""Number of texts per batch, of similar length. On a CPU 128 are slower, because of more padding."""
 
 
 class SentenceEncoder:
-    """A sentence encoder that was found; its weights are read, as float32, at first use."""
+    """A sentence encoder. Its weights are loaded as float32 at first use."""
 
     def __init__(self, name: str, folder: Path, facts: Mapping[str, Any], device: str) -> None:
         self.name = name
         self.folder = folder
         self.device = device
         self.facts = facts
-        """What identifies it, for content keys."""
+        """The identity of the encoder, for stage keys."""
 
     @cached_property
     def _model(self) -> Any:
@@ -51,17 +51,17 @@ class SentenceEncoder:
                 return SentenceTransformer(
                     str(self.folder), device=self.device, local_files_only=True, model_kwargs=weights
                 ).eval()
-        except Exception as error:  # whatever a folder's modules raise
+        except Exception as error:  # the modules of the folder can raise anything
             raise ModelError(
                 f"The sentence encoder {self.name} does not load from {self.folder} ({type(error).__name__}: "
                 f"{str(error).partition(chr(10))[0]}); save it again with sentence-transformers."
             ) from error
 
     def encode(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
-        """Return the vectors of texts, (N, D), float32, as the encoder gives them.
+        """Return the vectors of texts, (N, D), float32, without further normalisation.
 
-        Batches are of texts of like length, the longest first. A vector differs by about 1e-7 with what else is in
-        its batch.
+        Batches contain texts of similar length, the longest first. The other texts of a batch change a vector by about
+        1e-7.
         """
         order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
         rows: list[np.ndarray] = [np.empty(0)] * len(texts)
@@ -78,9 +78,9 @@ class SentenceEncoder:
 def find_encoder(
     name: str, *, offline: bool, device: str = "cpu", setting: str = "", instead: str = ""
 ) -> SentenceEncoder:
-    """Return the encoder of an alias, a local folder, or a hub id; raises ModelError where it is not at hand.
+    """Return the encoder for an alias, a local folder or a hub id. Raises ModelError if it is not available.
 
-    `setting` names it, and `instead` says how to do without it, for the advice of an error.
+    Error messages use `setting`, the setting that names the encoder, and `instead`, how to run without one.
     """
     folder = expand_home(name)
     if is_folder(folder):
@@ -110,9 +110,9 @@ def _with(setting: str, value: str = "NAME") -> str:
 
 
 def _checked_files(folder: Path, name: str) -> list[Path]:
-    """Return the files that make an encoder, after checking that all of them are safe to read."""
+    """Return the files of an encoder. Raises ModelError unless all of them are safe to read."""
     if not (folder / MODULES).is_file():
-        # Without it sentence-transformers would average the last layer of whatever model lies there.
+        # Without this file, sentence-transformers would average the last layer of any model in the folder.
         raise ModelError(
             f"The sentence encoder {name} has no {MODULES} in {folder}; expected a folder that sentence-transformers "
             "saved. One of transformers alone becomes one by SentenceTransformer(FOLDER).save_pretrained(OUT), which "
@@ -140,7 +140,7 @@ def _checked_files(folder: Path, name: str) -> list[Path]:
 
 
 def _require_own_files(folder: Path, name: str) -> None:
-    """Raise ModelError for a module with weights that are not its own: of an adapter, or outside of its folder."""
+    """Raise ModelError for a module with an adapter, or with weights outside of its folder."""
     if (folder / ADAPTER).is_file():
         raise ModelError(
             f"The sentence encoder {name} holds an adapter ({folder / ADAPTER}), whose base is another model; merge it "

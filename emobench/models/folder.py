@@ -1,4 +1,4 @@
-"""The files of a model: where they are, which of them count, whether any is missing, and their digests."""
+"""The files of a model: their folder, which of them identify the model, whether any is missing, their digests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from emobench.models.hub import fetch
 from emobench.reading import parse_json, read_text
 
 CONFIG_FILES = ("config.json", "generation_config.json")
-# Any of these holds a vocabulary; the others only add to it.
+# Each of these contains a vocabulary. The other tokenizer files only add to it.
 VOCABULARY_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 TOKENIZER_FILES = (
     *VOCABULARY_FILES,
@@ -25,7 +25,7 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
 )
 OTHER_FILES = ("config.*.json", "tokenizer.*.json", "tekken.json", "*.model", "*.spm", "*.tiktoken", "*.codes", "*.bpe")
-"""Configurations and tokenizers that transformers reads where a version of it, or a class, has its own."""
+"""Configurations and tokenizers that some versions or classes of transformers read."""
 CODE = ("*.py", "*/*.py")
 ADAPTER = "adapter_config.json"
 MERGE = (
@@ -33,15 +33,15 @@ MERGE = (
     "PeftModel.from_pretrained(M.from_pretrained('BASE'), 'ADAPTER').merge_and_unload().save_pretrained('OUT'); "
     "T.from_pretrained('BASE').save_pretrained('OUT')"
 )
-"""What makes one model of an adapter and its base."""
+"""Python code that merges an adapter into its base model."""
 MOST_MODULES = 50_000
-"""Layers times experts; the largest of 2025 have 61 times 256."""
+"""Largest number of layers times experts. The largest models of 2025 have 61 x 256."""
 BIN = "pytorch_model*.bin"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) -> Path:
-    """Return the folder of a model's files, downloading them (without the weights, if so asked) from the hub."""
+    """Return the folder of a model's files. Files of a hub model are downloaded; `weights=False` leaves out weights."""
     if source.kind == "local":
         return Path(source.source)
     if source.kind == "made":
@@ -53,7 +53,7 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
 
 
 def require_config_and_tokenizer(folder: Path, name: str) -> None:
-    """Raise ModelError unless the folder holds a configuration and a tokenizer, and no adapter."""
+    """Raise ModelError unless the folder has a configuration, a tokenizer and no adapter."""
     refuse_adapter(folder, name)
     if not (folder / "config.json").is_file():
         raise ModelError(f"The model {name} has no config.json in {folder}: expected a folder that transformers saved.")
@@ -64,7 +64,7 @@ def require_config_and_tokenizer(folder: Path, name: str) -> None:
 
 
 def refuse_adapter(folder: Path, name: str) -> None:
-    """Raise ModelError for a folder with an adapter: transformers would put it on the weights, whoever reads them."""
+    """Raise ModelError for a folder with an adapter: transformers would add it to the weights without a message."""
     if not (folder / ADAPTER).is_file():
         return
     if (folder / "config.json").is_file():
@@ -80,7 +80,7 @@ def refuse_adapter(folder: Path, name: str) -> None:
 
 
 def weight_files(folder: Path, source: ModelSource) -> list[Path]:
-    """Return the safetensors files of a model, in order, or raise ModelError: none, only a .bin, or a shard missing."""
+    """Return the safetensors files of a model, in order. Raises ModelError if there are none or a shard is missing."""
     name = source.name
     single, index = folder / SINGLE, folder / INDEX
     if single.is_file():
@@ -104,7 +104,7 @@ def weight_files(folder: Path, source: ModelSource) -> list[Path]:
 
 
 def how_to_convert(source: ModelSource) -> str:
-    """Return what to type for a model whose safetensors are not there, or not whole."""
+    """Return what to type for a model with missing or incomplete safetensors."""
     if source.kind == "local":
         if any(Path(source.source).glob(BIN)):
             return f"Convert its .bin: emobench models convert {source.source} OUT, and give OUT as the model."
@@ -117,7 +117,7 @@ def how_to_convert(source: ModelSource) -> str:
 
 
 def require_weights_here(source: ModelSource) -> None:
-    """Raise ModelError for a hub model whose weights were not downloaded: offline they cannot be."""
+    """Raise ModelError for a hub model whose weights were not downloaded, for use offline."""
     if source.kind != "hub":
         return
     folder = model_folder(source, offline=True, weights=False)
@@ -149,7 +149,7 @@ def indexed_files(index: Path, kind: str) -> list[str]:
 
 
 def read_config(folder: Path, name: str) -> dict[str, Any]:
-    """Return a model's config.json; ModelError for what is none, or describes more modules than can be built."""
+    """Return a model's config.json. Raises ModelError if it is not a configuration or has too many modules to build."""
     file = folder / "config.json"
     try:
         config = parse_json(read_text(file))
@@ -169,7 +169,7 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
-    """Refuse a number of layers or experts that would take minutes to build, before any weight is read."""
+    """Raise ModelError for so many layers or experts that building the model would take minutes."""
     modules = 1
     for word in ("layer", "expert"):
         counts = {k: v for k, v in config.items() if word in k and isinstance(v, int)}
@@ -183,10 +183,10 @@ def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
 
 
 def identity(source: ModelSource) -> dict[str, Any]:
-    """Return what a model is, for content keys: a hub repository and commit, or the sha256 of each file that counts.
+    """Return the identity of a model for stage keys: its hub repository and commit, or the sha256 of its files.
 
-    The files of a local folder are its configuration, tokenizer, safetensors and code, by their paths within it;
-    nothing else in it matters.
+    The files of a local folder are its configuration, tokenizer, safetensors and code, by their relative paths. Other
+    files are ignored.
     """
     if source.kind == "hub":
         return {"kind": "hub", "repo": source.source, "commit": source.revision}
@@ -199,7 +199,7 @@ def identity(source: ModelSource) -> dict[str, Any]:
 
 
 def file_digest(file: Path) -> str:
-    """Return "sha256:<hex>" of a file; remembered while its size and time of change stay."""
+    """Return "sha256:<hex>" of a file. Cached until its size or modification time changes."""
     stat = file.stat()
     return _digest(str(file.resolve()), stat.st_size, stat.st_mtime_ns)
 

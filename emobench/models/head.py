@@ -1,7 +1,8 @@
-"""The LM head of a causal model: where it is, what it is fed, and how its raw output becomes logits.
+"""The LM head of a causal model: its module, its input, and the map from its raw output to logits.
 
-Names cannot be trusted: `logits_scaling` divides in Granite and multiplies in HyperCLOVAX, and some classes cap their
-logits without saying so in their configuration. So `probe_head` measures, and refuses what it cannot explain.
+The names in a configuration are not reliable: `logits_scaling` divides in Granite and multiplies in HyperCLOVAX, and
+some classes cap their logits without a configuration field. So `probe_head` runs the model and measures the map. It
+refuses a model that it cannot explain.
 
 Legend: B batch, T positions, D hidden width, V vocabulary.
 """
@@ -19,76 +20,76 @@ from torch import Tensor, nn
 
 from emobench.errors import ModelError
 
-# Configuration fields that hold c of c * tanh(z / c), and those that scale (or divide) the raw output of the head.
+# Configuration fields for c in c * tanh(z / c), and for a factor (or divisor) of the head's raw output.
 CAP_FIELDS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 SCALE_FIELDS = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier")
-# Largest |raw logit| of the probe: a cap of up to 1,500 bends the line by more than the tolerance.
+# Largest |raw logit| of the probe. A cap of up to 1,500 then changes the logits by more than the tolerance.
 PROBE_RAW_MAX = 50.0
-# Largest |predicted - seen| / max |seen|, by the precision of the logits.
+# Largest |predicted - measured| / max |measured|, by the precision of the logits.
 TOLERANCES = {torch.float64: 2e-4, torch.float32: 2e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
 
 @dataclass(frozen=True)
 class LogitMap:
-    """What a model does to the head's raw output: scale * raw, or cap * tanh(scale * raw / cap)."""
+    """The map from the head's raw output to logits: scale * raw, or cap * tanh(scale * raw / cap)."""
 
     scale: float = 1.0
     cap: float | None = None
 
     def apply(self, raw: Tensor) -> Tensor:
-        """Return the logits for raw outputs of the head, of any shape; differentiable, in the dtype of `raw`."""
+        """Return the logits for raw outputs of any shape, in the dtype of `raw`. Differentiable."""
         scaled = raw if self.scale == 1.0 else raw * self.scale
         return scaled if self.cap is None else self.cap * torch.tanh(scaled / self.cap)
 
 
 @dataclass(frozen=True)
 class Head:
-    """A model's LM head: logits_NV = logit_map.apply(linear(hidden_ND)); the linear layer may have a bias."""
+    """A model's LM head: logits_NV = logit_map.apply(linear(hidden_ND)). The linear layer may have a bias."""
 
     linear: nn.Linear
     logit_map: LogitMap = LogitMap()
     vocabulary: int | None = None
-    """Rows that stand for tokens; those behind them are padding. None: all of them."""
+    """Number of rows that are tokens; the rows after them are padding. None: all rows are tokens."""
 
     @property
     def tokens(self) -> int:
-        """The number of tokens that the head tells apart."""
+        """The number of tokens."""
         return self.linear.out_features if self.vocabulary is None else self.vocabulary
 
 
 def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:
-    """Return hidden_BTD, the head's input for `input_ids` (and `attention_mask`), without making logits.
+    """Return hidden_BTD, the head's input for `input_ids` (and `attention_mask`), without computing logits.
 
-    A PEFT model is looked through: its adapters sit inside the base model.
+    Works for a PEFT model, too: its adapters are inside the base model.
     """
     return base_outputs(model, **inputs, use_cache=False)[0]
 
 
 def base_outputs(model: nn.Module, **inputs: Any) -> Any:
-    """Return all outputs of the model without its head; the first one is hidden_BTD."""
+    """Return all outputs of the model without its head. The first one is hidden_BTD."""
     return base_model(model)(**inputs)
 
 
 def base_model(model: nn.Module) -> Any:
-    """Return the model without its head. A PEFT model is looked through."""
+    """Return the model without its head, also for a PEFT model."""
     return _bare(model).base_model
 
 
 def token_count(tokenizer: Any) -> int:
-    """Return one more than the largest id of a tokenizer: rows of a head from there on are padding."""
+    """Return the largest id of a tokenizer plus one. Rows of a head from there on are padding."""
     return 1 + max(tokenizer.get_vocab().values())
 
 
 def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     """Find the LM head and the map to logits by running the model once on eight random ids.
 
-    With its tokenizer, rows of the head that stand for no token are found to be padding.
+    If `tokenizer` is given, rows of the head without a token count as padding. The head's input is replaced by a random
+    one with raw outputs of up to +-50, so that a cap has an effect. The weights must be loaded and not sharded. Modes,
+    hooks and random states do not change.
 
-    The head's input is replaced by a random one with raw outputs of up to +-50, so that a cap shows. The weights must
-    be loaded and whole (not sharded). Modes, hooks and random states are left as they were.
-    Raises ModelError, with the model's class and what was found, unless: the head is a plain nn.Linear, called once, on
-    exactly `base_model(...)[0]`; and the logits are one scale, and one cap that the configuration declares, of its
-    output (relative error under 2e-4 in float32).
+    Raises ModelError unless the head is a plain nn.Linear, called once, with exactly `base_model(...)[0]` as its input,
+    and the logits are its output times a scale, with at most a cap that the configuration declares (relative error
+    below 2e-4 in float32).
     """
     bare = _bare(model)
     linear = _find_linear(bare)
@@ -100,8 +101,8 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
 
 @dataclass(frozen=True)
 class _Probe:
-    hidden_BTD: Tensor  # what the head was fed, before it was replaced
-    probe_BTD: Tensor  # what it was fed instead
+    hidden_BTD: Tensor  # the head's original input
+    probe_BTD: Tensor  # the input that replaced it
     logits_BTV: Tensor
     base_BTD: Tensor  # base_model(...)[0]
 
@@ -133,7 +134,7 @@ def _find_linear(model: Any) -> nn.Linear:
     head: Any = get_head() if callable(get_head) else None
     if head is None:
         raise _refusal(model, "it has no output embeddings.")
-    # Exactly Linear: an adapter's or a quantised layer's `.weight` is not what its forward multiplies by.
+    # Exactly Linear: the forward of an adapter or a quantised layer does not multiply by its `.weight`.
     if type(head) is not nn.Linear:
         found = f"it is a {type(head).__module__}.{type(head).__name__}, not a torch.nn.Linear."
         raise _refusal(model, found, "Keep adapters and quantisation off the head.")
@@ -144,15 +145,15 @@ def _find_linear(model: Any) -> nn.Linear:
 
 
 def _observe(model: Any, linear: nn.Linear) -> _Probe:
-    """Run the base model, and the model with the head's input replaced, in eval mode without gradients."""
-    seen: list[tuple[Tensor, Tensor]] = []
+    """Run the base model, and the model with a replaced head input, in eval mode without gradients."""
+    inputs: list[tuple[Tensor, Tensor]] = []
     generator = torch.Generator().manual_seed(0)
     device = linear.weight.device
 
     def replace(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         hidden = args[0]
         probe = _large_input(model, linear, hidden, generator)
-        seen.append((hidden, probe))
+        inputs.append((hidden, probe))
         return (probe, *args[1:])
 
     rows = model.get_input_embeddings().weight.shape[0]
@@ -165,13 +166,13 @@ def _observe(model: Any, linear: nn.Linear) -> _Probe:
             logits_BTV = model(input_ids=ids_BT, use_cache=False).logits
         finally:
             handle.remove()
-    if len(seen) != 1:
-        raise _refusal(model, f"one forward pass called it {len(seen)} times, not once.")
-    return _Probe(*seen[0], logits_BTV, base_BTD)
+    if len(inputs) != 1:
+        raise _refusal(model, f"one forward pass called it {len(inputs)} times, not once.")
+    return _Probe(*inputs[0], logits_BTV, base_BTD)
 
 
 def _large_input(model: Any, linear: nn.Linear, hidden: Tensor, generator: torch.Generator) -> Tensor:
-    """Return a random input of the head, shaped as `hidden`, whose largest |raw output| is about 50."""
+    """Return a random input of the head, of the shape of `hidden`, with a largest |raw output| of about 50."""
     unit = torch.randn(hidden.shape, generator=generator).to(hidden)
     largest = F.linear(unit, linear.weight).abs().max().item()
     if not largest > 0:
@@ -187,14 +188,14 @@ def _fit(model: Any, linear: nn.Linear, probe: _Probe) -> LogitMap:
     if not _same(probe.hidden_BTD, probe.base_BTD, tolerance):
         raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
     raw = F.linear(probe.probe_BTD, linear.weight, linear.bias).detach().double()
-    seen = probe.logits_BTV.detach().double()
-    if raw.shape != seen.shape:
-        shapes = f"{tuple(raw.shape)} raw outputs become {tuple(seen.shape)} logits."
+    measured = probe.logits_BTV.detach().double()
+    if raw.shape != measured.shape:
+        shapes = f"{tuple(raw.shape)} raw outputs become {tuple(measured.shape)} logits."
         raise _refusal(model, f"its output is cut or reshaped: {shapes}")
     errors: dict[LogitMap, float] = {}
     for cap in (*_declared(model, CAP_FIELDS), None):
-        logit_map = LogitMap(_fit_scale(model, raw, seen, cap, tolerance), cap)
-        errors[logit_map] = ((logit_map.apply(raw) - seen).abs().max() / seen.abs().max()).item()
+        logit_map = LogitMap(_fit_scale(model, raw, measured, cap, tolerance), cap)
+        errors[logit_map] = ((logit_map.apply(raw) - measured).abs().max() / measured.abs().max()).item()
         if errors[logit_map] < tolerance:
             return logit_map
     nearest = min(errors, key=lambda m: errors[m])
@@ -206,12 +207,12 @@ def _fit(model: Any, linear: nn.Linear, probe: _Probe) -> LogitMap:
     )
 
 
-def _fit_scale(model: Any, raw: Tensor, seen: Tensor, cap: float | None, tolerance: float) -> float:
-    """Return the least-squares s of cap * tanh(s * raw / cap) = seen; a declared value where it is as near."""
+def _fit_scale(model: Any, raw: Tensor, measured: Tensor, cap: float | None, tolerance: float) -> float:
+    """Return the least-squares s of cap * tanh(s * raw / cap) = measured, or a declared value within the tolerance."""
     if cap is not None:
-        open_ = seen.abs() < 0.95 * cap  # the inverse loses all digits near the cap
-        raw, seen = raw[open_], cap * torch.atanh(seen[open_] / cap)
-    scale = ((seen * raw).sum() / raw.square().sum().clamp_min(1e-30)).item()
+        below = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
+        raw, measured = raw[below], cap * torch.atanh(measured[below] / cap)
+    scale = ((measured * raw).sum() / raw.square().sum().clamp_min(1e-30)).item()
     declared = [1.0]
     for value in _declared(model, SCALE_FIELDS):
         declared += [value, 1 / value]
@@ -225,13 +226,13 @@ def _declared(model: Any, fields: tuple[str, ...]) -> list[float]:
 
 
 def _same(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    # Not torch.equal: some GPU kernels add in an order of their own.
+    # Not torch.equal: some GPU kernels add in another order.
     return a.shape == b.shape and bool((a.double() - b.double()).abs().max() <= tolerance * b.abs().max())
 
 
 @contextmanager
 def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put every module in eval mode, then back into the mode that each one had."""
+    """Put every module in eval mode, then restore the mode of each one."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

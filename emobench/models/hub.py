@@ -1,4 +1,4 @@
-"""The hub: symbolic revisions to commits, and files of one commit to a local folder. Offline, the local cache alone."""
+"""The hub: resolve a revision to a commit, and fetch the files of a commit. Offline, use only the local cache."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from huggingface_hub import constants
 from emobench.errors import DataError, ModelError, UserError
 
 TIMEOUT = 20
-"""Seconds that one request to the hub may take."""
+"""Time limit of one request to the hub, in seconds."""
 FOREIGN = (".bin", ".h5", ".msgpack", ".gguf", ".pth", ".pt")
-"""Ends of files that hold weights in formats that are not read."""
+"""Suffixes of weight files in formats that emobench does not read."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 RepoKind = Literal["model", "dataset"]
 
 
 def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind = "model") -> str:
-    """Return the commit (40 hex digits) that a branch, a tag or a ref of a hub repository names now.
+    """Return the current commit (40 hex digits) of a branch, a tag or a ref of a hub repository.
 
     Offline it is the commit of the last download, from the local cache.
-    Raises ModelError (DataError for a dataset) that names the repository and what to do.
+    Raises ModelError, or DataError for a dataset.
     """
     if COMMIT.fullmatch(revision):
         return revision
@@ -50,9 +50,9 @@ def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind 
 
 
 def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kind: RepoKind = "model") -> Path:
-    """Return the local folder with the files of `commit` that match `patterns`, downloading what is not there.
+    """Return the local folder with the files of `commit` that match `patterns`. Missing files are downloaded.
 
-    Offline the folder holds what was downloaded before, which may be less; the caller checks for the files it needs.
+    Offline the folder contains only earlier downloads. The caller checks for the files that it needs.
     """
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -69,7 +69,7 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
 
 
 class Published(NamedTuple):
-    """The weights that a repository publishes: shapes by name (None: no whole safetensors), and other weight files."""
+    """The weights in a repository: shapes by name (None: no complete safetensors), and other weight files."""
 
     shapes: Mapping[str, tuple[int, ...]] | None
     others: tuple[str, ...] = ()
@@ -77,9 +77,9 @@ class Published(NamedTuple):
 
 @functools.cache
 def published_weights(repo: str, commit: str) -> Published:
-    """Return what a model's repository publishes at a commit, by its list of files and the headers of its safetensors.
+    """Return the weights in a model's repository at a commit, from its file list and the headers of its safetensors.
 
-    No weight is downloaded. Raises ModelError where the hub gives no answer.
+    No weights are downloaded. Raises ModelError if the hub does not answer.
     """
     api = huggingface_hub.HfApi()
     try:
@@ -87,10 +87,10 @@ def published_weights(repo: str, commit: str) -> Published:
         names = {file.rfilename for file in siblings if file.size != 0}
         if not names & {"model.safetensors", "model.safetensors.index.json"}:
             return Published(None, tuple(sorted(name for name in names if name.endswith(FOREIGN))))
-        found = api.get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
+        metadata = api.get_safetensors_metadata(repo, revision=commit, timeout=TIMEOUT)
     except Exception as error:  # the errors of the HTTP client have no public common class
         raise _unreachable(repo, error, "model") from None
-    files = found.files_metadata.values()
+    files = metadata.files_metadata.values()
     return Published({name: tuple(info.shape) for file in files for name, info in file.tensors.items()})
 
 
@@ -101,8 +101,8 @@ def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
     ref = folder / "refs" / revision
     if ref.is_file():
         return ref.read_text(encoding="utf-8").strip()
-    # A download of a commit, such as ours, leaves no ref behind.
-    commits = [found.name for found in (folder / "snapshots").glob("*") if COMMIT.fullmatch(found.name)]
+    # A download of a commit leaves no ref.
+    commits = [path.name for path in (folder / "snapshots").glob("*") if COMMIT.fullmatch(path.name)]
     if len(commits) > 1:
         raise _error(kind)(
             f"The local hub cache has several commits of {repo} and does not say which is '{revision}': give one of "

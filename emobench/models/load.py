@@ -1,4 +1,4 @@
-"""Models and tokenizers from their files: checked before any weight is read, then loaded whole or refused.
+"""Load models and tokenizers from files. All checks run before the weights are read.
 
 Legend: V rows of the head (its vocabulary), D hidden width.
 """
@@ -23,14 +23,14 @@ from emobench.models.folder import model_folder, require_config_and_tokenizer, w
 from emobench.models.quiet import quiet_libraries
 from emobench.models.weights import require_whole, stored_shapes
 
-# Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905); more means another model's tokenizer.
+# Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905). More means a wrong tokenizer.
 MOST_PADDING = 1024
 POOLER = "pooler"
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A transformers causal model in eval mode, and its tokenizer."""
+    """A transformers model in eval mode, and its tokenizer."""
 
     model: Any
     tokenizer: Any
@@ -39,7 +39,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model before its weights are read; `context` is None where there is no limit.
+    """Facts about a model before its weights are read. `context` is None if there is no limit.
 
     `parameters` counts tied weights once.
     """
@@ -54,12 +54,12 @@ class ModelFacts:
 def check_model(
     source: ModelSource, *, from_scratch: bool = False, offline: bool = False, trust_remote_code: bool = False
 ) -> ModelFacts:
-    """Check all that can be checked without reading weights, and return the model's facts. For planning.
+    """Check a model without reading its weights, and return its facts. Used for planning.
 
-    Raises ModelError: no config, tokenizer or weights (unless from scratch), weights that are no safetensors, lack a
-    parameter or have no V x D tensor for the head, a tokenizer with ids beyond the head's rows or over 1,024 rows short
-    of them. Of a hub model this downloads the configuration and the tokenizer only; its repository's list of files and
-    the headers of its weights are looked at, unless `offline`.
+    Raises ModelError if the config, the tokenizer or the weights (unless from scratch) are missing; if the weights are
+    not safetensors, lack a parameter or have no V x D tensor for the head; if the tokenizer has ids beyond the head's
+    rows, or the head has over 1,024 rows more than the tokenizer has ids. For a hub model this downloads only the
+    configuration and the tokenizer, and, unless `offline`, reads the file list and the headers of the weights.
     """
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
@@ -102,9 +102,9 @@ def load_model(
 ) -> LoadedModel:
     """Return the model, in eval mode, and its tokenizer, after the checks of `check_model`.
 
-    From scratch the weights are drawn from the configuration with `seed`, in float32, and then cast; the global random
-    state is left as it was. ModelError, also, for weights that are missing, unexpected or of another shape (a tied
-    head may be absent).
+    From scratch, the weights are initialised with `seed` in float32 and then cast; the global random state does not
+    change. Raises ModelError also for weights that are missing, unexpected or of another shape (a tied head may be
+    absent).
     """
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
@@ -123,11 +123,11 @@ def load_model(
 
 
 def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
-    """Check an encoder or causal LM that gives hidden states, and return the most tokens that it reads.
+    """Check an encoder or a causal LM as a featurizer, and return its longest input in tokens.
 
-    Raises ModelError: no config, tokenizer or safetensors, code of its own, a decoder with an encoder before it, a
-    tokenizer with ids beyond the embedding, weights that lack a parameter or a tensor of the embedding's shape. Of a
-    hub model this reads no weights, as in `check_model`.
+    Raises ModelError if the config, the tokenizer or the safetensors are missing; if the model needs its own code or is
+    an encoder-decoder; if the tokenizer has ids beyond the embedding; if the weights lack a parameter or have no tensor
+    of the embedding's shape. No weights of a hub model are downloaded, as in `check_model`.
     """
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
@@ -152,10 +152,10 @@ def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | Non
 
 
 def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool = False) -> LoadedModel:
-    """Return an encoder's or a causal LM's base model, which gives hidden states, in eval mode and float32.
+    """Return the base model of an encoder or a causal LM, in eval mode and float32, for its hidden states.
 
-    A head in its checkpoint is left out; a pooler, which gives no hidden state, may be there or not. ModelError for
-    any other weight that is missing, unexpected or of another shape.
+    The checkpoint may contain a head or a pooler, which are not used. Raises ModelError for any other weight that is
+    missing, unexpected or of another shape.
     """
     check_featurizer(source, offline=offline)
     folder = model_folder(source, offline=offline, weights=True)
@@ -167,12 +167,12 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
 
 
 def _base_skeleton(folder: Path, name: str) -> Any:
-    """Return a model without a head, and without memory for its weights."""
+    """Return the base model on the meta device, without memory for its weights."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
             skeleton = AutoModel.from_config(config, trust_remote_code=False)
-    except Exception as error:  # a stranger's configuration can break its class in any way
+    except Exception as error:  # a wrong configuration can raise anything
         raise ModelError(f"{name} gives no hidden states: {_first_line(error)}") from None
     if config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
         raise ModelError(f"{name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts.")
@@ -184,7 +184,7 @@ def _read_base(folder: Path, name: str) -> Any:
     parts = dict(model.named_children()).keys() - {POOLER}
 
     def read(key: str) -> bool:
-        """Return whether a weight, with or without the prefix of a model with a head, is one of the base model."""
+        """Return whether a weight belongs to the base model, with or without the prefix of a model with a head."""
         return key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0] in parts
 
     _require_all_weights(
@@ -198,7 +198,7 @@ def _read_base(folder: Path, name: str) -> Any:
 
 
 def _positions(model: Any) -> int | None:
-    """Return the most tokens that a model reads; RoBERTa and MPNet number positions from beyond the padding's."""
+    """Return a model's longest input in tokens. RoBERTa and MPNet number positions from the padding id plus one."""
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
@@ -206,7 +206,7 @@ def _positions(model: Any) -> int | None:
 
 
 def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
-    """Return the model's tokenizer alone; ModelError if it has none or it cannot be read."""
+    """Return only the tokenizer of a model. Raises ModelError if it is missing or cannot be read."""
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
     with quiet_libraries(), warnings.catch_warnings(action="ignore"):
@@ -216,7 +216,7 @@ def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_c
 def _from_files(
     loader: Any, folder: Path, name: str, dtype: Any, *, trust_remote_code: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """Return what a transformers class reads from a folder, and which weights did not fit it."""
+    """Load a transformers class from a folder. Return the model and the report on weights that did not match."""
     try:
         return loader.from_pretrained(
             folder,
@@ -224,7 +224,7 @@ def _from_files(
             use_safetensors=True,
             local_files_only=True,
             trust_remote_code=trust_remote_code,
-            ignore_mismatched_sizes=True,  # the caller reports them, as a sentence
+            ignore_mismatched_sizes=True,  # the caller reports them
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -246,10 +246,10 @@ def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
 def _require_all_weights(
     name: str, model: Any, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]
 ) -> None:
-    """Raise ModelError for the first kind of weights by which a checkpoint is not the model's."""
+    """Raise ModelError if a checkpoint has missing, unexpected or mismatched weights."""
     problems = {"lacks": missing, "has, without a use for it,": unexpected, "has, in another shape,": mismatched}
-    for verb, found in problems.items():
-        if keys := sorted(found):
+    for verb, names in problems.items():
+        if keys := sorted(names):
             shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
             raise ModelError(
                 f"The checkpoint of {name} {verb} {shown}: config.json and weights do not belong together. "
@@ -265,12 +265,12 @@ def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
 
 
 def _skeleton(folder: Path, name: str, trust_remote_code: bool) -> Any:
-    """Return the model without memory for its weights."""
+    """Return the model on the meta device, without memory for its weights."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
         with torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    except Exception as error:  # a stranger's configuration can break its class in any way
+    except Exception as error:  # a wrong configuration can raise anything
         raise ModelError(f"The config.json of {name} gives no causal model: {_first_line(error)}") from None
 
 
@@ -288,7 +288,7 @@ def _tokenizer_size(tokenizer: Any) -> int:
 def _require_causal(name: str, skeleton: Any) -> None:
     """Raise ModelError for an encoder such as BERT, which transformers also builds as a decoder on request."""
     config = skeleton.config
-    # XLM calls it `causal`; the others that are both are decoders only where their config.json says so.
+    # XLM calls it `causal`. Other encoders are decoders only if their config.json says so.
     decodes = getattr(config, "is_decoder", False) or getattr(config, "causal", False)
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not decodes:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""Keeps the libraries' own bars and warnings off the terminal: our progress and errors take their place."""
+"""Suppress the progress bars and warnings of libraries: emobench prints its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep the progress bars and warnings of transformers and datasets off the terminal: ours replace them."""
+    """Suppress the progress bars and warnings of transformers inside this context."""
     from transformers.utils import logging as transformers_logging
 
     level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""Whether a model's weights are there and whole, by the names and shapes in their headers: no weight is read."""
+"""Check that a model's weights are complete, from the names and shapes in the file headers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def stored_shapes(source: ModelSource, folder: Path, *, offline: bool) -> Shapes | None:
-    """Return what a model's weights hold: those of the folder, else those that its repository publishes.
+    """Return the shapes of a model's weights: from its folder, else from its repository.
 
-    None for a hub model whose weights are not here, offline. Raises ModelError: no safetensors, or not all of them.
+    None, offline, for a hub model without downloaded weights. Raises ModelError if safetensors are missing.
     """
     if source.kind == "local" or has_weights(folder, source):
         return _read_headers(weight_files(folder, source), source.name)
@@ -28,7 +28,7 @@ def stored_shapes(source: ModelSource, folder: Path, *, offline: bool) -> Shapes
 
 
 def has_weights(folder: Path, source: ModelSource) -> bool:
-    """Return whether all files of a model's weights are in a folder."""
+    """Return whether a folder has all files of a model's weights."""
     try:
         return bool(weight_files(folder, source))
     except ModelError:
@@ -36,9 +36,9 @@ def has_weights(folder: Path, source: ModelSource) -> bool:
 
 
 def require_whole(source: ModelSource, skeleton: Any, stored: Shapes, ignored: Iterable[str] = ()) -> None:
-    """Raise ModelError where stored weights lack some that the architecture needs, naming them and what to type.
+    """Raise ModelError if the stored weights lack some that the architecture needs.
 
-    `skeleton` is the model without memory for its weights; its parts that are `ignored` may be absent.
+    `skeleton` is the model on the meta device. Its parts in `ignored` may be absent.
     """
     missing = [key for key in missing_weights(skeleton, stored) if key.partition(".")[0] not in set(ignored)]
     if missing:
@@ -50,9 +50,9 @@ def require_whole(source: ModelSource, skeleton: Any, stored: Shapes, ignored: I
 
 
 def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
-    """Return the parameters of a model that no stored tensor gives, sorted; of tied ones one is enough.
+    """Return the parameters of a model without a stored tensor, sorted. For tied weights one tensor is enough.
 
-    Names are brought to the model's by transformers' own rules, with or without the prefix of the base model.
+    Names are converted by transformers' rules, with or without the prefix of the base model.
     """
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -60,12 +60,12 @@ def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
     rules = get_model_conversion_mapping(skeleton)
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
     if any(len(rule.target_patterns) > 1 for rule in converters):
-        return []  # one tensor becomes several: only the loading knows which
+        return []  # one tensor becomes several, known only when loading
     renamings = [rule for rule in rules if isinstance(rule, WeightRenaming)]
     known = skeleton.state_dict()
     prefix = skeleton.base_model_prefix
-    given = {rename_source_key(name, renamings, converters, prefix, known)[0] for name in stored}
-    missing = {name for name, _ in skeleton.named_parameters(remove_duplicate=False)} - given
+    stored_names = {rename_source_key(name, renamings, converters, prefix, known)[0] for name in stored}
+    missing = {name for name, _ in skeleton.named_parameters(remove_duplicate=False)} - stored_names
     for tied, kept in (skeleton.all_tied_weights_keys or {}).items():
         missing -= {tied} if {tied, kept} <= missing else {tied, kept}
     optional = skeleton._keys_to_ignore_on_load_missing or ()
@@ -74,13 +74,13 @@ def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
 
 def _published_shapes(source: ModelSource) -> Shapes:
     assert source.revision is not None
-    found: Published = published_weights(source.source, source.revision)
-    if found.shapes is not None:
-        return found.shapes
-    kept = ", ".join(found.others) or "none"
+    published: Published = published_weights(source.source, source.revision)
+    if published.shapes is not None:
+        return published.shapes
+    others = ", ".join(published.others) or "none"
     raise ModelError(
         f"{source.source} (commit {source.revision}) publishes no {SINGLE} and no {INDEX} with its files; the weights "
-        f"in it are: {kept}. {how_to_convert(source)}"
+        f"in it are: {others}. {how_to_convert(source)}"
     )
 
 
@@ -90,12 +90,12 @@ def _read_headers(files: Iterable[Path], name: str) -> Shapes:
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         try:
-            open_file(file).close()  # of one without rights, safetensors says that it is not there
+            open_file(file).close()  # safetensors reports a file without read permission as missing
             with safe_open(file, framework="pt") as tensors:
                 shapes |= {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}  # noqa: SIM118
         except OSError as error:
             raise ModelError(f"{file} of {name} cannot be read: {error.strerror or error}.") from None
         except SafetensorError as error:
-            said = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise ModelError(f"{file} of {name} is no whole safetensors file: {said}") from None
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ModelError(f"{file} of {name} is no whole safetensors file: {reason}") from None
     return shapes

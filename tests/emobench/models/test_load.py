@@ -107,7 +107,7 @@ def test_dtype_and_device(gpt2: Path) -> None:
     with pytest.raises(ModelError, match="--device tpux is unknown"):
         load_model(found(gpt2), device="tpux")
     if not torch.cuda.is_available():
-        with pytest.raises(ModelError, match="no CUDA device is at hand"):
+        with pytest.raises(ModelError, match="no CUDA device is available"):
             load_model(found(gpt2), device="cuda")
 
 

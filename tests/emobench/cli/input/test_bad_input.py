@@ -248,7 +248,7 @@ def test_a_device_that_is_not_here(run: Callable[..., Any], tmp_path: Path) -> N
 
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is here")
-    refused(run(*SMALL, "--device", "cuda"), "--device cuda: no CUDA device is at hand", "give --device cpu")
+    refused(run(*SMALL, "--device", "cuda"), "--device cuda: no CUDA device is available", "give --device cpu")
     nothing_was_made(tmp_path)
 
 
