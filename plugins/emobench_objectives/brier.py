@@ -9,7 +9,7 @@ import emobench
 class Brier(emobench.StatisticsObjective):
     """sum_v (q_v - 1[v=t])^2 = sum_v q_v^2 - 2 q_t + 1
 
-    A proper score, as MLE is, and bounded: a target that the model gives no probability costs at most 2.
+    A proper score, like MLE, but bounded: a target of probability 0 costs at most 2.
     """
 
     needs = frozenset({"sum_squares"})

@@ -9,8 +9,8 @@ import emobench
 class Demd(emobench.StatisticsObjective):
     """Q^T C P = sum_v q_v (1 - cos(e_v, e_t))  for the one-hot P of the target t
 
-    For a one-hot P only one transport plan is left, so that the bound is the earth mover's distance itself. It is in
-    [0, 2], and its gradient dies where q_t is 0: EMO adds MLE for that reason. `demd-dense` takes any P.
+    For a one-hot P there is only one transport plan, so the bound equals the earth mover's distance. It is in [0, 2],
+    and its gradient vanishes where q_t is 0; EMO therefore adds MLE. `demd-dense` allows any P.
     """
 
     needs = frozenset({"expected_cost"})

@@ -10,10 +10,11 @@ import emobench
 class DemdDense(emobench.DenseTargetObjective):
     """|Q - P|^T C P = sum_v |q_v - p_v| sum_w p_w (1 - cos(e_v, e_w))
 
-    The absolute value is elementwise. It is 0 where Q = P, which Q^T C P is not, and for a one-hot P it is Eq. 14,
-    because C(t, t) = 0. The paper has it bound |Q^T C P - P^T C P|. It bounds the earth mover's distance itself, too:
-    with a = (Q - P)+, b = (P - Q)+ and m = min(Q, P), the plan that moves a_v b_w from v to w, a_v m_k from v to k and
-    m_k b_w from k to w costs b^T C b less than it. `tests/benchmarks/emd_bound.py` measures how tight it is.
+    The absolute value is elementwise. The loss is 0 where Q = P (Q^T C P is not). For a one-hot P it equals Eq. 14,
+    because C(t, t) = 0. In the paper it bounds |Q^T C P - P^T C P|. It also bounds the earth mover's distance: with
+    a = (Q - P)+, b = (P - Q)+ and m = min(Q, P), take the plan that moves a_v b_w from v to w, a_v m_k from v to k and
+    m_k b_w from k to w. Its cost is the loss minus b^T C b. `tests/benchmarks/emd_bound.py` measures how tight the
+    bound is.
     """
 
     name = "demd-dense"
@@ -31,7 +32,7 @@ class DemdDense(emobench.DenseTargetObjective):
         self.use_cost(context.cost_embedding(self.cost))
 
     def use_cost(self, cost: emobench.CostEmbedding) -> None:
-        """Use this cost embedding from now on."""
+        """Set the cost embedding."""
         vars(self)["cost_embedding"] = cost
 
     def frozen_state(self) -> dict[str, Tensor]:

@@ -8,8 +8,8 @@ import emobench
 class Dft(emobench.WeightedLikelihood):
     """-sg(q_t) log q_t
 
-    The weight takes back the 1 / q_t in the gradient of log q_t: the gradient is that of -q_t. It is the loss `dft` of
-    TRL's SFTTrainer, Eq. 17 of the EMO paper at g = 1 and Eq. 18 at g = 0.
+    The weight cancels the 1 / q_t in the gradient of log q_t, so the gradient is that of -q_t. This is the loss `dft`
+    of TRL's SFTTrainer. It equals Eq. 17 of the EMO paper with g = 1, and Eq. 18 with g = 0.
     """
 
     def weight(self, s: emobench.TokenStatistics) -> Tensor:

@@ -1,7 +1,7 @@
 """Knowledge distillation: divergences between the model Q and a dense target P, such as a teacher's.
 
-With a temperature, both distributions are softened, and the divergence is multiplied by its square, so that gradients
-keep their size (Hinton, Vinyals, Dean, *Distilling the Knowledge in a Neural Network*, 2015).
+A temperature softens both distributions. The divergence is multiplied by its square, so the size of the gradients stays
+the same (Hinton, Vinyals, Dean, *Distilling the Knowledge in a Neural Network*, 2015).
 """
 
 import math
@@ -47,10 +47,10 @@ class KdForward(_Distillation):
 class KdReverse(_Distillation):
     """KL(Q || P) = sum_v q_v (log q_v - log p_v)
 
-    Knowledge distillation by the reverse divergence, which seeks modes: Q pays for mass where P has none. Infinite
-    where P gives a token that Q may say no probability. The exact divergence at each position of the training text, as
-    in GKD (Agarwal et al., ICLR 2024) with its lambda of 0, and not over samples of the model, as in MiniLLM (Gu et
-    al., ICLR 2024).
+    Knowledge distillation by the reverse divergence, which is mode-seeking: Q is penalised for mass where P has none.
+    It is infinite if a token has probability 0 under P but not under Q. The divergence is exact at each position of the
+    training text, as in GKD (Agarwal et al., ICLR 2024) with lambda = 0. MiniLLM (Gu et al., ICLR 2024) uses samples of
+    the model instead.
     """
 
     def divergence(self, log_q_CV: Tensor, log_p_CV: Tensor) -> Tensor:
@@ -60,9 +60,9 @@ class KdReverse(_Distillation):
 class KdJs(_Distillation):
     """beta KL(P || M) + (1 - beta) KL(Q || M),  M = beta P + (1 - beta) Q
 
-    The generalised Jensen-Shannon divergence of GKD (Agarwal et al., ICLR 2024, Eq. 1). Its ends are 0; as in TRL's
-    `GKDTrainer.generalized_jsd_loss`, beta = 0 stands for KL(P || Q) and beta = 1 for KL(Q || P), which are the limits
-    of the divergence over beta and over 1 - beta. (TRL does not multiply by T^2.)
+    The generalised Jensen-Shannon divergence of GKD (Agarwal et al., ICLR 2024, Eq. 1). At beta = 0 and 1 it is 0. As
+    in TRL's `GKDTrainer.generalized_jsd_loss`, beta = 0 is KL(P || Q) and beta = 1 is KL(Q || P); these are the limits
+    of the divergence divided by beta and by 1 - beta. (TRL does not multiply by T^2.)
     """
 
     beta: float = emobench.param(
@@ -79,7 +79,7 @@ class KdJs(_Distillation):
 
 
 def _kl(log_a_CV: Tensor, log_b_CV: Tensor) -> Tensor:
-    """Return sum_v a_v (log a_v - log b_v), (C,), where 0 log 0 = 0, for the gradient as well."""
+    """Return sum_v a_v (log a_v - log b_v), (C,), where 0 log 0 = 0, also for the gradient."""
     a_CV = log_a_CV.exp()
     return (a_CV * (log_a_CV - log_b_CV).masked_fill(a_CV == 0, 0)).sum(dim=-1)
 

@@ -10,10 +10,11 @@ class Emo(emobench.StatisticsObjective):
     """0.5 * ( MLE + sg(MLE / DEMD) * DEMD )
 
     DEMD = sum_v q_v (1 - cos(e_v, e_t)) is the upper bound of the earth mover's distance between q and the one-hot
-    target (Eq. 14), with e the rows of the pre-trained LM head, frozen. The ratio is each token's own, and a constant
-    (official code, `emo_patch.py`), so that the value of EMO is that of MLE and only its gradient differs: see the
-    parts. There is no epsilon and no clamp: DEMD is a sum of non-negative terms, which keeps the gradient of the
-    logits below (1 - q_t) + MLE in L1 norm. Where DEMD is 0 the ratio has no value; its weight is 0, and counted.
+    target (Eq. 14), with e the frozen rows of the pre-trained LM head. Each token has its own ratio, which is a
+    constant for autograd (official code, `emo_patch.py`). The value of EMO therefore equals MLE and only its gradient
+    differs: see the logged parts. There is no epsilon and no clamp. DEMD is a sum of non-negative terms, so the
+    gradient of the logits has an L1 norm of at most (1 - q_t) + MLE. Where DEMD is 0, the weight is 0 and the token is
+    counted.
     """
 
     name = "emo"

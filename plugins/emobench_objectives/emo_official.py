@@ -1,8 +1,8 @@
 """The other forms of EMO in its authors' code: the repository DRSY/EMO and the package EMOLoss 0.0.3.
 
-Mode 1 leans on MLE and mode 2 on DEMD; the costs come from a `fixed` embedding or, `adaptive`, from the head as it is
-now. The authors add 1e-10 to what they divide by. Here DEMD and MLE keep their digits, and where a ratio has no value
-its weight is 0, and counted.
+Mode 1 has the scale of MLE, mode 2 the scale of DEMD. The costs come from a `fixed` embedding or, `adaptive`, from the
+current head. The authors add 1e-10 to the divisors. Here DEMD and MLE keep their digits; where a divisor is 0, the
+weight is 0 and the token is counted.
 """
 
 from abc import abstractmethod
@@ -14,20 +14,20 @@ import emobench
 
 
 class _Variant(emobench.StatisticsObjective):
-    """What the four forms share."""
+    """Base of the forms."""
 
     needs = frozenset({"expected_cost"})
 
     @abstractmethod
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
-        """Return the constant weight of each token, (N,), 0 where it has no value."""
+        """Return the constant weight of each token, (N,), 0 where its divisor is 0."""
 
     def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
         weight = self.weight(s)
         return {"demd": s.expected_cost, "weight": weight, "zero_weight_count": (weight == 0).to(weight.dtype)}
 
     def cost_of(self, s: emobench.TokenStatistics) -> Tensor:
-        """Return DEMD of each token, (N,), or the adaptive forms' u'."""
+        """Return DEMD of each token, (N,), or u' for the adaptive forms."""
         return s.expected_cost + s.log_prob.detach().exp() if self.adaptive_cost else s.expected_cost
 
 
@@ -70,7 +70,7 @@ class _FixedCost(_Variant):
 class EmoClamped(_FixedCost, _Mode1):
     """0.5 * ( MLE + min( sg(MLE / DEMD), max_ratio ) * DEMD )
 
-    EMO with a bounded ratio, so that its value falls below MLE where the bound acts. The bound is 3 in `EMOLoss`
+    EMO with a bounded ratio. Where the bound is active, the value is smaller than MLE. The bound is 3 in `EMOLoss`
     (mode 1), in `emo_patch.py` (commit 54a7880) and in `continual_finetuning/emo_llama.py` (e425b6c,
     `EMOLlamaForCausalLM`).
     """
@@ -84,7 +84,7 @@ class EmoClamped(_FixedCost, _Mode1):
 class Emo2Fixed(_FixedCost, _Mode2):
     """sg(DEMD / MLE) * MLE + DEMD
 
-    EMO on the scale of DEMD, to which MLE is weighted: the value is 2 DEMD. `EMOLoss` (mode 2), and
+    EMO on the scale of DEMD: MLE is weighted to it, and the value is 2 DEMD. `EMOLoss` (mode 2), and
     `EMOLlama2ForCausalLM` in `continual_finetuning/emo_llama.py` (e425b6c), which the authors' LLaMA scripts train.
     """
 
@@ -94,10 +94,10 @@ class Emo2Fixed(_FixedCost, _Mode2):
 class Emo1Adaptive(_Mode1):
     """0.5 * ( MLE + sg(MLE / u') * u' ),  u' = DEMD + sg(q_t)
 
-    EMO with costs from the head as it is now, detached, in the place of a frozen one. It is the README's "lm_head of
-    the model currently being trained", and mode `adaptive_emo` of `language_modeling/gpt2.py`. The u' is of
-    `instruction_tuning/emo_llama.py` (b6a7d7a), which takes the target's own q_t, detached, out of q before the
-    similarity: the gradient of u' is that of DEMD, its weight is smaller. No clamp there. The value is MLE.
+    EMO with costs from the current head, detached, instead of a frozen one. It is the README's "lm_head of the model
+    currently being trained", and mode `adaptive_emo` of `language_modeling/gpt2.py`. The u' is from
+    `instruction_tuning/emo_llama.py` (b6a7d7a), which removes the target's q_t, detached, from q before the similarity.
+    The gradient of u' is that of DEMD; its weight is smaller. That code has no clamp. The value is MLE.
     """
 
     name = "emo-1-adaptive"
@@ -107,9 +107,9 @@ class Emo1Adaptive(_Mode1):
 class Emo2Adaptive(_Mode2):
     """sg(u' / MLE) * MLE + u',  u' = DEMD + sg(q_t)
 
-    EMO on the scale of DEMD, with costs from the head as it is now, detached. The README names it beside
-    `emo-1-adaptive`: its costs and its u', with the weighting of `emo-2-fixed`. The value is 2 u', which is 2, not 0,
-    for a token that the model is sure of.
+    EMO on the scale of DEMD, with costs from the current head, detached. The README names it together with
+    `emo-1-adaptive`: it has the same costs and u', with the weighting of `emo-2-fixed`. The value is 2 u'. For a token
+    with q_t = 1 it is 2, not 0.
     """
 
     name = "emo-2-adaptive"

@@ -9,7 +9,7 @@ import emobench
 class EntropyRegularization(emobench.StatisticsObjective):
     """-log q_t - beta H,  H = -sum_v q_v log q_v
 
-    A sharp distribution is penalised, whatever it says. beta = 0 is MLE.
+    Penalises any distribution of low entropy. beta = 0 is MLE.
     """
 
     needs = frozenset({"entropy"})

@@ -1,4 +1,4 @@
-"""Focal loss: less weight for what the model knows (Lin et al., ICCV 2017, Eq. 4)."""
+"""Focal loss: less weight for tokens that the model predicts well (Lin et al., ICCV 2017, Eq. 4)."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ import emobench
 class Focal(emobench.StatisticsObjective):
     """-(1 - q_t)^gamma log q_t
 
-    gamma = 0 is MLE. The weight is no constant: its gradient is part of the loss, as in the paper.
+    gamma = 0 is MLE. The weight is not a constant: its gradient is part of the loss, as in the paper.
     """
 
     gamma: float = emobench.param(2.0, low=0.0, help="how fast the weight of a probable target falls; 0 is MLE")

@@ -12,10 +12,10 @@ LOGSIGMOID_SCALE = 0.01
 class Gem(emobench.LogitsObjective):
     """-sum_v r_v w_v (log q_t - log q_v),  r = sg(softmax(z / beta))
 
-    w_v = 1 for h = linear, and sg(sigmoid(0.01 (z_v - z_t))) for h = logsigmoid, which is not normalised: at equal
-    logits it is 1/2. With h = linear the gradient by the logits is r - 1[v=t], that of MLE with the sharper r in the
-    place of q: beta = 1 trains as MLE does, and a smaller beta is content sooner, while Q is still flat. The value
-    is MLE + sum_v r_v log q_v, which is below MLE and may be negative.
+    w_v = 1 for h = linear, and sg(sigmoid(0.01 (z_v - z_t))) for h = logsigmoid, which is not normalised: it is 1/2 for
+    equal logits. With h = linear the gradient by the logits is r - 1[v=t]: the gradient of MLE with the sharper r
+    instead of q. beta = 1 trains like MLE. With a smaller beta the gradient vanishes earlier, while Q is still flat.
+    The value is MLE + sum_v r_v log q_v, which is below MLE and may be negative.
     The formulas are those of `gem_loss` in the official code, liziniu/GEM.
     """
 

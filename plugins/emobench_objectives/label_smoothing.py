@@ -9,7 +9,8 @@ import emobench
 class LabelSmoothing(emobench.StatisticsObjective):
     """-(1 - epsilon) log q_t - (epsilon / V) sum_v log q_v
 
-    epsilon = 0 is MLE. V counts every row of the head, as `torch.nn.functional.cross_entropy(label_smoothing=)` does.
+    epsilon = 0 is MLE. V is the number of rows of the head, as `torch.nn.functional.cross_entropy(label_smoothing=)`
+    does.
     """
 
     needs = frozenset({"mean_log_prob"})

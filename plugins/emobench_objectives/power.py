@@ -10,9 +10,9 @@ class Power(emobench.StatisticsObjective):
     """(1 - q_t^alpha) / alpha * 1[min_prob <= q_t <= max_prob]
 
     alpha -> 0 is MLE, alpha = 1 is 1 - q_t, and alpha = k is the paper's -q_t^k up to a factor of k and a constant. The
-    gradient is q_t^alpha times that of MLE, so that a large alpha trains on what the model already finds likely. In the
-    authors' code this is `GeneralFamily-alpha`, and with alpha 1 or 0 and one threshold `OnlyTopP`, `OnlyBottomP`,
-    `OnlyTopLogP` and `OnlyBottomLogP`; there the mean is over the tokens inside the thresholds, here over all targets.
+    gradient is q_t^alpha times that of MLE, so a large alpha trains mostly on likely tokens. In the authors' code this
+    is `GeneralFamily-alpha`, and with alpha 1 or 0 and one threshold `OnlyTopP`, `OnlyBottomP`, `OnlyTopLogP` and
+    `OnlyBottomLogP`. That code averages over the tokens inside the thresholds; here the mean is over all targets.
     Without thresholds it is also the generalised cross-entropy of Zhang and Sabuncu (NeurIPS 2018).
     """
 
@@ -28,7 +28,7 @@ class Power(emobench.StatisticsObjective):
         return {"log_prob": -self.weight(s)}
 
     def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        """Return the weight of MLE's gradient in that of this loss, and how many tokens the thresholds leave out."""
+        """Return the factor on MLE's gradient, and the number of tokens outside the thresholds."""
         return {"weight": self.weight(s), "outside_count": 1 - self.inside(s)}
 
     def weight(self, s: emobench.TokenStatistics) -> Tensor:

@@ -9,9 +9,9 @@ import emobench
 class TaiLr(emobench.WeightedLikelihood):
     """-sg( q_t / (g + (1 - g) q_t) ) log q_t
 
-    g -> 0 is MLE and g -> 1 weighs a token by its probability. The sweep {0.9, 0.8, 0.7} of the EMO paper is that of
-    its code, where g runs the other way: see `tailr-official`. The weight is a constant, as in TaiLr's own code, which
-    also bounds it from below (`density_min_weight`); Eq. 17 has no bound.
+    g -> 0 is MLE; g -> 1 weights a token by its probability. The EMO paper's sweep {0.9, 0.8, 0.7} is that of its
+    code, where g has the opposite direction: see `tailr-official`. The weight is a constant, as in TaiLr's own code.
+    That code also bounds it from below (`density_min_weight`); Eq. 17 has no bound.
     """
 
     name = "tailr"
@@ -26,9 +26,9 @@ class TaiLr(emobench.WeightedLikelihood):
 class TaiLrOfficial(emobench.WeightedLikelihood):
     """-( g + (1 - g) clamp( sg( q_t / ((1 - g) + g q_t) ), 0.2, 1 ) ) log q_t
 
-    The EMO repository's TaiLr (`language_modeling/gpt2.py`, mode `tvd`), with one ratio for both: mixed with MLE, its
-    weight bounded, and g = 1 is MLE. The sweep {0.9, 0.8, 0.7} of the EMO paper is of this g: it is 0.1, 0.2, 0.3 in
-    Eq. 17. The upper bound never acts, since the ratio is at most 1.
+    TaiLr in the EMO repository (`language_modeling/gpt2.py`, mode `tvd`). It is mixed with MLE, its weight is bounded,
+    and one g sets both; g = 1 is MLE. The EMO paper's sweep {0.9, 0.8, 0.7} is for this g: it is 0.1, 0.2, 0.3 in
+    Eq. 17. The upper bound is never active, because the ratio is at most 1.
     """
 
     name = "tailr-official"

@@ -9,8 +9,8 @@ import emobench
 class TotalVariation(emobench.StatisticsObjective):
     """1 - q_t
 
-    That is 0.5 sum_v |q_v - 1[v=t]|: bounded, so that a wrong target costs at most 1. Its gradient is q_t times that of
-    MLE, and vanishes where the model gives the target no probability, which TaiLr was made to mend.
+    That is 0.5 sum_v |q_v - 1[v=t]|: it is bounded, and a wrong target costs at most 1. Its gradient is q_t times that
+    of MLE. It vanishes where the target has probability 0; TaiLr fixes this.
     """
 
     def loss(self, s: emobench.TokenStatistics) -> Tensor:
@@ -20,7 +20,7 @@ class TotalVariation(emobench.StatisticsObjective):
         return {"log_prob": -s.log_prob.exp()}
 
     def parts(self, s: emobench.TokenStatistics) -> dict[str, Tensor]:
-        """Return the weight of MLE's gradient in that of this loss, q_t."""
+        """Return q_t, the factor on MLE's gradient."""
         return {"weight": s.log_prob.exp()}
 
 

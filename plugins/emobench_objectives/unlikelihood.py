@@ -1,4 +1,4 @@
-"""Unlikelihood: what the context holds already is made less likely (Welleck et al., ICLR 2020)."""
+"""Unlikelihood: tokens that the context already contains become less likely (Welleck et al., ICLR 2020)."""
 
 from collections.abc import Mapping
 
@@ -14,16 +14,16 @@ class Unlikelihood(emobench.LogitsObjective):
     """-log q_t - alpha sum_{c in C} log(1 - q_c),  C = tokens of the context, each once, without t
 
     Token-level unlikelihood training with the previous context as candidates (official code:
-    `candidate_penalty_ce_loss.py` in facebookresearch/unlikelihood_training). The context is what stands before the
-    target in its row, its other texts included; padding is none of it. log(1 - q_c) is exact for confident tokens,
-    too, where the official code bounds 1 - q_c from below by 1e-5, and with it the gradient.
+    `candidate_penalty_ce_loss.py` in facebookresearch/unlikelihood_training). The context is all tokens before the
+    target in its row, also those of other texts, without padding. log(1 - q_c) is exact, also for q_c near 1. The
+    official code bounds 1 - q_c from below by 1e-5, and so the gradient, too.
     """
 
     needs = frozenset({"context_tokens"})
     alpha: float = emobench.param(1.0, low=0.0, help="weight of the unlikelihood of the context's tokens")
 
     def side_data(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the distinct tokens before each label, (B, T, T), int32, and -1 where there is none."""
+        """Return the distinct tokens before each label, (B, T, T), int32, filled with -1."""
         ids_BT = batch["input_ids"]
         mask_BT = batch.get("attention_mask", torch.ones_like(ids_BT)).bool()
         before_TT = torch.ones(ids_BT.shape[1], ids_BT.shape[1], dtype=torch.bool, device=ids_BT.device).tril(-1)

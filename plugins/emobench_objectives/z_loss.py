@@ -9,7 +9,7 @@ import emobench
 class ZLoss(emobench.StatisticsObjective):
     """-log q_t + coefficient (log Z)^2,  Z = sum_v exp z_v
 
-    MLE does not feel a constant added to all logits; the second term does, and keeps them from drifting.
+    MLE does not depend on a constant added to all logits. The second term does, and stops the logits from drifting.
     """
 
     name = "z-loss"

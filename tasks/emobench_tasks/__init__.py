@@ -1,4 +1,4 @@
-"""The built-in tasks, suites and recipes: YAML files, read when a name is asked for."""
+"""The built-in tasks, suites and recipes: YAML files, read when their name is used."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""The most similar examples by the words that they share: Okapi BM25, by the library bm25s.
+"""The most similar examples by shared words: Okapi BM25, with the library bm25s.
 
-Words are runs of letters and digits in lower case, none left out: in a question "what" and "who" say much.
+Words are sequences of letters and digits in lower case. There are no stop words: "what" and "who" matter in a question.
 
 Legend: Q queries, P pool, K shots.
 """
@@ -22,15 +22,15 @@ WORD = re.compile(r"\w+")
 class BM25(emobench.Retriever):
     """Robertson and Zaragoza, 2009, with Lucene's idf, log(1 + (P - df + 0.5) / (df + 0.5)).
 
-    Of examples with equal scores, those that stand first in the pool are taken first.
+    Examples with equal scores keep the order of the pool.
     """
 
     name = "bm25"
     packages = ("bm25s",)
     k1: float = 1.5
-    """How much a word's second and third occurrence add; 0: nothing."""
+    """How much a word's further occurrences add. 0: nothing."""
     b: float = 0.75
-    """How much long examples are marked down, from 0 to 1."""
+    """Penalty for long examples, from 0 to 1."""
 
     def __post_init__(self) -> None:
         if not self.k1 >= 0:
@@ -46,7 +46,7 @@ class BM25(emobench.Retriever):
         places: dict[str, int] = {}
         corpus = [[places.setdefault(word, len(places)) for word in _words(text)] for text in pool]
         found = np.tile(np.arange(count, dtype=np.int64), (len(queries), 1))
-        if not places:  # no word to compare by, and bm25s would divide by a mean length of 0
+        if not places:  # no words: bm25s would divide by a mean length of 0
             return found
         index = bm25s.BM25(k1=self.k1, b=self.b, dtype="float64", backend="numpy")
         index.index((corpus, places), show_progress=False)

@@ -1,7 +1,7 @@
-"""The most similar examples by the inner product of sentence vectors, exactly as OpenICL's TopkRetriever finds them.
+"""The most similar examples by the inner product of sentence vectors, exactly as in OpenICL's TopkRetriever.
 
-OpenICL 0.1.8, icl_topk_retriever.py: FAISS' IndexFlatIP over the pool, one query at a time, nearest first. Texts that
-stand twice in the pool have equal products; which of them is taken, and in which order, is FAISS' own rule.
+OpenICL 0.1.8, icl_topk_retriever.py: FAISS' IndexFlatIP over the pool, one query at a time, nearest first. Equal
+texts in the pool have equal products; FAISS decides which of them is returned, and in which order.
 
 Legend: Q queries, P pool, K shots, D width.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import emobench
 
 AT_A_TIME = 16
-"""Below FAISS' threshold of 20, from which on it takes a matrix product: that may round equal texts' products apart."""
+"""Queries per search. From 20 on, FAISS uses a matrix product, which may round equal products differently."""
 
 
 class Dense(emobench.Retriever):

@@ -1,4 +1,4 @@
-"""Examples drawn for each query without replacement, by the protocol's seed."""
+"""Random examples for each query, without replacement, by the protocol's seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import emobench
 
 
 class Random(emobench.Retriever):
-    """Each query has its own draw: the query's place and the seed decide it, whatever other queries there are."""
+    """Each query has its own draw. It depends only on the query's index and the seed."""
 
     name = "random"
     packages = ("numpy",)
@@ -21,7 +21,7 @@ class Random(emobench.Retriever):
         found = np.empty((len(queries), count), dtype=np.int64)
         for place in range(len(queries)):
             generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([context.seed, place])))
-            # Ranks of uniform numbers: numpy does not promise the stream of `choice`.
+            # Ranks of uniform numbers: numpy does not guarantee the stream of `choice`.
             found[place] = np.argsort(generator.random(len(pool)), kind="stable")[:count]
         return found
 
