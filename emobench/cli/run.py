@@ -135,7 +135,7 @@ def _run(given: dict[str, Any], *, evaluates: bool = False) -> None:
         _refuse_rescore(given)
         _show(request, given["json"], evaluates=evaluates)
         return
-    from emobench.pipeline.planning.plan import make_plan
+    from emobench.pipeline.planning.make_plan import make_plan
     from emobench.pipeline.run import evaluate_plan, run_plan
 
     plan = make_plan(request) if given.get("rescore") else _short_plan(request, evaluates=evaluates)
@@ -205,7 +205,7 @@ def _short_plan(request: Request, *, evaluates: bool = False) -> Plan:
     from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
     from emobench.pipeline.dry_run.long_runs import require_short
     from emobench.pipeline.dry_run.make_outline import make_outline
-    from emobench.pipeline.planning.plan import make_plan
+    from emobench.pipeline.planning.make_plan import make_plan
 
     outline_of = make_evaluation_outline if evaluates else make_outline
     require_short(request, outline_of)

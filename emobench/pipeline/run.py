@@ -65,7 +65,7 @@ class _Worker:
         self.reporter = reporter
         self.stages = Stages(plan.request.runs, anew, reporter.note)
         self.reused: frozenset[str] = frozenset()
-        self.trainer = Trainer(self.stages, reporter)
+        self.trainer = Trainer(self.stages, reporter, plan.request.trackers)
         self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)
 
     def check(self) -> None:
@@ -82,7 +82,7 @@ class _Worker:
                 for split in planned.texts:
                     self.trainer.pack(planned, split)
         if not there:
-            self.trainer.made_folder(self.plan.model)
+            self._made_folder()
         self.reused = finished_trainings(self.plan, self.stages)
 
     def row(self, index: int) -> Entry:
@@ -119,4 +119,4 @@ class _Worker:
         return load
 
     def _made_folder(self) -> Path | None:
-        return self.trainer.made_folder(self.plan.model) if self.plan.model.made else None
+        return self.trainer.base_folder(self.plan.model)

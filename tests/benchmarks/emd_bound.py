@@ -36,7 +36,7 @@ from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
 from emobench.objectives import CostEmbedding
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
-from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.run import train_plan
 from emobench.pipeline.stages.stage import Stages

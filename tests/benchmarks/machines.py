@@ -27,7 +27,7 @@ from emobench.models.catalog import find_model
 from emobench.models.load import load_model
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
-from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.find_model import made_model
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 
@@ -45,7 +45,7 @@ TEXTS = 200
 def base(runs: Path) -> Path:
     """Return the folder of the tiny model, made at first use."""
     request = Request(suite="oracle-language", offline=True, runs=runs)
-    return Trainer(Stages(runs), Silent()).made_folder(find_base_model("tiny-oracle", request))
+    return Trainer(Stages(runs), Silent()).made_folder(made_model("tiny-oracle", request))
 
 
 def train(model: Path, name: str, runs: Path) -> Path:

@@ -27,9 +27,11 @@ from emobench.pipeline.dry_run.outline import (
 )
 from emobench.pipeline.dry_run.resources import AtHand, corpus_bytes, shown_name, size_of
 from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.machine import check_machine
+from emobench.pipeline.planning.make_plan import make_plan, naming_setting
 from emobench.pipeline.planning.names import check_sections, model_of, objectives_of, parts_of, suite_of
-from emobench.pipeline.planning.plan import Plan, PlannedTraining, make_plan, models_read, naming_setting
+from emobench.pipeline.planning.plan import Plan, PlannedTraining, models_read
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 from emobench.registry import LoadedObjective, load_kind
@@ -134,7 +136,7 @@ class _Outliner:
 
     def _pretrainings(self, runs: Sequence[StageLine]) -> Iterator[StageLine]:
         """Yield the training that makes a made model: at first use, so that finished runs need none."""
-        if self.model is None or not self.model.made:
+        if not isinstance(self.model, MadeModel):
             return
         planned = self.model.pretraining
         done = self.stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
@@ -315,7 +317,7 @@ class _Outliner:
         dtype, machine = self.request.dtype, self.machine
         recipes = [recipe for recipe, _ in self.parts] if any(self.objectives) else []
         trained = {(estimate.computes_in(recipe, dtype), dtype) for recipe in recipes}
-        if self.model is not None and self.model.made:
+        if isinstance(self.model, MadeModel):
             trained.add((PRETRAINED_IN, PRETRAINED_IN))
         yield f"Times are rough, for {machine.name}:"
         for precision, weights in sorted(trained):

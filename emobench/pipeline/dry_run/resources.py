@@ -23,13 +23,13 @@ from emobench.models.encoder import ALIASES, find_encoder
 from emobench.models.folder import how_to_convert, model_folder, require_weights_here
 from emobench.models.weights import has_weights
 from emobench.pipeline.dry_run.estimate import ModelSize
-from emobench.pipeline.planning.base_model import BaseModel, find_base_model
+from emobench.pipeline.planning.base_model import BaseModel
+from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.request import Request
 from emobench.reading import expand_home, is_folder, path_exists
 
 ENCODERS = {"all-mpnet-base-v2": ModelSize(parameters=109_486_464, width=768, layers=12)}
 """Sizes of sentence encoders, for estimates; their weights on the hub are float32."""
-CONFIG_NAMES = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer"))
 
 T = TypeVar("T")
 
@@ -192,12 +192,10 @@ def size_of(model: BaseModel | None, name: str) -> ModelSize | None:
             return None
         shape = {} if alias.shape is None else alias.shape._asdict()
         return ModelSize(parameters=alias.parameters, **shape, bytes_per_token=alias.bytes_per_token)
-    if model.checked is None:
-        tiny = model.tiny
-        count, width, layers = tiny.parameters(model.rows), tiny.width, tiny.layers
-    else:
-        count, (width, layers) = model.checked.parameters, _shape(model)
-    return ModelSize(parameters=count, width=width, layers=layers, vocabulary=model.rows, context=model.context)
+    width, layers = model.shape
+    return ModelSize(
+        parameters=model.parameters, width=width, layers=layers, vocabulary=model.rows, context=model.context
+    )
 
 
 def corpus_bytes(corpus: str, split: str) -> int | None:
@@ -216,17 +214,6 @@ def _weights(folder: Path) -> int:
         with safe_open(file, framework="np") as tensors:
             count += sum(math.prod(tensors.get_slice(key).get_shape()) for key in tensors.keys())  # noqa: SIM118
     return count
-
-
-def _shape(model: BaseModel) -> tuple[int, int]:
-    """Return the width and layers that a model's configuration names, 0 for what it calls otherwise."""
-    from emobench.models.folder import model_folder, read_config
-
-    folder: Path = model_folder(model.source, offline=True, weights=False)
-    config = read_config(folder, model.name)
-    config = config.get("text_config") or config
-    width, layers = (next((config[n] for n in names if n in config), 0) for names in CONFIG_NAMES)
-    return width, layers
 
 
 def _on_hub(name: str) -> tuple[str | None, int | None]:

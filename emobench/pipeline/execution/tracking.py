@@ -14,7 +14,6 @@ from emobench.config import PRETRAINED
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedTraining
-from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 
 if TYPE_CHECKING:
@@ -24,18 +23,18 @@ FOLDER = "tensorboard"
 """In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
 
 
-def tracking_of(planned: PlannedTraining, stages: Stages, reporter: Reporter) -> Tracking:
+def tracking_of(planned: PlannedTraining, trackers: tuple[str, ...], stages: Stages, reporter: Reporter) -> Tracking:
     """Return who follows a training; its key keeps it apart from others of the same objective and seed."""
-    request = planned.model.request
     words = (planned.model.name, str(planned.objective.objective), f"seed{planned.seed}", planned.stage.key[:6])
-    return _tracking(request, words, stages, reporter)
+    return _tracking(trackers, words, stages, reporter)
 
 
 def track_metrics(
     plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages, reporter: Reporter
 ) -> None:
     """Give the metrics of each of a row's runs to the trackers, beside the curves of the training they belong to."""
-    if not plan.request.trackers:
+    trackers = plan.request.trackers
+    if not trackers:
         return
     from emobench.training.trackers import report_metrics
 
@@ -47,10 +46,10 @@ def track_metrics(
             step = 0
             if training is None:
                 words = (plan.model.name, PRETRAINED, *(evaluation.key[:6] for evaluation in own[:1]))
-                tracking = _tracking(plan.request, words, stages, reporter)
+                tracking = _tracking(trackers, words, stages, reporter)
             else:
                 step = json.loads((stages.folder(training.stage) / "training.json").read_text())["selected_step"]
-                tracking = tracking_of(training, stages, reporter)
+                tracking = tracking_of(training, trackers, stages, reporter)
             if metrics:
                 report_metrics(tracking, metrics, step=step, device=plan.request.device)
 
@@ -74,8 +73,8 @@ def say_where(plan: Plan, reused: frozenset[str], stages: Stages, reporter: Repo
         reporter.note(f"--track: a curve is logged while a training runs; of {counted}, {now}.")
 
 
-def _tracking(request: Request, words: Sequence[str], stages: Stages, reporter: Reporter) -> Tracking:
+def _tracking(trackers: tuple[str, ...], words: Sequence[str], stages: Stages, reporter: Reporter) -> Tracking:
     from emobench.training.trackers import Tracking
 
     name = re.sub(r"[^\w.=()+-]+", "_", "-".join(words))[:120]
-    return Tracking(trackers=request.trackers, name=name, folder=stages.root.resolve() / FOLDER, warn=reporter.note)
+    return Tracking(trackers=trackers, name=name, folder=stages.root.resolve() / FOLDER, warn=reporter.note)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emobench.models.options import LoadOptions
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of
+from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.plan import PlannedTraining, known_language
-from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.tiny_models import fixed_threads, leave_out_version, write_untrained
 from emobench.pipeline.stages.stage import Stages
 
 if TYPE_CHECKING:
@@ -18,32 +20,36 @@ if TYPE_CHECKING:
     from emobench.data.packing import Packed
     from emobench.models.load import LoadedModel
     from emobench.pipeline.planning.base_model import BaseModel
+    from emobench.training.trackers import Tracking
 
 
 class Trainer:
     """Makes train stages; packed corpora are kept between them."""
 
-    def __init__(self, stages: Stages, reporter: Reporter) -> None:
+    def __init__(self, stages: Stages, reporter: Reporter, trackers: tuple[str, ...] = ()) -> None:
         self._stages = stages
         self._reporter = reporter
+        self._trackers = trackers
         self._packed: dict[tuple[Any, ...], Packed] = {}
 
     def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
         """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
 
         def work(folder: Path) -> None:
-            base = self.made_folder(planned.model) if planned.model.made else None
-            scratch = planned.model.request.from_scratch
-            loaded = planned.model.load(base, from_scratch=scratch, seed=planned.seed)
+            scratch = planned.model.options.from_scratch
+            loaded = planned.model.load(self.base_folder(planned.model), seed=planned.seed if scratch else None)
             title = f"train {planned.objective.objective} seed {planned.seed}"
-            self._train(planned, loaded, folder, title, pretrained=not scratch)
+            tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if self._trackers else None
+            self._train(planned, loaded, folder, title, pretrained=not scratch, tracking=tracking)
 
         return self._stages.make(planned.stage, work, continues=True, glance=not reads)
 
-    def made_folder(self, model: BaseModel) -> Path:
-        """Return the folder of a tiny model, after pre-training it at first use."""
-        from emobench.pipeline.planning.tiny_models import fixed_threads, leave_out_version, write_untrained
+    def base_folder(self, model: BaseModel) -> Path | None:
+        """Return the folder of a tiny model, after pre-training it at first use; None for a model that was given."""
+        return self.made_folder(model) if isinstance(model, MadeModel) else None
 
+    def made_folder(self, model: MadeModel) -> Path:
+        """Return the folder of a tiny model, after pre-training it at first use."""
         planned = model.pretraining
 
         def work(folder: Path) -> None:
@@ -84,12 +90,19 @@ class Trainer:
         return self._packed[key]
 
     def _train(
-        self, planned: PlannedTraining, loaded: LoadedModel, folder: Path, title: str, *, pretrained: bool
+        self,
+        planned: PlannedTraining,
+        loaded: LoadedModel,
+        folder: Path,
+        title: str,
+        *,
+        pretrained: bool,
+        tracking: Tracking | None = None,
     ) -> None:
         from emobench.data.packing import RowCollator
         from emobench.training.train import Training, train
 
-        request = planned.model.request
+        options = planned.model.options
         rows = {split: self.pack(planned, split) for split in ("train", "validation")}
         with quiet_libraries(), self._reporter.work(title, "steps") as progress:
 
@@ -110,10 +123,10 @@ class Trainer:
                     seed=planned.seed,
                     folder=folder,
                     pretrained=pretrained,
-                    device=request.device,
-                    tracking=tracking_of(planned, self._stages, self._reporter) if request.trackers else None,
-                    load_head=lambda name: head_of(name, request),
-                    load_model=lambda name: model_of(name, request),
+                    device=options.device,
+                    tracking=tracking,
+                    load_head=lambda name: head_of(name, options),
+                    load_model=lambda name: model_of(name, options),
                     known_language=known_language(planned.texts.values()),
                     progress=on_step,
                     note=self._reporter.note,
@@ -121,23 +134,23 @@ class Trainer:
             )
 
 
-def head_of(name: str, request: Request) -> Tensor:
+def head_of(name: str, options: LoadOptions) -> Tensor:
     """Return the head weight of another model, for a cost embedding."""
     from emobench.models.catalog import find_model
     from emobench.models.head import probe_head
     from emobench.models.load import load_model
 
-    source = find_model(name, offline=request.offline)
-    return probe_head(load_model(source, offline=request.offline).model).linear.weight.detach()
+    source = find_model(name, offline=options.offline)
+    return probe_head(load_model(source, offline=options.offline).model).linear.weight.detach()
 
 
-def model_of(name: str, request: Request) -> Any:
+def model_of(name: str, options: LoadOptions) -> Any:
     """Return another model, for a teacher, in the precision and on the device of the one that is trained."""
     from emobench.models.catalog import find_model
     from emobench.models.load import load_model
 
-    source = find_model(name, offline=request.offline)
-    return load_model(source, dtype=request.dtype, device=request.device, offline=request.offline).model
+    source = find_model(name, offline=options.offline)
+    return load_model(source, dtype=options.dtype, device=options.device, offline=options.offline).model
 
 
 def _pad_id(tokenizer: Any) -> int:

@@ -11,7 +11,7 @@ from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.evaluate import Evaluator
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.train import Trainer
-from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.machine import check_machine
 from emobench.pipeline.planning.names import labelled_task_of
 from emobench.pipeline.planning.request import Request
@@ -48,7 +48,7 @@ def show_prompts(request: Request, name: str, *, count: int, ids: Sequence[str],
     stages = Stages(request.runs, note=reporter.note)
     trainer = Trainer(stages, reporter)
     with quiet_libraries():
-        folder = trainer.made_folder(model) if model.made else None
+        folder = trainer.base_folder(model)
         subject = Evaluator(stages, reporter, model, lambda: folder).subject(model.load(folder), {})
         shown = kind.prompts.show(subject, task, data, count, ids)
     return ShownTask(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
+from emobench.models.options import LoadOptions
 from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted
 
@@ -68,6 +69,17 @@ class Request:
         for seed in self.seeds:
             if not 0 <= seed < 2**32:
                 raise ConfigError(f"--seed is {seed}; expected a number from 0 to 2**32 - 1.")
+
+    @property
+    def load_options(self) -> LoadOptions:
+        """How its models are loaded."""
+        return LoadOptions(
+            device=self.device,
+            dtype=self.dtype,
+            offline=self.offline,
+            trust_remote_code=self.trust_remote_code,
+            from_scratch=self.from_scratch,
+        )
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Return the nested settings under a first word."""

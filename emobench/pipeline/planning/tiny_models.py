@@ -6,11 +6,11 @@ What was made is identified by its weights, as any other model is: processors wi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emobench.data.bpe import READ, train_bpe
 from emobench.data.rows import local_file
@@ -18,11 +18,8 @@ from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError
 from emobench.models.catalog import ModelSource
 from emobench.models.quiet import quiet_libraries
-from emobench.pipeline.planning.request import Request
+from emobench.registry import find_recipe
 from emobench.versions import minor_versions
-
-if TYPE_CHECKING:
-    from emobench.pipeline.planning.plan import PlannedTraining
 
 THREADS = 1
 """Of a pre-training on a CPU, whatever there are: with others, sums have another order, and the weights differ."""
@@ -111,28 +108,13 @@ def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> Non
     tokenizer.save_pretrained(folder)
 
 
-def tokenizer_of(tiny: TinyModel, request: Request) -> Any:
+def tokenizer_of(tiny: TinyModel, data_dirs: Sequence[Path]) -> Any:
     """Return a tiny model's tokenizer, made without writing anything."""
     from emobench.data.oracle import oracle_tokenizer
-    from emobench.registry import find_recipe
 
     if tiny.symbols is None:
         return oracle_tokenizer()
-    return train_bpe(_texts(tiny, find_recipe(tiny.recipe).corpus, "train", request).texts, tiny.symbols)
-
-
-def pretraining(source: ModelSource, request: Request) -> PlannedTraining:
-    """Return the training that makes a tiny model; its settings are the project's, not the request's."""
-    from emobench.pipeline.planning.base_model import BaseModel
-    from emobench.pipeline.planning.plan import PlannedTraining
-    from emobench.registry import find_recipe, load_objective
-
-    tiny = find_tiny_model(source)
-    recipe, objective = find_recipe(tiny.recipe), load_objective("mle")
-    texts = {split: _texts(tiny, recipe.corpus, split, request) for split in ("train", "validation")}
-    plain = replace(request, dtype="float32", from_scratch=False, settings={}, trackers=())
-    model = BaseModel(source, lambda: tiny.facts, plain)
-    return PlannedTraining(model, objective, recipe, tiny.seed, texts)
+    return train_bpe(texts_of(tiny, find_recipe(tiny.recipe).corpus, "train", data_dirs).texts, tiny.symbols)
 
 
 def leave_out_version(folder: Path) -> None:
@@ -156,15 +138,15 @@ def fixed_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _texts(tiny: TinyModel, corpus: str, split: str, request: Request) -> Texts:
+def texts_of(tiny: TinyModel, corpus: str, split: str, data_dirs: Sequence[Path]) -> Texts:
     """Return what a tiny model is pre-trained on: the oracle language, or English from the data folders."""
     if tiny.symbols is None:
         return load_texts(corpus, split, data_dirs=(), offline=True)
-    if local_file(corpus, split, request.data_dirs) is None:
+    if local_file(corpus, split, data_dirs) is None:
         # WebText is a download of 0.7 GB, which a tiny model is not worth.
         raise DataError(
             f"{tiny.name} is pre-trained on the {corpus} of the data folders, and there is no {corpus}.{split}.jsonl; "
             f"add --data-dir DIR, a folder with {corpus}.train.jsonl and {corpus}.validation.jsonl, or give another "
             "model, such as --model FOLDER."
         )
-    return load_texts(corpus, split, data_dirs=request.data_dirs, offline=True)
+    return load_texts(corpus, split, data_dirs=data_dirs, offline=True)

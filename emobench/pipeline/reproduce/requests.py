@@ -11,7 +11,8 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.published import published_root
 from emobench.pipeline.dry_run.resources import AtHand, shown_name
-from emobench.pipeline.planning.base_model import BaseModel, find_base_model
+from emobench.pipeline.planning.base_model import BaseModel
+from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.names import parts_of
 from emobench.pipeline.planning.request import Request
 from emobench.registry import find_suite, load_kind

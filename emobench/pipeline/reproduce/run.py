@@ -15,7 +15,7 @@ from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import Outline
 from emobench.pipeline.dry_run.resources import shown_name
 from emobench.pipeline.execution.reporter import Reporter, Silent
-from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce.choice import Choice, choose
 from emobench.pipeline.reproduce.requests import (

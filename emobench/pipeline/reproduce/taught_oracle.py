@@ -17,7 +17,8 @@ from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import Outline, StageLine
 from emobench.pipeline.dry_run.resources import size_of
 from emobench.pipeline.execution.reporter import Reporter
-from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.find_model import find_base_model
+from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce.sample_corpus import BATCH, CorpusRequest, sample_corpus
 from emobench.pipeline.run import train_plan
@@ -51,8 +52,6 @@ def without_oracle(table: Table) -> Callable[[Request], Request]:
 
 def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: bool = True) -> Outline:
     """Return what the oracle and its texts come to."""
-    from emobench.pipeline.planning.base_model import find_base_model
-
     taught = make_outline(_teaching(table, oracle, request), exact=exact)
     lines = [replace(line, what=f"the oracle: {line.what}") if line.objective else line for line in taught.lines]
     assert request.model is not None

@@ -10,12 +10,11 @@ import pytest
 @pytest.fixture
 def made_runs(tmp_path: Path) -> Path:
     """Its weights are those before its pre-training, which plans need not wait for."""
-    from emobench.models.catalog import find_model
+    from emobench.pipeline.planning.find_model import made_model
     from emobench.pipeline.planning.request import Request
-    from emobench.pipeline.planning.tiny_models import find_tiny_model, pretraining, write_untrained
+    from emobench.pipeline.planning.tiny_models import write_untrained
     from emobench.pipeline.stages.stage import Stages
 
-    source, runs = find_model("tiny-oracle", offline=True), tmp_path / "runs"
-    stage = pretraining(source, Request(suite="oracle-language", offline=True)).stage
-    Stages(runs).make(stage, lambda folder: write_untrained(find_tiny_model(source), folder / "model"))
+    model, runs = made_model("tiny-oracle", Request(suite="oracle-language", offline=True)), tmp_path / "runs"
+    Stages(runs).make(model.pretraining.stage, lambda folder: write_untrained(model.tiny, folder / "model"))
     return runs

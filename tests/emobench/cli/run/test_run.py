@@ -337,7 +337,7 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
 def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
     from emobench.pipeline.execution.reporter import Progress, Silent
     from emobench.pipeline.execution.train import Trainer
-    from emobench.pipeline.planning.base_model import find_base_model
+    from emobench.pipeline.planning.find_model import made_model
     from emobench.pipeline.planning.request import Request
     from emobench.pipeline.stages.stage import Stages
 
@@ -352,4 +352,4 @@ def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
 
     request = Request(suite="oracle-language", offline=True)
     with pytest.raises(Stop, match=r"^pre-train tiny-oracle$"):
-        Trainer(Stages(tmp_path), UntilItTrains()).made_folder(find_base_model("tiny-oracle", request))
+        Trainer(Stages(tmp_path), UntilItTrains()).made_folder(made_model("tiny-oracle", request))

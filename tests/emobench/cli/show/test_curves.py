@@ -157,11 +157,10 @@ def test_pre_training_is_called_so_and_is_no_training_of_the_objective(
     name: str, trained: Trained, tmp_path: Path
 ) -> None:
     from emobench.config import canonical_json
-    from emobench.models.catalog import find_model
+    from emobench.pipeline.planning.find_model import made_model
     from emobench.pipeline.planning.request import Request
-    from emobench.pipeline.planning.tiny_models import pretraining
 
-    stage = pretraining(find_model(name, offline=True), Request(suite="oracle-language", offline=True)).stage
+    stage = made_model(name, Request(suite="oracle-language", offline=True)).pretraining.stage
     folder = tmp_path / "train" / stage.key
     shutil.copytree(trained.training("emo", 0), folder)  # a log of something; the facts are those of the tiny model
     (folder / "stage.json").write_text(canonical_json(stage.facts))

@@ -13,7 +13,7 @@ from emobench.errors import ConfigError, DataError
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData
 from emobench.kinds.lm_eval.kind import lm_eval_task
-from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.plan import PlannedTask
 from emobench.pipeline.planning.request import Request
 

@@ -15,15 +15,15 @@ from huggingface_hub import constants
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
-from emobench.models.catalog import find_model
 from emobench.pipeline.dry_run import estimate
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.dry_run.resources import AtHand, shown_name
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning.find_model import made_model
 from emobench.pipeline.planning.request import Request
-from emobench.pipeline.planning.tiny_models import find_tiny_model, pretraining, write_untrained
+from emobench.pipeline.planning.tiny_models import find_tiny_model, write_untrained
 from emobench.pipeline.reproduce.run import outline_table
 from emobench.pipeline.stages.stage import Stages
 from emobench.registry import find_table
@@ -254,7 +254,7 @@ def test_the_pre_training_of_a_made_model_is_a_stage(suite: str, named: str, tmp
     found = make_outline(asked)
     first, trained = of(found, "train")
     assert (first.what, first.state) == (named, TO_DO)
-    planned = pretraining(find_model(first.what.split(" ")[1], offline=True), asked)
+    planned = made_model(first.what.split(" ")[1], asked).pretraining
     packed = Trainer(Stages(tmp_path), Silent()).pack(planned, "train")
     assert first.tokens == packed.target_count
     assert first.steps == -(-len(packed) // planned.recipe.batch)

@@ -22,12 +22,13 @@ from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import file_digest, identity
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import TO_DO
+from emobench.pipeline.execution import train
 from emobench.pipeline.execution.prerequisites import require_trained
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning import tiny_models
-from emobench.pipeline.planning.base_model import find_base_model
-from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.find_model import find_base_model, made_model
+from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.run import run_plan
 from emobench.pipeline.stages.stage import Stages
@@ -39,7 +40,7 @@ import torch
 from dataclasses import replace
 from emobench.models.folder import file_digest
 from emobench.pipeline.planning import tiny_models
-from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.find_model import made_model
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
@@ -51,7 +52,7 @@ def first(*given, **options):
 
 whole, tiny_models.load_texts = tiny_models.load_texts, first
 runs = Path(sys.argv[1])
-model = find_base_model("tiny-oracle", Request(suite="oracle-language", offline=True, runs=runs))
+model = made_model("tiny-oracle", Request(suite="oracle-language", offline=True, runs=runs))
 before = torch.get_num_threads()
 folder = Trainer(Stages(runs), Silent()).made_folder(model)
 print(before, torch.get_num_threads(), file_digest(folder / "model.safetensors"), model.entry_fields()["revision"])
@@ -84,7 +85,7 @@ def request(runs: Path, model: str = "tiny-oracle", **given: Any) -> Request:
 
 
 def made(runs: Path, model: str = "tiny-oracle") -> Path:
-    return Trainer(Stages(runs), Silent()).made_folder(find_base_model(model, request(runs, model)))
+    return Trainer(Stages(runs), Silent()).made_folder(made_model(model, request(runs, model)))
 
 
 def flip(folder: Path) -> None:
@@ -129,10 +130,10 @@ def test_before_it_is_made_its_weights_are_not_known(tmp_path: Path) -> None:
 def test_equal_ingredients_and_other_weights_are_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a machine that rounds otherwise: the board shows such runs apart, and compare refuses them."""
     entries: list[Entry] = []
-    leave_out = tiny_models.leave_out_version
+    leave_out = train.leave_out_version
     for place in ("one", "other"):
         if place == "other":
-            monkeypatch.setattr(tiny_models, "leave_out_version", lambda folder: (leave_out(folder), flip(folder)))
+            monkeypatch.setattr(train, "leave_out_version", lambda folder: (leave_out(folder), flip(folder)))
         entries += run_plan(make_plan(request(tmp_path / place)))
     one, other = (entry.model for entry in entries)
     assert one.name == other.name == "tiny-oracle"
@@ -214,7 +215,7 @@ def test_the_setting_changes_with_what_a_model_is_made_from(tmp_path: Path, monk
 
     whole = registry.find_recipe
     settings = [setting("tiny-oracle"), setting("tiny-icl")]
-    monkeypatch.setattr(registry, "find_recipe", lambda name: whole(name, {"epochs": 2}))
+    monkeypatch.setattr("emobench.pipeline.planning.find_model.find_recipe", lambda name: whole(name, {"epochs": 2}))
     settings.append(setting("tiny-oracle"))
     assert len(set(settings)) == 3
 

@@ -12,7 +12,7 @@ import pytest
 
 from emobench.config import parse_overrides
 from emobench.errors import PluginError
-from emobench.pipeline.planning.plan import make_plan
+from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.registry import load_objective, load_retriever
 

@@ -15,7 +15,7 @@ from emobench.data import bpe
 from emobench.data.oracle_labels import SECTION_NAMES, label_words
 from emobench.errors import DataError
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.pipeline.planning.base_model import find_base_model
+from emobench.pipeline.planning.find_model import made_model
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.tiny_models import TINY_MODELS, tokenizer_of, write_untrained
 from emobench.registry import find_recipe, find_task
@@ -49,7 +49,7 @@ def test_a_tiny_model_is_what_it_says(name: str, english: Path, tmp_path: Path) 
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tiny = TINY_MODELS[name]
-    tokenizer = tokenizer_of(tiny, request(english))
+    tokenizer = tokenizer_of(tiny, request(english).data_dirs)
     write_untrained(tiny, tmp_path / "model", tokenizer)
     model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     assert sum(weight.numel() for weight in model.parameters()) == tiny.parameters(len(tokenizer))
@@ -62,23 +62,23 @@ def test_a_tiny_model_is_what_it_says(name: str, english: Path, tmp_path: Path) 
 
 def test_tiny_lm_is_another_model_with_other_texts(english: Path, tmp_path: Path) -> None:
     """Its texts, in the data folders, are part of what identifies it, and its tokenizer is the same each time."""
-    first, again = (find_base_model("tiny-lm", request(english)) for _ in range(2))
+    first, again = (made_model("tiny-lm", request(english)) for _ in range(2))
     assert first.pretraining.stage.key == again.pretraining.stage.key
     bpe._trained.cache_clear()
-    assert again.tokenizer.get_vocab() == tokenizer_of(TINY_MODELS["tiny-lm"], request(english)).get_vocab()
+    assert again.tokenizer.get_vocab() == tokenizer_of(TINY_MODELS["tiny-lm"], request(english).data_dirs).get_vocab()
     other = tmp_path / "other"
     other.mkdir()
     for file in english.iterdir():
         (other / file.name).write_text(file.read_text().replace("nobody", "somebody"))
-    assert find_base_model("tiny-lm", request(other)).pretraining.stage.key != first.pretraining.stage.key
+    assert made_model("tiny-lm", request(other)).pretraining.stage.key != first.pretraining.stage.key
 
 
 def test_tiny_lm_needs_english_in_the_data_folders(english: Path) -> None:
     with pytest.raises(DataError, match=r"no webtext\.train\.jsonl; add --data-dir DIR.* or give another model"):
-        find_base_model("tiny-lm", request())
+        made_model("tiny-lm", request())
     (english / "webtext.validation.jsonl").unlink()
     with pytest.raises(DataError, match=r"no webtext\.validation\.jsonl"):
-        find_base_model("tiny-lm", request(english))
+        made_model("tiny-lm", request(english))
 
 
 def test_the_labels_of_the_task_are_words_of_the_episodes() -> None:
