@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from emobench.errors import ConfigError
 from emobench.leaderboard.schema.entry import Entry
-from emobench.pipeline.execution.evaluate import Evaluation, Evaluator
+from emobench.pipeline.execution.evaluate import Evaluation
+from emobench.pipeline.execution.executors import Executor, InProcess
 from emobench.pipeline.execution.prerequisites import require_generated, require_trained
 from emobench.pipeline.execution.record import record_row
 from emobench.pipeline.execution.reporter import Reporter, Silent
 from emobench.pipeline.execution.tracking import finished_trainings, say_where, track_metrics
-from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning.jobs import Job, base_jobs, jobs_of, plan_jobs
+from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan, PlannedRun, PlannedTraining
+from emobench.pipeline.planning.rebuild import describe, find_job, find_stage
 from emobench.pipeline.stages.stage import Stages
 from emobench.pipeline.stages.storage import require_writable
 
@@ -54,9 +59,33 @@ def train_plan(plan: Plan, reporter: Reporter | None = None) -> list[tuple[Plann
     """Train only; return each training with the folder of its model."""
     worker = _Worker(plan, reporter or Silent())
     worker.check()
-    done = [(planned, worker.trainer.folder(planned) / "model") for planned in plan.trainings()]
+    trainings = list(plan.trainings())
+    worker.executor.execute(Job(planned.stage, planned) for planned in trainings)
+    done = [(planned, worker.stages.folder(planned.stage) / "model") for planned in trainings]
     say_where(plan, worker.reused, worker.stages, worker.reporter, metrics=False)
     return done
+
+
+def run_stage(runs: Path, key: str, reporter: Reporter | None = None, device: str | None = None) -> Path:
+    """Make one stage from its description alone, with what it needs, and return its folder; see `planning.rebuild`.
+
+    Raises ConfigError for a stage that nobody planned, or that would have another key here.
+    """
+    stage, description = find_stage(runs, key)
+    stages = Stages(runs.resolve())
+    if stages.is_finished(stage) and stages.damage(stage, full=True) is None:
+        return stages.folder(stage)
+    if description is None:
+        raise ConfigError(
+            f"{stages.folder(stage)} was altered, and nothing says how to make it again; give the command of its run."
+        )
+    with contextlib.chdir(description.folder) if description.folder.is_dir() else contextlib.nullcontext():
+        request = replace(description.request, device=device or description.request.device)
+        worker = _Worker(make_plan(request), reporter or Silent())
+        worker.executor.execute(base_jobs(worker.plan))
+        job = find_job(plan_jobs(worker.plan), description)
+        worker.executor.execute([job])
+    return worker.stages.folder(job.stage)
 
 
 class _Worker:
@@ -65,24 +94,16 @@ class _Worker:
         self.reporter = reporter
         self.stages = Stages(plan.request.runs, anew, reporter.note)
         self.reused: frozenset[str] = frozenset()
-        self.trainer = Trainer(self.stages, reporter, plan.request.trackers)
-        self.evaluator = Evaluator(self.stages, reporter, plan.model, self._made_folder)
+        self.executor: Executor = InProcess(plan, self.stages, reporter)
 
     def check(self) -> None:
-        """Check what needs the data: every corpus is packed before the first training starts; then make the base model.
-
-        Only then the keys of stages are known, where the harness makes that model.
-        """
+        """Check folders and data, and write down what will be made."""
         require_writable(self.stages.root, "--runs")
         if self.plan.request.suite is not None:  # an entry will be recorded
             require_writable(self.plan.request.leaderboard, "--leaderboard")
-        there = self.plan.model.is_there
-        for planned in self.plan.trainings():
-            if not there or not self.stages.is_finished(planned.stage):
-                for split in planned.texts:
-                    self.trainer.pack(planned, split)
-        if not there:
-            self._made_folder()
+        describe(base_jobs(self.plan), self.plan.request, self.stages)
+        self.executor.prepare()
+        describe(plan_jobs(self.plan), self.plan.request, self.stages)
         self.reused = finished_trainings(self.plan, self.stages)
 
     def row(self, index: int) -> Entry:
@@ -98,25 +119,7 @@ class _Worker:
 
     def evaluations(self, run: PlannedRun) -> list[Evaluation]:
         """Return the evaluations of a run's tasks, after training and evaluating what is not finished."""
-        found = []
-        for training, tasks in run.parts:
-            load = self._loader(training)
-            found += [self.evaluator.evaluate(planned, load) for planned in tasks]
-        return found
-
-    def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
-        """Return what loads the evaluated model, once; the training is done even where nothing needs its model."""
-        loaded: list[Any] = []
-        if training is not None:
-            self.trainer.folder(training)
-
-        def load() -> Any:
-            if not loaded:
-                trained = None if training is None else self.trainer.folder(training, reads=True) / "model"
-                loaded.append(self.plan.model.load(self._made_folder() if trained is None else trained))
-            return loaded[0]
-
-        return load
-
-    def _made_folder(self) -> Path | None:
-        return self.trainer.base_folder(self.plan.model)
+        # A generation is made with its scores, and read only for these.
+        self.executor.execute(job for job in jobs_of(run) if job.stage.kind != "generate")
+        tasks = [planned for _, tasks in run.parts for planned in tasks]
+        return [Evaluation(self.stages.folder(planned.scores), planned.scores.key) for planned in tasks]

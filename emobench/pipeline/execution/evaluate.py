@@ -71,6 +71,10 @@ class Evaluator:
         folder = self._stages.make(planned.scores, lambda folder: self._score(planned, load, folder))
         return Evaluation(folder, planned.scores.key)
 
+    def generate(self, planned: PlannedTask, load: Callable[[], Any]) -> Path:
+        """Return the folder of a task's generation, after making it if need be; `load` as of `evaluate`."""
+        return self._generated(planned, lambda: self.subject(load(), planned.subject))
+
     def subject(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
         """Return a loaded model with all that its evaluation may use."""
         return Subject(
@@ -87,7 +91,7 @@ class Evaluator:
     def _score(self, planned: PlannedTask, load: Callable[[], Any], folder: Path) -> None:
         with quiet_libraries():
             subject = self.subject(load(), planned.subject)
-            generated = self._generated(planned, subject)
+            generated = self._generated(planned, lambda: subject)
             began = time.monotonic()
             found = planned.kind.runtime.score(subject, planned.task, planned.data, generated)
         scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
@@ -99,10 +103,11 @@ class Evaluator:
         plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds}
         (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
 
-    def _generated(self, planned: PlannedTask, subject: Subject) -> Path:
+    def _generated(self, planned: PlannedTask, subject: Callable[[], Subject]) -> Path:
         def generate(folder: Path) -> None:
-            began = time.monotonic()
-            planned.kind.runtime.generate(subject, planned.task, planned.data, folder)
+            with quiet_libraries():
+                evaluated, began = subject(), time.monotonic()
+                planned.kind.runtime.generate(evaluated, planned.task, planned.data, folder)
             (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
 
         return self._stages.make(planned.generation, generate, continues=True)

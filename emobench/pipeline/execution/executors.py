@@ -1,0 +1,82 @@
+"""What makes the stages of a plan. Results are read from the folder of runs, wherever they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from emobench.pipeline.execution.evaluate import Evaluator
+from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning.find_model import MadeModel
+from emobench.pipeline.planning.jobs import Job
+from emobench.pipeline.planning.plan import Plan, PlannedTask, PlannedTraining
+from emobench.pipeline.stages.stage import Stages
+
+
+class Executor(Protocol):
+    """Makes stages: in this process, on several devices, or on other machines by `emobench stage run KEY`."""
+
+    def prepare(self) -> None:
+        """Check what needs the data, and make the base model if the harness makes it: only then stages have keys."""
+        ...
+
+    def execute(self, jobs: Iterable[Job]) -> None:
+        """Finish these stages, with all that they need; returns when they are in the folder of runs.
+
+        Finished ones are reused. A job may need those before it.
+        """
+        ...
+
+
+class InProcess:
+    """Makes one stage after the other in this process; a model is loaded once for the tasks that evaluate it."""
+
+    def __init__(self, plan: Plan, stages: Stages, reporter: Reporter) -> None:
+        self._plan = plan
+        self._stages = stages
+        self._trainer = Trainer(stages, reporter, plan.request.trackers)
+        self._evaluator = Evaluator(stages, reporter, plan.model, lambda: self._trainer.base_folder(plan.model))
+        self._loaded: dict[str, Any] = {}
+        """The evaluated model by its training's key, one at a time."""
+
+    def prepare(self) -> None:
+        """Pack every corpus before the first training starts; then make the base model."""
+        there = self._plan.model.is_there
+        for planned in self._plan.trainings():
+            if not there or not self._stages.is_finished(planned.stage):
+                for split in planned.texts:
+                    self._trainer.pack(planned, split)
+        if not there:
+            self._trainer.base_folder(self._plan.model)
+
+    def execute(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self._execute(job)
+        self._loaded.clear()
+
+    def _execute(self, job: Job) -> None:
+        planned = job.planned
+        if isinstance(planned, PlannedTask):
+            make = self._evaluator.generate if job.stage.kind == "generate" else self._evaluator.evaluate
+            make(planned, self._loader(planned.training))
+            return
+        self._loaded.clear()  # a training has the memory for itself
+        if isinstance(planned, MadeModel):
+            self._trainer.made_folder(planned)
+        else:
+            self._trainer.folder(planned)
+
+    def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
+        """Return what loads the evaluated model where something needs it, after training it if need be."""
+        key = "" if training is None else training.stage.key
+
+        def load() -> Any:
+            if key not in self._loaded:
+                self._loaded.clear()
+                trained = None if training is None else self._trainer.folder(training, reads=True) / "model"
+                folder = self._trainer.base_folder(self._plan.model) if trained is None else trained
+                self._loaded[key] = self._plan.model.load(folder)
+            return self._loaded[key]
+
+        return load
