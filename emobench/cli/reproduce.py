@@ -79,12 +79,26 @@ def reproduce(
     --dry-run lists every run with tokens, time and memory (--json: one by one) and downloads nothing. If the command
     was stopped, give it again: it continues where it stopped.
     """
-    given = locals()
     if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
     chosen = find_table(table)
     alone, stand_ins = _models(model or [])
-    request = request_of({**given, "suite": chosen.suite, "objective": None, "model": alone, "stand_ins": stand_ins})
+    request = request_of(
+        suite=chosen.suite,
+        model=alone,
+        stand_ins=stand_ins,
+        seeds=seed,
+        settings=set_,
+        limit=limit,
+        data_dirs=data_dir,
+        runs=runs,
+        leaderboard=leaderboard,
+        offline=offline,
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        trackers=track,
+    )
 
     def outline_of(request: Request, *, exact: bool = True) -> Outline:
         return job.outline_table(chosen, request, scale, exact=exact)

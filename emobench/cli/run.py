@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, remark, reporter
-from emobench.config import PRETRAINED
+from emobench.cli.console import print_json, print_out, print_table, remark, reporter
+from emobench.cli.leaderboard.show import print_board
+from emobench.config import PRETRAINED, parse_overrides
 from emobench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from emobench.leaderboard.schema.entry import Entry
-    from emobench.pipeline.dry_run.outline import Outline
-    from emobench.pipeline.planning.plan import Plan
-    from emobench.pipeline.planning.request import Request
+from emobench.leaderboard.schema.entry import Entry
+from emobench.models.catalog import CATALOG
+from emobench.models.device import resolve_device
+from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
+from emobench.pipeline.dry_run.grouping import folded
+from emobench.pipeline.dry_run.long_runs import advised, require_short
+from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.outline import Outline
+from emobench.pipeline.planning.make_plan import make_plan
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.run import evaluate_plan, run_plan, train_plan
 
 
 def run(
@@ -49,7 +57,27 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
-    _run(locals())
+    request = request_of(
+        suite=suite,
+        objectives=objective,
+        model=model,
+        seeds=seed,
+        settings=set_,
+        data_dirs=data_dir,
+        runs=runs,
+        offline=offline,
+        device=device,
+        dtype=dtype,
+        from_scratch=from_scratch,
+        trust_remote_code=trust_remote_code,
+        limit=limit,
+        leaderboard=leaderboard,
+        trackers=track,
+    )
+    if dry_run:
+        _show(request, json)
+    else:
+        _record(request, json=json, quiet=quiet)
 
 
 def train(
@@ -75,12 +103,24 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    request = request_of(locals())
+    request = request_of(
+        recipe=recipe,
+        objectives=objective,
+        model=model,
+        seeds=seed,
+        settings=set_,
+        data_dirs=data_dir,
+        runs=runs,
+        offline=offline,
+        device=device,
+        dtype=dtype,
+        from_scratch=from_scratch,
+        trust_remote_code=trust_remote_code,
+        trackers=track,
+    )
     if dry_run:
         _show(request, json)
         return
-    from emobench.pipeline.run import train_plan
-
     plan = _short_plan(request)
     found = train_plan(plan, reporter(quiet))
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
@@ -125,65 +165,88 @@ def evaluate(
     """
     if seed and not objective:
         raise ConfigError("--seed is the seed of a training, and a model as it is has none; add --objective NAME.")
-    _run({**locals(), "objective": objective or [PRETRAINED]}, evaluates=True)
-
-
-def _run(given: dict[str, Any], *, evaluates: bool = False) -> None:
-    """Do what `run` and `evaluate` share: plan, then show the plan, or do it and show the entries."""
-    request = request_of(given)
-    if given["dry_run"]:
-        _refuse_rescore(given)
-        _show(request, given["json"], evaluates=evaluates)
-        return
-    from emobench.pipeline.planning.make_plan import make_plan
-    from emobench.pipeline.run import evaluate_plan, run_plan
-
-    plan = make_plan(request) if given.get("rescore") else _short_plan(request, evaluates=evaluates)
-    began = datetime.now(UTC)
-    told = reporter(given["quiet"])
-    entries = evaluate_plan(plan, told, rescore=given["rescore"]) if evaluates else run_plan(plan, told)
-    if given["json"]:
-        print_json({"entries": entries, "leaderboard": str(given["leaderboard"])})
-        return
-    _print_board(plan, given["runs"], entries)
-    if not given["quiet"]:
-        remark(_where(given["leaderboard"], given["runs"], entries, began))
-
-
-def _refuse_rescore(given: dict[str, Any]) -> None:
-    if given.get("rescore"):
+    if dry_run and rescore:
         raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
+    request = request_of(
+        suite=suite,
+        objectives=objective or [PRETRAINED],
+        model=model,
+        seeds=seed,
+        settings=set_,
+        data_dirs=data_dir,
+        runs=runs,
+        offline=offline,
+        device=device,
+        dtype=dtype,
+        from_scratch=from_scratch,
+        trust_remote_code=trust_remote_code,
+        limit=limit,
+        leaderboard=leaderboard,
+    )
+    if dry_run:
+        _show(request, json, evaluates=True)
+    else:
+        _record(request, json=json, quiet=quiet, evaluates=True, rescore=rescore)
 
 
-def request_of(given: dict[str, Any]) -> Request:
+def _record(request: Request, *, json: bool, quiet: bool, evaluates: bool = False, rescore: bool = False) -> None:
+    """Do what `run` and `evaluate` share: make the plan's entries, and show them."""
+    plan = make_plan(request) if rescore else _short_plan(request, evaluates=evaluates)
+    began = datetime.now(UTC)
+    told = reporter(quiet)
+    entries = evaluate_plan(plan, told, rescore=rescore) if evaluates else run_plan(plan, told)
+    if json:
+        print_json({"entries": entries, "leaderboard": str(request.leaderboard)})
+        return
+    print_board(request.leaderboard, request.runs, around={entry.id for entry in entries})
+    if not quiet:
+        remark(_where(request.leaderboard, request.runs, entries, began))
+
+
+def request_of(
+    *,
+    model: str | None,
+    seeds: Sequence[int] | None,
+    settings: Sequence[str] | None,
+    data_dirs: Sequence[Path] | None,
+    runs: Path,
+    offline: bool,
+    device: str,
+    dtype: Any,
+    trust_remote_code: bool,
+    suite: str | None = None,
+    recipe: str | None = None,
+    objectives: Sequence[str] | None = None,
+    stand_ins: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    leaderboard: Path | None = None,
+    from_scratch: bool = False,
+    trackers: Sequence[str] | None = None,
+) -> Request:
     """Return what a command's options ask for."""
-    from emobench.config import parse_overrides
-    from emobench.models.device import resolve_device
-    from emobench.pipeline.planning.request import Request
-
-    if given.get("offline"):
+    if offline:
         # Read by huggingface_hub when it is imported, which is later.
         os.environ["HF_HUB_OFFLINE"] = "1"
     _require_one_process()
     return Request(
-        suite=given.get("suite"),
-        recipe=given.get("recipe"),
-        objectives=tuple(given["objective"] or ()),
-        model=given["model"],
-        stand_ins=given.get("stand_ins", {}),
-        seeds=tuple(given.get("seed") or ()),
-        settings=parse_overrides(given["set_"] or ()),
-        limit=given.get("limit"),
-        data_dirs=tuple(given["data_dir"] or ()),
-        runs=given["runs"],
-        leaderboard=given.get("leaderboard") or Path(),
-        offline=given["offline"],
-        device=resolve_device(given["device"]),
-        asked_device=given["device"],
-        dtype=given["dtype"],
-        from_scratch=given.get("from_scratch", False),
-        trust_remote_code=given["trust_remote_code"],
-        trackers=tuple(given.get("track") or ()),
+        suite=suite,
+        recipe=recipe,
+        objectives=tuple(objectives or ()),
+        model=model,
+        stand_ins=stand_ins or {},
+        seeds=tuple(seeds or ()),
+        settings=parse_overrides(settings or ()),
+        limit=limit,
+        data_dirs=tuple(data_dirs or ()),
+        runs=runs,
+        leaderboard=leaderboard or Path(),
+        offline=offline,
+        device=resolve_device(device),
+        asked_device=device,
+        dtype=dtype,
+        from_scratch=from_scratch,
+        trust_remote_code=trust_remote_code,
+        trackers=tuple(trackers or ()),
         command=shlex.join(["emobench", *sys.argv[1:]]),
     )
 
@@ -201,12 +264,6 @@ def _short_plan(request: Request, *, evaluates: bool = False) -> Plan:
 
     How large a model is that the catalog has not, is known when its configuration is here, which the plan downloads.
     """
-    from emobench.models.catalog import CATALOG
-    from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
-    from emobench.pipeline.dry_run.long_runs import require_short
-    from emobench.pipeline.dry_run.make_outline import make_outline
-    from emobench.pipeline.planning.make_plan import make_plan
-
     outline_of = make_evaluation_outline if evaluates else make_outline
     require_short(request, outline_of)
     plan = make_plan(request)
@@ -216,10 +273,6 @@ def _short_plan(request: Request, *, evaluates: bool = False) -> Plan:
 
 
 def _show(request: Request, json: bool, *, evaluates: bool = False) -> None:
-    from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
-    from emobench.pipeline.dry_run.long_runs import advised
-    from emobench.pipeline.dry_run.make_outline import make_outline
-
     show_outline(advised(request, make_evaluation_outline if evaluates else make_outline), json)
 
 
@@ -229,18 +282,9 @@ def show_outline(outline: Outline, json: bool) -> None:
         totals, machine = outline.totals(), outline.machine.name
         print_json({"plan": outline.lines, "totals": totals, "machine": machine, "notes": outline.notes()})
         return
-    from emobench.cli.console import print_table
-    from emobench.pipeline.dry_run.grouping import folded
-
     header = ("stage", "what", "amount", "rough estimate", "state")
     print_table(outline.title, header, [line.cells() for line in folded(outline)])
     print_out("", *outline.notes())
-
-
-def _print_board(plan: Plan, runs: Path, entries: list[Entry]) -> None:
-    from emobench.cli.leaderboard.show import print_board
-
-    print_board(plan.request.leaderboard, runs, around={entry.id for entry in entries})
 
 
 def _where(board: Path, runs: Path, entries: list[Entry], began: datetime) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import huggingface_hub
-from huggingface_hub import constants
 
 from emobench.errors import DataError, ModelError, UserError
 
@@ -95,6 +94,7 @@ def published_weights(repo: str, commit: str) -> Published:
 
 
 def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
+    from huggingface_hub import constants  # reads HF_HUB_OFFLINE, which --offline sets
     from huggingface_hub.file_download import repo_folder_name
 
     folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)

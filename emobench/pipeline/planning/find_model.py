@@ -40,7 +40,7 @@ class MadeModel(BaseModel):
         recipe = find_recipe(tiny.recipe)
         texts = {split: texts_of(tiny, recipe.corpus, split, self.data_dirs) for split in ("train", "validation")}
         options = replace(self.options, dtype="float32", from_scratch=False)
-        untrained = BaseModel(self.source, lambda: tiny.facts, options)
+        untrained = MadeModel(self.source, lambda: tiny.facts, options, data_dirs=self.data_dirs)
         return PlannedTraining(untrained, load_objective("mle"), recipe, tiny.seed, texts)
 
     @property

@@ -62,9 +62,7 @@ def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:
     Raises ConfigError where there is none or several, DataError for one whose description was altered.
     """
     if not re.fullmatch("[0-9a-f]{1,16}", key):
-        raise ConfigError(
-            f"KEY {key}: expected the key of a stage, 16 digits from 0 to f, or the first ones of them."
-        )
+        raise ConfigError(f"KEY {key}: expected the key of a stage, 16 digits from 0 to f, or the first ones of them.")
     files = [path for kind in KINDS for path in (runs / kind).glob(f"{key}*/{FACTS}") if "." not in path.parent.name]
     finished = {path.parent.name: path for path in files}
     planned = {path.stem: path for path in (runs / PLANNED).glob(f"{key}*.json")}
