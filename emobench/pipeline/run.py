@@ -17,7 +17,8 @@ from emobench.pipeline.execution.reporter import Reporter, Silent
 from emobench.pipeline.execution.tracking import finished_trainings, say_where, track_metrics
 from emobench.pipeline.planning.jobs import Job, base_jobs, jobs_of, plan_jobs
 from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.plan import Plan, PlannedRun, PlannedTraining
+from emobench.pipeline.planning.plan import Plan, PlannedRun
+from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.planning.rebuild import describe, find_job, find_stage
 from emobench.pipeline.stages.stage import Stages
 from emobench.pipeline.stages.storage import require_writable

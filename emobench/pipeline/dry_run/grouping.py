@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from emobench.pipeline.dry_run.estimate import duration, gigabytes
 from emobench.pipeline.dry_run.outline import (
     DONE,
     TO_DO,
@@ -17,6 +16,7 @@ from emobench.pipeline.dry_run.outline import (
     tokens_words,
     training_words,
 )
+from emobench.pipeline.planning.estimate import duration, gigabytes
 
 SMALL = 5e7
 """Bytes of a download that gets no line of its own."""

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from emobench.errors import ConfigError, UserError
 from emobench.models.device import AUTO
-from emobench.pipeline.dry_run.estimate import duration
 from emobench.pipeline.dry_run.outline import Outline
+from emobench.pipeline.planning.estimate import duration
 from emobench.pipeline.planning.request import Request
 
 LONG = 4 * 3600.0

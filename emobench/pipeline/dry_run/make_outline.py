@@ -1,21 +1,16 @@
-"""A dry run: what a request comes to, with amounts and estimates, from what is here and from what is known without it.
+"""A dry run: a plan as lines, with amounts and estimates.
 
-Nothing is downloaded and no hub is asked. Where all that a request needs is here, the plan itself is made, with its
-checks, its exact counts and what is finished; elsewhere names are checked, and sizes are those of catalog and files.
+Nothing is downloaded and no hub is asked. Where all that a request needs is here, the plan has all its checks, exact
+counts and what is finished; elsewhere names are checked, and sizes are those of catalog and files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 
-from emobench.config import PRETRAINED
-from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.cost import Cost, Embedding, EvaluatedModel
-from emobench.models.device import is_here
-from emobench.pipeline.dry_run import estimate
-from emobench.pipeline.dry_run.estimate import H100, ModelSize, duration, gigabytes, this_machine
+from emobench.kinds.cost import Embedding
+from emobench.pipeline.dry_run.costs import Costs
 from emobench.pipeline.dry_run.outline import (
     DONE,
     TO_DO,
@@ -25,23 +20,15 @@ from emobench.pipeline.dry_run.outline import (
     run_words,
     training_words,
 )
-from emobench.pipeline.dry_run.resources import AtHand, corpus_bytes, shown_name, size_of
-from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.planning.base_model import AbsentModel
+from emobench.pipeline.planning.estimate import H100, duration, gigabytes
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.machine import check_machine
-from emobench.pipeline.planning.make_plan import make_plan, naming_setting
-from emobench.pipeline.planning.names import check_sections, model_of, objectives_of, parts_of, suite_of
-from emobench.pipeline.planning.plan import Plan, PlannedTraining, models_read
+from emobench.pipeline.planning.ingredients import shown_name
+from emobench.pipeline.planning.make_plan import make_plan
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.planning.request import Request
-from emobench.pipeline.stages.stage import Stages
-from emobench.registry import LoadedObjective, load_kind
-from emobench.tasks.spec import Task
-from emobench.training.recipe import Recipe, total_steps
-
-COST = "expected_cost"
-PRETRAINED_IN = "float32"
-"""What the made models are pre-trained in, whatever --dtype says."""
-BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
+from emobench.pipeline.stages.stage import Stage, Stages
 
 
 def make_outline(request: Request, *, exact: bool = True) -> Outline:
@@ -49,80 +36,76 @@ def make_outline(request: Request, *, exact: bool = True) -> Outline:
 
     Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once.
     """
-    return _Outliner(request, exact).outline()
+    plan = make_plan(request, look=True, check=exact)
+    return outline_of(plan, Costs(plan, exact=exact))
 
 
-class _Outliner:
-    def __init__(self, request: Request, exact: bool) -> None:
-        self.request = request
-        self.exact = exact
-        self.suite = suite_of(request)
-        self.objectives = objectives_of(request, self.suite)
-        self.at = AtHand(request)
-        self.auxiliary: dict[AuxiliaryModel, ModelSize | None] = {}
-        self.name = model_of(request, self.suite)
-        self.model = self.at.base_model(self.name)
-        there = is_here(request.device)
-        if there:
-            check_machine(request)
-        self.machine = this_machine(request.device) if there else H100
-        self.parts = parts_of(request, self.suite)
-        check_sections(request, self.parts, trains=any(self.objectives))
-        self.size = size_of(self.model, self.name)
-        self._look()
-        planned = exact and there and self.model is not None and not self.at.downloads
-        self.plan: Plan | None = make_plan(self.at.request) if planned else None
-        self.stages = Stages(request.runs)
+def outline_of(plan: Plan, costs: Costs) -> Outline:
+    """Return a plan as lines, with what each costs."""
+    writer = _Writer(plan, costs)
+    trainings, evaluations = list(writer.trainings()), list(writer.evaluations())
+    runs = [*trainings, *evaluations]
+    embeddings = writer.embeddings(DONE if all(line.state == DONE for line in evaluations) else TO_DO)
+    lines = [*writer.downloads(), *embeddings, *writer.pretraining(runs), *runs]
+    title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
+    notes = tuple(_assumptions(plan, costs))
+    return Outline(title, tuple(lines), costs.machine, notes, tuple(plan.ingredients.unusable.values()))
 
-    def outline(self) -> Outline:
-        evaluations = list(self._evaluations())
-        runs = [*self._trainings(), *evaluations]
-        lines = [*self._downloads(), *self._embeddings(evaluations), *self._pretrainings(runs), *runs]
-        return Outline(
-            f"{self.suite.name} v{self.suite.version} with {self.name if self.model is None else self.model.name}",
-            tuple(lines),
-            self.machine,
-            tuple(self._assumptions()),
-            tuple(self.at.unusable.values()),
-        )
 
-    def _look(self) -> None:
-        """Look for all that the request needs."""
-        for recipe, tasks in self.parts:
-            if any(self.objectives):
-                for split in ("train", "validation"):
-                    self.at.texts(recipe.corpus, split)
-            for task in tasks:
-                self._look_for(task)
-        for objective in self.objectives:
-            for name in () if objective is None else models_read(objective):
-                self.at.other_model(name)
+class _Writer:
+    def __init__(self, plan: Plan, costs: Costs) -> None:
+        self._plan = plan
+        self._costs = costs
+        self._stages = Stages(plan.request.runs)
+        self._keyed = plan.ready and plan.model.is_there
 
-    def _look_for(self, task: Task) -> None:
-        kind = load_kind(task.kind)
-        kind.runtime.find(task, self.at)
-        for auxiliary in kind.auxiliary_models(task).values():
-            with naming_setting(task, auxiliary):
-                known = self.size if auxiliary.name == PRETRAINED else self.at.auxiliary(auxiliary)
-                self.auxiliary[auxiliary] = known
-
-    def _downloads(self) -> Iterator[StageLine]:
-        for found in self.at.downloads.values():
+    def downloads(self) -> Iterator[StageLine]:
+        for found in self._plan.ingredients.downloads.values():
             size = "size not known" if found.size is None else gigabytes(found.size)
             what = f"{found.what} from {found.source}"
             kind, _, name = found.what.rpartition("data set " if found.what.startswith("data set ") else "corpus ")
             group = "" if kind or name == found.what else name
             yield StageLine(stage="download", what=what, amount=size, download_bytes=found.size, group=group)
 
-    def _embeddings(self, evaluations: Sequence[StageLine]) -> Iterator[StageLine]:
+    def embeddings(self, state: str) -> Iterator[StageLine]:
         """Yield a line for each data set that is embedded for retrieval: once for all rows, and kept."""
-        finished = all(line.state == DONE for line in evaluations)
-        for name, cost in self._costs.items():
-            if cost.embedding is not None:
-                yield self._embedding(name, cost.embedding, DONE if finished else TO_DO)
+        for planned in {planned.task.name: planned for planned in self._plan.tasks()}.values():
+            found = self._costs.tokens(planned).embedding
+            if found is not None:
+                yield self._embedding(planned.task.name, found, state)
+
+    def pretraining(self, runs: Sequence[StageLine]) -> Iterator[StageLine]:
+        """Yield the training that makes a made model: at first use, so that finished runs need none."""
+        model = self._plan.model
+        if isinstance(model, MadeModel):
+            planned = model.pretraining
+            done = self._stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
+            what = f"pre-train {model.name} on {planned.recipe.corpus}, once"
+            yield self._trained(what, planned, DONE if done else TO_DO)
+
+    def trainings(self) -> Iterator[StageLine]:
+        for row in self._plan.rows:
+            for run in row.runs:
+                for planned in (training for training, _ in run.parts if training is not None):
+                    of = f"on {planned.recipe.corpus}"
+                    what, state = run_words("", row.asked, f"seed {run.seed}", of), self._state(planned)
+                    line = self._trained(what, planned, state)
+                    yield replace(line, objective=row.asked, seed=run.seed, group=of)
+
+    def evaluations(self) -> Iterator[StageLine]:
+        for row in self._plan.rows:
+            for run in row.runs:
+                for planned in (task for _, tasks in run.parts for task in tasks):
+                    yield self._evaluation(row.asked, run.seed, planned, self._state(planned))
+
+    def _state(self, planned: PlannedTraining | PlannedTask) -> str:
+        if not self._keyed:
+            return TO_DO
+        stage: Stage = planned.stage if isinstance(planned, PlannedTraining) else planned.scores
+        return DONE if self._stages.is_finished(stage) else TO_DO
 
     def _embedding(self, task: str, found: Embedding, state: str) -> StageLine:
-        seconds = self._scoring_seconds(self.auxiliary[found.model], found.tokens, "float32")
+        seconds = self._costs.scoring_seconds(self._costs.auxiliary(found.model), found.tokens, "float32")
         return StageLine(
             stage="embed",
             what=f"{task}: {found.what}, {shown_name(found.model.name)}",
@@ -134,123 +117,25 @@ class _Outliner:
             seconds=seconds,
         )
 
-    def _pretrainings(self, runs: Sequence[StageLine]) -> Iterator[StageLine]:
-        """Yield the training that makes a made model: at first use, so that finished runs need none."""
-        if not isinstance(self.model, MadeModel):
-            return
-        planned = self.model.pretraining
-        done = self.stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
-        what = f"pre-train {self.model.name} on {planned.recipe.corpus}, once"
-        counted = (*self._packed(planned), False) if self.exact else self._rough_amount(planned.recipe)
-        yield self._trained(what, planned.objective, planned.recipe, counted, DONE if done else TO_DO, PRETRAINED_IN)
-
-    def _trainings(self) -> Iterator[StageLine]:
-        planned = iter(self.plan.trainings()) if self.plan and self.plan.model.is_there else None
-        counts = {recipe: self._training_amount(recipe) for recipe, _ in self.parts} if any(self.objectives) else {}
-        for objective in self.objectives:
-            for seed in self._seeds(objective):
-                for recipe, _ in self.parts:
-                    if objective is not None:
-                        stage = next(planned).stage if planned else None
-                        done = stage is not None and self.stages.is_finished(stage)
-                        yield self._training(objective, recipe, seed, counts[recipe], DONE if done else TO_DO)
-
-    def _training(
-        self,
-        loaded: LoadedObjective,
-        recipe: Recipe,
-        seed: int,
-        counted: tuple[int | None, int | None, bool],
-        state: str,
-    ) -> StageLine:
-        label, of = self._label(loaded), f"on {recipe.corpus}"
-        line = self._trained(run_words("", label, f"seed {seed}", of), loaded, recipe, counted, state)
-        return replace(line, objective=label, seed=seed, group=of)
-
-    def _trained(
-        self,
-        what: str,
-        loaded: LoadedObjective,
-        recipe: Recipe,
-        counted: tuple[int | None, int | None, bool],
-        state: str,
-        dtype: str | None = None,
-    ) -> StageLine:
-        """Return the line of a training, by its tokens, its steps, and whether these are rough."""
-        tokens, steps, about = counted
-        dtype = dtype or self.request.dtype
-        seconds = memory = None
-        if self.size is not None:
-            costs = COST in getattr(loaded.objective, "needs", ())
-            memory = round(estimate.training_memory(self.size, recipe, dtype, costs=costs))
-            if tokens is not None:
-                operations = estimate.training_operations(self.size, tokens, lora=recipe.adapters is not None)
-                seconds = operations / (self.machine.rate(estimate.computes_in(recipe, dtype)) * self.machine.training)
-        said = [duration(seconds)] if seconds is not None else []
-        said += [gigabytes(memory)] if memory is not None else []
-        unknown = f"all of {recipe.corpus}, whose size is not known here"
+    def _trained(self, what: str, planned: PlannedTraining, state: str) -> StageLine:
+        found, effort = self._costs.amount(planned), self._costs.training(planned)
+        unknown = f"all of {planned.recipe.corpus}, whose size is not known here"
         return StageLine(
             stage="train",
             what=what,
-            amount=unknown if tokens is None else training_words(tokens, steps, about),
-            estimate="" if state == DONE else ", ".join(said),
+            amount=unknown if found.tokens is None else training_words(found.tokens, found.steps, found.rough),
+            estimate="" if state == DONE else _estimate(effort.seconds, effort.memory_bytes),
             state=state,
-            tokens=tokens,
-            steps=steps,
-            seconds=seconds,
-            memory_bytes=memory,
+            tokens=found.tokens,
+            steps=found.steps,
+            seconds=effort.seconds,
+            memory_bytes=effort.memory_bytes,
         )
 
-    def _training_amount(self, recipe: Recipe) -> tuple[int | None, int | None, bool]:
-        """Return target tokens, steps, and whether these are rough: not where model and corpus are here."""
-        texts = self.at.texts(recipe.corpus, "train")
-        if self.exact and texts is not None and self.model is not None:
-            return (*self._counted(recipe), False)
-        return self._rough_amount(recipe)
-
-    def _rough_amount(self, recipe: Recipe) -> tuple[int | None, int | None, bool]:
-        """Return target tokens and steps by the bytes of the texts, or by those that are documented."""
-        texts = self.at.texts(recipe.corpus, "train")
-        size = (
-            corpus_bytes(recipe.corpus, "train") if texts is None else sum(len(text.encode()) for text in texts.texts)
-        )
-        if size is None and recipe.max_tokens is None:
-            return None, None, True
-        there = float("inf") if size is None else size / self._bytes_per_token
-        tokens, steps = estimate.blocks_and_steps(recipe, int(min(there, recipe.max_tokens or there)))
-        return tokens, steps, True
-
-    def _counted(self, recipe: Recipe) -> tuple[int, int]:
-        assert self.model is not None
-        texts = {split: found for split in ("train",) if (found := self.at.texts(recipe.corpus, split)) is not None}
-        loaded = next(objective for objective in self.objectives if objective is not None)
-        return self._packed(PlannedTraining(self.model, loaded, recipe, 0, texts))
-
-    def _packed(self, planned: PlannedTraining) -> tuple[int, int]:
-        """Return the target tokens and the steps of a training."""
-        from emobench.pipeline.execution.train import Trainer
-
-        packed = Trainer(self.stages, Silent()).pack(planned, "train")
-        return int(packed.target_count * planned.recipe.epochs), total_steps(planned.recipe, len(packed), 1)
-
-    def _evaluations(self) -> Iterator[StageLine]:
-        planned = iter(self.plan.tasks()) if self.plan and self.plan.model.is_there else None
-        for objective in self.objectives:
-            label = self._label(objective)
-            for seed in self._seeds(objective):
-                for _, tasks in self.parts:
-                    for task in tasks:
-                        stage = next(planned).scores if planned else None
-                        done = stage is not None and self.stages.is_finished(stage)
-                        yield self._evaluation(label, seed, task, DONE if done else TO_DO)
-
-    def _evaluation(self, label: str, seed: int, task: Task, state: str) -> StageLine:
-        found = self._costs[task.name]
-        of = f"{task.name} {task.protocol_id}"
-        seconds, memory = self._evaluation_seconds(task, found), self._evaluation_memory(task, found)
+    def _evaluation(self, label: str, seed: int, planned: PlannedTask, state: str) -> StageLine:
+        found, effort = self._costs.tokens(planned), self._costs.evaluation(planned)
+        of = f"{planned.task.name} {planned.task.protocol_id}"
         tokens = None if found.tokens is None else found.tokens + sum(found.auxiliary_tokens.values())
-        said = [duration(seconds)] if seconds is not None else []
-        said += [gigabytes(memory)] if memory is not None else []
         return StageLine(
             stage="evaluate",
             what=run_words("", label, f"seed {seed}", of),
@@ -258,91 +143,48 @@ class _Outliner:
             seed=seed,
             group=of,
             amount=evaluation_words(found.examples, tokens),
-            estimate="" if state == DONE else ", ".join(said),
+            estimate="" if state == DONE else _estimate(effort.seconds, effort.memory_bytes),
             state=state,
             tokens=tokens,
             examples=found.examples,
-            seconds=seconds,
-            memory_bytes=memory,
+            seconds=effort.seconds,
+            memory_bytes=effort.memory_bytes,
         )
 
-    def _evaluation_seconds(self, task: Task, found: Cost) -> float | None:
-        """Return the time of all models that read, and of the steps of sampling."""
-        named = load_kind(task.kind).auxiliary_models(task)
-        times = [self._scoring_seconds(self.size, found.tokens, self.request.dtype)]
-        times += [
-            self._scoring_seconds(self.auxiliary[named[part]], n, "float32")
-            for part, n in found.auxiliary_tokens.items()
-        ]
-        known = [seconds for seconds in times if seconds is not None]
-        return sum(known) + found.steps * self.machine.step if len(known) == len(times) else None
 
-    def _evaluation_memory(self, task: Task, found: Cost) -> int | None:
-        """Return bytes: the evaluated model with a batch, and the weights of auxiliary models, which stay."""
-        if self.size is None:
-            return None
-        memory = estimate.scoring_memory(self.size, self.request.dtype, sampled=found.batch_tokens)
-        named = load_kind(task.kind).auxiliary_models(task)
-        sizes = {named[part].name: self.auxiliary[named[part]] for part in found.auxiliary_tokens}
-        return round(memory + sum(estimate.weights_memory(size, "float32") for size in sizes.values() if size))
+def _estimate(seconds: float | None, memory: int | None) -> str:
+    return ", ".join(
+        [*([] if seconds is None else [duration(seconds)]), *([] if memory is None else [gigabytes(memory)])]
+    )
 
-    @cached_property
-    def _costs(self) -> dict[str, Cost]:
-        context = None if self.size is None else self.size.context
-        model = EvaluatedModel(self.model, context, self._bytes_per_token)
-        tasks = [task for _, tasks in self.parts for task in tasks]
-        return {task.name: load_kind(task.kind).cost(task, self.at, model) for task in tasks}
 
-    def _scoring_seconds(self, size: ModelSize | None, tokens: int | None, precision: str) -> float | None:
-        if size is None or tokens is None:
-            return None
-        return estimate.scoring_operations(size, tokens) / (self.machine.rate(precision) * self.machine.scoring)
-
-    @property
-    def _bytes_per_token(self) -> float:
-        return BYTES_PER_TOKEN if self.size is None else self.size.bytes_per_token
-
-    def _seeds(self, objective: LoadedObjective | None) -> Iterable[int]:
-        return (0,) if objective is None else self.request.seeds or self.suite.seeds
-
-    def _label(self, objective: LoadedObjective | None) -> str:
-        """Return an objective as it was asked for: defaults that were said stay to be seen."""
-        if objective is None:
-            return PRETRAINED
-        if not self.request.objectives or self.request.section("objective"):
-            return repr(objective.objective)
-        return next(t for t, one in zip(self.request.objectives, self.objectives, strict=True) if one is objective)
-
-    def _assumptions(self) -> Iterator[str]:
-        dtype, machine = self.request.dtype, self.machine
-        recipes = [recipe for recipe, _ in self.parts] if any(self.objectives) else []
-        trained = {(estimate.computes_in(recipe, dtype), dtype) for recipe in recipes}
-        if isinstance(self.model, MadeModel):
-            trained.add((PRETRAINED_IN, PRETRAINED_IN))
-        yield f"Times are rough, for {machine.name}:"
-        for precision, weights in sorted(trained):
-            rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
-            kept = "" if weights == precision else f" (recipe.precision; weights in {weights}, by --dtype)"
-            yield f"  training in {precision}{kept}, at {machine.training:.0%} of {rate};"
-        yield f"  scoring in {dtype}, at {machine.scoring:.0%} of {machine.rate(dtype) / 1e12:.3g} TFLOP/s."
+def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
+    dtype, machine, model = plan.request.dtype, costs.machine, plan.model
+    yield f"Times are rough, for {machine.name}:"
+    for precision, weights in costs.precisions:
+        rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
+        kept = "" if weights == precision else f" (recipe.precision; weights in {weights}, by --dtype)"
+        yield f"  training in {precision}{kept}, at {machine.training:.0%} of {rate};"
+    yield f"  scoring in {dtype}, at {machine.scoring:.0%} of {machine.rate(dtype) / 1e12:.3g} TFLOP/s."
+    yield (
+        "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
+        "out, and what is guessed, may double or halve a time."
+    )
+    if costs.sampling:
         yield (
-            "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
-            "out, and what is guessed, may double or halve a time."
+            f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
+            "MAUVE's clusters and ROUGE, which the processor computes, come besides."
         )
-        if any(found.steps for found in self._costs.values()):
-            yield (
-                f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
-                "MAUVE's clusters and ROUGE, which the processor computes, come besides."
-            )
-        if machine is H100 and dtype == "float32":
-            faster = machine.rate("bfloat16") / machine.rate(dtype)
-            more = " --set recipe.precision=bfloat16" if trained else ""
-            yield f"--dtype bfloat16{more}: half the memory for weights, and scoring is {faster:.0f} times as fast."
-        if self.size is None:
-            yield f"The size of {self.name} is not known here: no time or memory is given."
-        if self.model is not None and not self.model.is_there:
-            yield f"What is finished is known once {self.model.name} is made: its weights are part of every key."
-        if self.model is not None and self.model.source.kind == "hub":
-            yield "The hub was not asked: what is here of it is taken as it was downloaded."
-        if self.at.downloads:
-            yield "What is not here was not looked at: counts with '~' are from the catalog and the task files."
+    if machine is H100 and dtype == "float32":
+        faster = machine.rate("bfloat16") / machine.rate(dtype)
+        more = " --set recipe.precision=bfloat16" if costs.precisions else ""
+        yield f"--dtype bfloat16{more}: half the memory for weights, and scoring is {faster:.0f} times as fast."
+    if costs.size is None:
+        yield f"The size of {model.name} is not known here: no time or memory is given."
+    here = not isinstance(model, AbsentModel)
+    if here and not model.is_there:
+        yield f"What is finished is known once {model.name} is made: its weights are part of every key."
+    if here and model.source.kind == "hub":
+        yield "The hub was not asked: what is here of it is taken as it was downloaded."
+    if plan.ingredients.downloads:
+        yield "What is not here was not looked at: counts with '~' are from the catalog and the task files."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from emobench.pipeline.dry_run.estimate import Machine, amount, duration, gigabytes
+from emobench.pipeline.planning.estimate import Machine, amount, duration, gigabytes
 
 DONE, TO_DO = "finished", "to do"
 ORDER = ("download", "embed", "train", "sample", "evaluate")

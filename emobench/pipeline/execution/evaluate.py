@@ -20,7 +20,7 @@ from emobench.leaderboard.schema.examples import write_examples
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.base_model import BaseModel
-from emobench.pipeline.planning.plan import PlannedTask
+from emobench.pipeline.planning.planned import PlannedTask
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.registry import load_retriever
 from emobench.tasks.scores import Score

@@ -10,7 +10,8 @@ from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.jobs import Job
-from emobench.pipeline.planning.plan import Plan, PlannedTask, PlannedTraining
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.stages.stage import Stages
 
 

@@ -9,7 +9,8 @@ from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.schema.entry import File
 from emobench.leaderboard.schema.examples import digest
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.pipeline.planning.plan import Plan, PlannedTask
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.planned import PlannedTask
 from emobench.pipeline.stages.stage import Stages
 
 

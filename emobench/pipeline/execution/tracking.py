@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from emobench.config import PRETRAINED
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.execution.reporter import Reporter
-from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedTraining
+from emobench.pipeline.planning.plan import Plan, PlannedRow
+from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.stages.stage import Stages
 
 if TYPE_CHECKING:

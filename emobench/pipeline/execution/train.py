@@ -10,7 +10,7 @@ from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.plan import PlannedTraining, known_language
+from emobench.pipeline.planning.planned import PlannedTraining, known_language
 from emobench.pipeline.planning.tiny_models import fixed_threads, leave_out_version, write_untrained
 from emobench.pipeline.stages.stage import Stages
 

@@ -227,3 +227,21 @@ class BaseModel:
             "source": "local folder" if self.source.kind == "local" else self.source.source,
             "parameters": self.parameters,
         }
+
+
+@dataclass(frozen=True)
+class AbsentModel(BaseModel):
+    """A model that is on the hub and not on this machine: of a plan that cannot run before it is downloaded."""
+
+    @property
+    def is_there(self) -> bool:
+        return False
+
+
+def absent_model(name: str, options: LoadOptions) -> AbsentModel:
+    """Return a model by its name alone; raises ModelError where its facts are asked for."""
+
+    def unknown() -> Mapping[str, Any]:
+        raise ModelError(f"{name} is not on this machine, so that its weights are not known.")
+
+    return AbsentModel(ModelSource(name, name, None, "hub"), unknown, options)

@@ -13,7 +13,7 @@ from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.folder import identity
 from emobench.pipeline.planning.base_model import BaseModel
-from emobench.pipeline.planning.plan import PlannedTraining
+from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.tiny_models import TinyModel, find_tiny_model, texts_of, tokenizer_of
 from emobench.pipeline.stages.stage import Stages

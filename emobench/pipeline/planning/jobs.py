@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.plan import Plan, PlannedRun, PlannedTask, PlannedTraining
+from emobench.pipeline.planning.plan import Plan, PlannedRun
+from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.stages.stage import Stage
 
 

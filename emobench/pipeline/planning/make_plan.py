@@ -7,24 +7,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED
-from emobench.data.texts import Texts, load_texts
+from emobench.data.texts import Texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.interface import TaskData
-from emobench.models.folder import require_weights_here
+from emobench.models.device import is_here
 from emobench.pipeline.planning.base_model import BaseModel
-from emobench.pipeline.planning.find_model import find_base_model
+from emobench.pipeline.planning.ingredients import Ingredients
 from emobench.pipeline.planning.machine import check_machine
 from emobench.pipeline.planning.names import check_sections, model_of, objectives_of, parts_of, suite_of
-from emobench.pipeline.planning.plan import (
-    Plan,
-    PlannedRow,
-    PlannedRun,
-    PlannedTask,
-    PlannedTraining,
-    known_language,
-    models_read,
-)
+from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun
+from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining, known_language, models_read
 from emobench.pipeline.planning.request import Request
 from emobench.registry import LoadedObjective, load_kind
 from emobench.tasks.spec import Suite, Task
@@ -34,18 +26,35 @@ if TYPE_CHECKING:
     pass
 
 
-def make_plan(request: Request) -> Plan:
-    """Look up every name of a request and check it; raises a UserError for the first thing that is wrong."""
-    check_machine(request)
+def make_plan(request: Request, *, look: bool = False, check: bool = True) -> Plan:
+    """Look up every name of a request and check it; raises a UserError for the first thing that is wrong.
+
+    With `look` nothing is downloaded, and what is not here is noted: such a plan can be shown, and run where nothing is
+    missing. Without `check` it can only be shown, at once.
+    """
+    there = not look or is_here(request.device)
+    if there:
+        check_machine(request)
     suite = suite_of(request)
     objectives = objectives_of(request, suite)
-    model = find_base_model(model_of(request, suite), request)
-    if request.offline and not request.from_scratch:
-        require_weights_here(model.source)
-    planner = _Planner(request, suite, model)
-    planner.check([objective for objective in objectives if objective is not None])
-    rows = tuple(planner.row(objective, suite) for objective in objectives)
-    return Plan(request, suite, planner.model, rows, tuple(recipe for recipe, _ in planner.parts))
+    ingredients = Ingredients(request, look=look)
+    model = ingredients.base_model(model_of(request, suite))
+    planner = _Planner(request, suite, model, ingredients)
+    trained = [objective for objective in objectives if objective is not None]
+    check_sections(request, planner.parts, trains=bool(trained))
+    if look:
+        planner.look(trained)
+    planner.ready = check and there and not ingredients.downloads
+    if planner.ready:
+        planner.check(trained)
+    asked = request.objectives if request.objectives and not request.section("objective") else map(_label, objectives)
+    rows = tuple(planner.row(objective, text) for objective, text in zip(objectives, asked, strict=True))
+    recipes = tuple(recipe for recipe, _ in planner.parts)
+    return Plan(request, suite, model, rows, ingredients, recipes, planner.ready)
+
+
+def _label(objective: LoadedObjective | None) -> str:
+    return PRETRAINED if objective is None else repr(objective.objective)
 
 
 @contextmanager
@@ -65,17 +74,34 @@ def naming_setting(task: Task, auxiliary: AuxiliaryModel) -> Iterator[None]:
 class _Planner:
     """What all rows of a plan share: the model, the recipes with their tasks, and the texts, each read once."""
 
-    def __init__(self, request: Request, suite: Suite, model: BaseModel) -> None:
+    def __init__(self, request: Request, suite: Suite, model: BaseModel, ingredients: Ingredients) -> None:
         self.request = request
         self.model = model
+        self.ingredients = ingredients
         self.parts = parts_of(request, suite)
-        self._texts: dict[tuple[str, str], Texts] = {}
-        self._data: dict[str, TaskData] = {}
+        self.seeds = request.seeds or suite.seeds
+        self.ready = False
+        self._data: dict[str, Any] = {}
         self._uses: dict[str, tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]] = {}
+
+    def look(self, objectives: Sequence[LoadedObjective]) -> None:
+        """Look for all that the request needs, and note what is not here."""
+        found = self.ingredients
+        for recipe, tasks in self.parts:
+            for split in ("train", "validation") if objectives else ():
+                found.texts(recipe.corpus, split)
+            for task in tasks:
+                self.data(task)
+                for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
+                    if auxiliary.name != PRETRAINED:
+                        with naming_setting(task, auxiliary):
+                            found.auxiliary(auxiliary)
+        for objective in objectives:
+            for name in models_read(objective):
+                found.other_model(name)
 
     def check(self, objectives: Sequence[LoadedObjective]) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
-        check_sections(self.request, self.parts, trains=bool(objectives))
         for loaded in objectives:
             self._check_reads(loaded)
         for recipe, tasks in self.parts:
@@ -128,7 +154,7 @@ class _Planner:
         from emobench.training.context import unknown_language
 
         for recipe, _ in self.parts:
-            if known_language([self.texts(recipe.corpus, split) for split in ("train", "validation")]) is None:
+            if known_language(self.texts(recipe.corpus).values()) is None:
                 raise unknown_language(f"the corpus {recipe.corpus}")
         symbols = {word: symbol for symbol, word in enumerate([*oracle_words(), EOS])}
         if self.model.tokenizer.get_vocab() != symbols:
@@ -137,31 +163,32 @@ class _Planner:
                 "symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
             )
 
-    def texts(self, corpus: str, split: str) -> Texts:
-        """Return a split of a corpus, read once."""
-        if (corpus, split) not in self._texts:
-            request = self.request
-            self._texts[corpus, split] = load_texts(corpus, split, data_dirs=request.data_dirs, offline=request.offline)
-        return self._texts[corpus, split]
+    def texts(self, corpus: str) -> dict[str, Texts]:
+        """Return the train and validation splits of a corpus, as far as they are here."""
+        found = {split: self.ingredients.texts(corpus, split) for split in ("train", "validation")}
+        return {split: texts for split, texts in found.items() if texts is not None}
 
-    def data(self, task: Task) -> TaskData:
-        """Return what a task reads, read once."""
+    def data(self, task: Task) -> Any:
+        """Return what a task reads, read once; None where it is not here."""
         if task.name not in self._data:
-            request = self.request
-            load = load_kind(task.kind).runtime.load
-            self._data[task.name] = load(task, data_dirs=request.data_dirs, offline=request.offline)
+            runtime, request = load_kind(task.kind).runtime, self.request
+            if self.ingredients.look:
+                self._data[task.name] = runtime.find(task, self.ingredients)
+            else:
+                self._data[task.name] = runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
         return self._data[task.name]
 
     def uses(self, task: Task) -> tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]:
         """Return a task's auxiliary models, and what else decides its generation; each found once."""
         if task.name not in self._uses:
             kind = load_kind(task.kind)
-            self._uses[task.name] = kind.auxiliary_models(task), kind.generation_facts(task, self.model)
+            facts = kind.generation_facts(task, self.model) if self.ready else {}
+            self._uses[task.name] = kind.auxiliary_models(task), facts
         return self._uses[task.name]
 
-    def row(self, objective: LoadedObjective | None, suite: Suite) -> PlannedRow:
-        seeds = (0,) if objective is None else self.request.seeds or suite.seeds
-        return PlannedRow(objective, tuple(self._run(objective, seed) for seed in seeds))
+    def row(self, objective: LoadedObjective | None, asked: str) -> PlannedRow:
+        seeds = (0,) if objective is None else self.seeds
+        return PlannedRow(objective, tuple(self._run(objective, seed) for seed in seeds), asked)
 
     def _run(self, objective: LoadedObjective | None, seed: int) -> PlannedRun:
         parts = []
@@ -172,8 +199,7 @@ class _Planner:
         return PlannedRun(seed, tuple(parts))
 
     def _training(self, objective: LoadedObjective, recipe: Recipe, seed: int) -> PlannedTraining:
-        texts = {split: self.texts(recipe.corpus, split) for split in ("train", "validation")}
-        return PlannedTraining(self.model, objective, recipe, seed, texts)
+        return PlannedTraining(self.model, objective, recipe, seed, self.texts(recipe.corpus))
 
 
 def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:

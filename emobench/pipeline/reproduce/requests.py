@@ -10,9 +10,9 @@ from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.published import published_root
-from emobench.pipeline.dry_run.resources import AtHand, shown_name
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.find_model import find_base_model
+from emobench.pipeline.planning.ingredients import Ingredients, shown_name
 from emobench.pipeline.planning.names import parts_of
 from emobench.pipeline.planning.request import Request
 from emobench.registry import find_suite, load_kind
@@ -182,7 +182,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple[str, str | None]]:
     """Yield each task with what leaves it out, None for one that can be made."""
-    at, suite = AtHand(request), find_suite(table.suite)
+    at, suite = Ingredients(request, look=True), find_suite(table.suite)
     requests = [request]
     if table.select is not None:
         chosen = selection_request(table, request)
@@ -194,7 +194,7 @@ def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple
             yield task.name, _problem(at, recipe, alike, base)
 
 
-def _problem(at: AtHand, recipe: Recipe, alike: list[Task], base: BaseModel) -> str | None:
+def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: BaseModel) -> str | None:
     if not all(at.texts(recipe.corpus, split) for split in ("train", "validation")):
         return "whose texts are not in the data folders"
     for task in alike:

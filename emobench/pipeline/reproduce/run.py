@@ -13,8 +13,8 @@ from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import Outline
-from emobench.pipeline.dry_run.resources import shown_name
 from emobench.pipeline.execution.reporter import Reporter, Silent
+from emobench.pipeline.planning.ingredients import shown_name
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce.choice import Choice, choose

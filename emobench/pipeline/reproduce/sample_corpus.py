@@ -29,9 +29,9 @@ from emobench.locks import locked
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import AUTO, DTYPES, check_device
 from emobench.models.quiet import quiet_libraries
-from emobench.pipeline.dry_run.estimate import H100, ModelSize, sampling_seconds, this_machine
 from emobench.pipeline.dry_run.long_runs import too_long
 from emobench.pipeline.execution.reporter import Progress, Reporter
+from emobench.pipeline.planning.estimate import H100, ModelSize, sampling_seconds, this_machine
 from emobench.pipeline.stages.storage import require_writable, storage_errors
 from emobench.reading import open_file, parse_json, path_exists, read_text
 

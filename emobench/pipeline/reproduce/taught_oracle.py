@@ -12,12 +12,12 @@ from pathlib import Path
 from emobench.config import PRETRAINED
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
-from emobench.pipeline.dry_run.estimate import duration, sampling_seconds
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import Outline, StageLine
-from emobench.pipeline.dry_run.resources import size_of
 from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.planning.estimate import duration, sampling_seconds
 from emobench.pipeline.planning.find_model import find_base_model
+from emobench.pipeline.planning.ingredients import size_of
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce.sample_corpus import BATCH, CorpusRequest, sample_corpus
@@ -55,7 +55,7 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
     taught = make_outline(_teaching(table, oracle, request), exact=exact)
     lines = [replace(line, what=f"the oracle: {line.what}") if line.objective else line for line in taught.lines]
     assert request.model is not None
-    size = size_of(find_base_model(request.model, replace(request, offline=True)), request.model)
+    size = size_of(find_base_model(request.model, replace(request, offline=True)))
     count, tokens = sum(oracle.texts.values()), sum(oracle.texts.values()) * oracle.tokens
     seconds = None
     if size is not None:

@@ -13,7 +13,7 @@ import typer
 
 from emobench.cli import app
 from emobench.models.device import VISIBLE
-from emobench.pipeline.dry_run import estimate
+from emobench.pipeline.planning import estimate
 
 SIGNATURE = ("run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu")
 

@@ -14,7 +14,7 @@ from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.data import LmEvalData
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.pipeline.planning.find_model import find_base_model
-from emobench.pipeline.planning.plan import PlannedTask
+from emobench.pipeline.planning.planned import PlannedTask
 from emobench.pipeline.planning.request import Request
 
 

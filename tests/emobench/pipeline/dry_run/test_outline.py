@@ -15,13 +15,13 @@ from huggingface_hub import constants
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
-from emobench.pipeline.dry_run import estimate
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
-from emobench.pipeline.dry_run.resources import AtHand, shown_name
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning import estimate
 from emobench.pipeline.planning.find_model import made_model
+from emobench.pipeline.planning.ingredients import Ingredients, shown_name
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.tiny_models import find_tiny_model, write_untrained
 from emobench.pipeline.reproduce.run import outline_table
@@ -166,7 +166,7 @@ def local(byte_model: Path, *folders: Path, **given: Any) -> Outline:
 
 def test_a_split_that_is_filled_up_from_another_needs_its_download() -> None:
     """WebText's test split is filled up to 5,000 texts from the training file."""
-    at = AtHand(Request(suite="generation"))
+    at = Ingredients(Request(suite="generation"), look=True)
     assert at.texts("webtext", "test") is None
     assert {"corpus webtext (test)", "corpus webtext (train)"} <= at.downloads.keys()
 

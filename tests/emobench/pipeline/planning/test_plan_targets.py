@@ -12,7 +12,8 @@ import pytest
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, ModelError, UserError
 from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.plan import Plan, known_language
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.planned import known_language
 from emobench.pipeline.planning.request import Request
 
 SMALL = {

@@ -1,6 +1,7 @@
-"""What a request needs and what of it is here: models, corpora, data sets, encoders. The hub is never asked.
+"""What a plan is made of: models, corpora, data sets, encoders, each read once.
 
-What is here is read as a plan reads it, and its errors are raised; what is not is a download, with a rough size.
+A run fetches what is not here. A look asks no hub: what is here is read in the same way, with the same errors; what is
+not is noted as a download, with a rough size.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from emobench.models.catalog import CATALOG, HUB_ID, ModelSource, find_made_mode
 from emobench.models.encoder import ALIASES, find_encoder
 from emobench.models.folder import how_to_convert, model_folder, require_weights_here
 from emobench.models.weights import has_weights
-from emobench.pipeline.dry_run.estimate import ModelSize
-from emobench.pipeline.planning.base_model import BaseModel
+from emobench.pipeline.planning.base_model import AbsentModel, BaseModel, absent_model
+from emobench.pipeline.planning.estimate import ModelSize
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.request import Request
 from emobench.reading import expand_home, is_folder, path_exists
@@ -44,23 +45,27 @@ class Download:
     """Rough bytes; None where nobody knows."""
 
 
-class AtHand:
-    """Looks for what a request needs, each thing once; `downloads` collects what is not here."""
+class Ingredients:
+    """Finds what a request needs; with `look`, `downloads` collects what is not here."""
 
-    def __init__(self, request: Request) -> None:
-        self.request = replace(request, offline=True)
+    def __init__(self, request: Request, *, look: bool) -> None:
+        self.look = look
+        self.request = replace(request, offline=True) if look else request
         self.downloads: dict[str, Download] = {}
         self.unusable: dict[str, str] = {}
         """Why a model that is not here could not be used if it were fetched, and what to type, by its name."""
         self._texts: dict[tuple[str, str], Texts | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}
 
-    def base_model(self, name: str) -> BaseModel | None:
-        """Return the checked model, None where it is on the hub only. Raises a UserError for a name that means none."""
-
+    def base_model(self, name: str) -> BaseModel:
+        """Return the model, checked where it is here. Raises a UserError for a name that means none."""
         found = self._causal(name)
-        if found is not None and not self.request.from_scratch:
+        if found is None:
+            return absent_model(name, self.request.load_options)
+        if self.look and not self.request.from_scratch:
             self._note_weights(found.source, name)
+        elif self.request.offline and not self.request.from_scratch:
+            require_weights_here(found.source)
         return found
 
     def auxiliary(self, model: AuxiliaryModel) -> ModelSize | None:
@@ -78,7 +83,7 @@ class AtHand:
         found = self._causal(name)
         if found is not None:
             self._note_weights(found.source, name)
-        return size_of(found, name)
+        return catalog_size(name) if found is None else size_of(found)
 
     def featurizer(self, name: str) -> ModelSize | None:
         """Note an encoder or a causal LM that gives hidden states."""
@@ -92,7 +97,7 @@ class AtHand:
         from emobench.models.load import check_featurizer
 
         folder = self._found(find, f"model {name}", *_on_hub(name))
-        return size_of(None, name) if folder is None else ModelSize(parameters=_weights(folder))
+        return catalog_size(name) if folder is None else ModelSize(parameters=_weights(folder))
 
     def _causal(self, name: str) -> BaseModel | None:
         found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
@@ -117,7 +122,7 @@ class AtHand:
             request, source = self.request, CORPORA.get(corpus)
 
             def load() -> Texts:
-                return load_texts(corpus, split, data_dirs=request.data_dirs, offline=True)
+                return load_texts(corpus, split, data_dirs=request.data_dirs, offline=request.offline)
 
             elsewhere = source is not None and source.kind != "generated"
             if not elsewhere or local_file(corpus, split, request.data_dirs):
@@ -137,7 +142,7 @@ class AtHand:
             request = self.request
 
             def load() -> LabelledData:
-                return load_labelled(source, data_dirs=request.data_dirs, offline=True)
+                return load_labelled(source, data_dirs=request.data_dirs, offline=request.offline)
 
             splits = (source.pool, source.test)
             local = all(local_file(source.name, part.split, request.data_dirs) for part in splits)
@@ -172,7 +177,7 @@ class AtHand:
         try:
             return load()
         except (ModelError, DataError):
-            if source is None:
+            if source is None or not self.look:
                 raise
         self.downloads.setdefault(what, Download(what, source, size))
         return None
@@ -184,18 +189,23 @@ def shown_name(name: str) -> str:
     return folder.resolve().name if name not in CATALOG and is_folder(folder) else name
 
 
-def size_of(model: BaseModel | None, name: str) -> ModelSize | None:
+def size_of(model: BaseModel) -> ModelSize | None:
     """Return the size of a model: of one that is here by its files, of another by the catalog, None without either."""
-    if model is None:
-        alias = CATALOG.get(name)
-        if alias is None or alias.parameters is None:
-            return None
-        shape = {} if alias.shape is None else alias.shape._asdict()
-        return ModelSize(parameters=alias.parameters, **shape, bytes_per_token=alias.bytes_per_token)
+    if isinstance(model, AbsentModel):
+        return catalog_size(model.name)
     width, layers = model.shape
     return ModelSize(
         parameters=model.parameters, width=width, layers=layers, vocabulary=model.rows, context=model.context
     )
+
+
+def catalog_size(name: str) -> ModelSize | None:
+    """Return the size of a model that the catalog has."""
+    alias = CATALOG.get(name)
+    if alias is None or alias.parameters is None:
+        return None
+    shape = {} if alias.shape is None else alias.shape._asdict()
+    return ModelSize(parameters=alias.parameters, **shape, bytes_per_token=alias.bytes_per_token)
 
 
 def corpus_bytes(corpus: str, split: str) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emobench.models.catalog import CATALOG
-from emobench.pipeline.dry_run.estimate import (
+from emobench.pipeline.planning.estimate import (
     H100,
     ModelSize,
     amount,
@@ -21,10 +21,10 @@ from emobench.pipeline.dry_run.estimate import (
     training_operations,
     weights_memory,
 )
-from emobench.pipeline.dry_run.resources import size_of
+from emobench.pipeline.planning.ingredients import catalog_size
 from emobench.training.recipe import Recipe
 
-LLAMA = size_of(None, "llama-7b")
+LLAMA = catalog_size("llama-7b")
 N, LAYERS, WIDTH, VOCABULARY = 6_738_415_616, 32, 4096, 32_000
 
 

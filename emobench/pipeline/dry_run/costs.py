@@ -1,0 +1,155 @@
+"""What the parts of a plan cost: tokens, steps, seconds and memory, from what is here or known without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from emobench.config import PRETRAINED
+from emobench.kinds.auxiliary import AuxiliaryModel
+from emobench.kinds.cost import Cost, EvaluatedModel
+from emobench.models.device import is_here
+from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.execution.train import Trainer
+from emobench.pipeline.planning import estimate
+from emobench.pipeline.planning.base_model import AbsentModel
+from emobench.pipeline.planning.estimate import H100, Machine, ModelSize, this_machine
+from emobench.pipeline.planning.find_model import MadeModel
+from emobench.pipeline.planning.ingredients import corpus_bytes, size_of
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
+from emobench.pipeline.stages.stage import Stages
+from emobench.training.recipe import total_steps
+
+EXPECTED_COST = "expected_cost"
+BYTES_PER_TOKEN = ModelSize(parameters=0).bytes_per_token
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a training trains on; None where it is not known."""
+
+    tokens: int | None
+    """Target tokens of all epochs."""
+    steps: int | None
+    rough: bool
+    """By the bytes of the texts, and not by the tokenizer."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a stage takes; None where it is not known."""
+
+    seconds: float | None
+    memory_bytes: int | None
+
+
+class Costs:
+    """The costs of a plan's parts; those of one recipe, or one task, are counted once for all rows.
+
+    Without `exact` no corpus is tokenized: what it takes at most, at once.
+    """
+
+    def __init__(self, plan: Plan, *, exact: bool) -> None:
+        self._plan = plan
+        self._exact = exact
+        self._trainer = Trainer(Stages(plan.request.runs), Silent())
+        self._amounts: dict[object, Amount] = {}
+        self._evaluations: dict[str, Cost] = {}
+        self._sizes: dict[AuxiliaryModel, ModelSize | None] = {}
+        self.size = size_of(plan.model)
+        self.machine: Machine = this_machine(plan.request.device) if is_here(plan.request.device) else H100
+
+    def amount(self, planned: PlannedTraining) -> Amount:
+        """Return what a training trains on."""
+        if planned.recipe not in self._amounts:
+            here = "train" in planned.texts and not isinstance(planned.model, AbsentModel)
+            self._amounts[planned.recipe] = self._counted(planned) if self._exact and here else self._rough(planned)
+        return self._amounts[planned.recipe]
+
+    def training(self, planned: PlannedTraining) -> Effort:
+        """Return what a training takes."""
+        if self.size is None:
+            return Effort(None, None)
+        recipe, dtype, tokens = planned.recipe, planned.model.options.dtype, self.amount(planned).tokens
+        costs = EXPECTED_COST in getattr(planned.objective.objective, "needs", ())
+        memory = round(estimate.training_memory(self.size, recipe, dtype, costs=costs))
+        if tokens is None:
+            return Effort(None, memory)
+        operations = estimate.training_operations(self.size, tokens, lora=recipe.adapters is not None)
+        rate = self.machine.rate(estimate.computes_in(recipe, dtype)) * self.machine.training
+        return Effort(operations / rate, memory)
+
+    def tokens(self, planned: PlannedTask) -> Cost:
+        """Return the examples and tokens of an evaluation, as its kind counts them."""
+        task = planned.task
+        if task.name not in self._evaluations:
+            model = self._plan.model
+            base = None if isinstance(model, AbsentModel) else model
+            read = EvaluatedModel(base, None if self.size is None else self.size.context, self._bytes_per_token)
+            self._evaluations[task.name] = planned.kind.cost(task, self._plan.ingredients, read)
+        return self._evaluations[task.name]
+
+    def evaluation(self, planned: PlannedTask) -> Effort:
+        """Return what an evaluation takes: all models that read, the steps of sampling, and the weights that stay."""
+        found, dtype = self.tokens(planned), self._plan.request.dtype
+        read = {part: self.auxiliary(planned.auxiliary[part]) for part in found.auxiliary_tokens}
+        times = [self.scoring_seconds(self.size, found.tokens, dtype)]
+        times += [self.scoring_seconds(read[part], n, "float32") for part, n in found.auxiliary_tokens.items()]
+        known = [seconds for seconds in times if seconds is not None]
+        seconds = sum(known) + found.steps * self.machine.step if len(known) == len(times) else None
+        if self.size is None:
+            return Effort(seconds, None)
+        memory = estimate.scoring_memory(self.size, dtype, sampled=found.batch_tokens)
+        sizes = {
+            planned.auxiliary[part].name: size for part, size in read.items()
+        }  # one that is used twice is held once
+        return Effort(
+            seconds, round(memory + sum(estimate.weights_memory(size, "float32") for size in sizes.values() if size))
+        )
+
+    def auxiliary(self, model: AuxiliaryModel) -> ModelSize | None:
+        """Return the size of an auxiliary model."""
+        if model.name == PRETRAINED:
+            return self.size
+        if model not in self._sizes:
+            self._sizes[model] = self._plan.ingredients.auxiliary(model)
+        return self._sizes[model]
+
+    def scoring_seconds(self, size: ModelSize | None, tokens: int | None, precision: str) -> float | None:
+        """Return the time of a forward pass over tokens."""
+        if size is None or tokens is None:
+            return None
+        return estimate.scoring_operations(size, tokens) / (self.machine.rate(precision) * self.machine.scoring)
+
+    @cached_property
+    def sampling(self) -> bool:
+        """Whether any task samples, step by step."""
+        return any(self.tokens(planned).steps for planned in self._plan.tasks())
+
+    @property
+    def precisions(self) -> list[tuple[str, str]]:
+        """What trainings compute in, with the precision of their weights."""
+        model, trainings = self._plan.model, list(self._plan.trainings())
+        trainings += [model.pretraining] if isinstance(model, MadeModel) else []
+        found = ((planned.recipe, planned.model.options.dtype) for planned in trainings)
+        return sorted({(estimate.computes_in(recipe, dtype), dtype) for recipe, dtype in found})
+
+    def _counted(self, planned: PlannedTraining) -> Amount:
+        packed = self._trainer.pack(planned, "train")
+        tokens = int(packed.target_count * planned.recipe.epochs)
+        return Amount(tokens, total_steps(planned.recipe, len(packed), 1), rough=False)
+
+    def _rough(self, planned: PlannedTraining) -> Amount:
+        """Count by the bytes of the texts, or by those that are documented."""
+        recipe, texts = planned.recipe, planned.texts.get("train")
+        size = corpus_bytes(recipe.corpus, "train") if texts is None else sum(len(t.encode()) for t in texts.texts)
+        if size is None and recipe.max_tokens is None:
+            return Amount(None, None, rough=True)
+        there = float("inf") if size is None else size / self._bytes_per_token
+        tokens, steps = estimate.blocks_and_steps(recipe, int(min(there, recipe.max_tokens or there)))
+        return Amount(tokens, steps, rough=True)
+
+    @property
+    def _bytes_per_token(self) -> float:
+        return BYTES_PER_TOKEN if self.size is None else self.size.bytes_per_token
