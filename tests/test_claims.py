@@ -120,11 +120,7 @@ CLAIMS = (
         rf"called different in {N} to {N} % of cases, .* t test over seeds that share their examples calls up to {N} %",
         null_comparisons,
     ),
-    Claim(
-        STATISTICS,
-        rf"clusters or neighbouring text the verdicts' test calls {N} to {N} %",
-        hard_null_comparisons,
-    ),
+    Claim(STATISTICS, rf"clusters or neighbouring text the verdicts' test calls {N} to {N} %", hard_null_comparisons),
     Claim(
         SPEED,
         rf"{N} tokens of {N} distinct targets \(U/N {N}\), a vocabulary of {N} and width {N}\. "

@@ -23,10 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 WORDS = [f"{a}{b}" for a in ("ba", "de", "ki", "lo", "mu", "na", "po", "ti") for b in ("r", "s", "n", "l", "m")]
 CONTEXT = 48
-CLASSES = {
-    "sst2": ("negative", "positive"),
-    "trec": ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"),
-}
+CLASSES = {"sst2": ("negative", "positive"), "trec": ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")}
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,20 @@ class Finished:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+    def ok(self) -> Finished:
+        """Return this, which must have succeeded."""
+        assert self.code == 0, self.err
+        return self
+
+    def refused(self, *texts: object) -> None:
+        """Assert that this is a user's error: exit code 2, and a sentence on stderr alone, which holds `texts`."""
+        assert (self.code, self.out) == (2, ""), (self.code, self.out[-500:], self.err[-500:])
+        assert self.err.startswith("error: "), self.err[:500]
+        assert self.err.count("\n") == 1, self.err[:500]
+        assert len(self.err) < 2000, self.err[:500]
+        for text in texts:
+            assert str(text) in self.err, self.err
 
 
 @pytest.fixture(scope="session")

@@ -55,10 +55,7 @@ def _marked(mark: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def workplace(
-    command: Callable[..., Any],
-    small_model: Path,
-    small_data: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
     """A folder with the files of the examples, where the README's own command, and `emo`, have been run."""
     folder, before = tmp_path_factory.mktemp("workplace"), Path.cwd()
@@ -67,8 +64,7 @@ def workplace(
         (folder / name).write_text(text)
     os.chdir(folder)
     places = ("--model", str(small_model), "--data-dir", str(small_data))
-    done = command(*shlex.split(RUN)[1:], "--objective", "emo", *places, *QUICK, "--json")
-    assert done.code == 0, done.err
+    done = command(*shlex.split(RUN)[1:], "--objective", "emo", *places, *QUICK, "--json").ok()
     objectives = [(entry["objective"]["name"], entry["objective"]["params"]) for entry in done.json["entries"]]
     assert objectives[:2] == [("mle", {}), ("truncated", {"nats": 6.0})]
     yield folder
@@ -78,8 +74,7 @@ def workplace(
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize("line", _marked("run"))
 def test_an_example_runs(command: Callable[..., Any], line: str) -> None:
-    done = command(*shlex.split(line, comments=True)[1:])
-    assert done.code == 0, done.out + done.err
+    done = command(*shlex.split(line, comments=True)[1:]).ok()
     assert done.out
 
 
@@ -87,16 +82,14 @@ def test_an_example_runs(command: Callable[..., Any], line: str) -> None:
 @pytest.mark.parametrize("line", _marked("dry-run"))
 def test_an_example_is_planned(command: Callable[..., Any], line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
-    done = command(*words, *(() if "--dry-run" in words else ("--dry-run",)))
-    assert done.code == 0, done.err
+    command(*words, *(() if "--dry-run" in words else ("--dry-run",))).ok()
 
 
 def test_the_readmes_objective_has_15_lines_and_keeps_the_contract(
     command: Callable[..., Any], workplace: Path
 ) -> None:
     assert len(FILES["my_loss.py"].splitlines()) <= 15
-    checked = command("objectives", "check", f"{workplace}/my_loss.py:Truncated(nats=6)")
-    assert checked.code == 0, checked.out
+    command("objectives", "check", f"{workplace}/my_loss.py:Truncated(nats=6)").ok()
 
 
 def test_the_kind_of_the_guide_is_run_recorded_and_compared(

@@ -47,6 +47,5 @@ def written(
         "mle",
         *("--seed", 0, "--seed", 1),
         "--json",
-    )
-    assert done.code == 0, done.err
+    ).ok()
     return Board(command, folder / "b", folder / "runs", *done.json["entries"])

@@ -12,12 +12,7 @@ from emobench.config import to_plain
 from emobench.models.catalog import CATALOG
 from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_files, task_names
 
-NAMES = {
-    "objectives": objective_names(),
-    "tasks": task_names(),
-    "suites": suite_names(),
-    "models": list(CATALOG),
-}
+NAMES = {"objectives": objective_names(), "tasks": task_names(), "suites": suite_names(), "models": list(CATALOG)}
 
 TASK_COLUMNS = ("name", "version", "kind", "corpus", "protocol", "what")
 
@@ -40,8 +35,7 @@ def test_a_broken_file_of_a_plugin_is_named_and_the_others_listed(
     (tmp_path / group / "no-yaml.yaml").write_text("name: [")
     found = {**task_files._tasks_plugins(), "other": [tmp_path]}
     monkeypatch.setattr(task_files, "_tasks_plugins", lambda: found)
-    done = command(group, "list", "--json")
-    assert done.code == 0
+    done = command(group, "list", "--json").ok()
     assert [row["name"] for row in done.json] == NAMES[group]
     first, second = done.err.splitlines()
     assert first.startswith("skipped: ")
@@ -78,9 +72,7 @@ def test_an_objective_is_shown_with_its_parameters(command: Callable[..., Any]) 
     assert "expected_cost" in command("objectives", "show", "emo", "--json").json["needs"]
     plain = command("objectives", "show", "tailr")
     assert "gamma: float = 0.1" in plain.out
-    unknown = command("objectives", "show", "tail")
-    assert (unknown.code, unknown.out) == (2, "")
-    assert "There is no objective 'tail'; did you mean 'tailr'?" in unknown.err
+    command("objectives", "show", "tail").refused("There is no objective 'tail'; did you mean 'tailr'?")
 
 
 def test_a_task_is_shown_with_every_rule_of_a_protocol(command: Callable[..., Any]) -> None:
@@ -145,9 +137,7 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
     found = load_file(tmp_path / "out" / "model.safetensors")
     assert found.keys() == weights.keys()
     assert all(torch.equal(found[name], weights[name]) for name in weights)
-    again = command("models", "convert", tmp_path / "bin", tmp_path / "out")
-    assert again.code == 2
-    assert "exists; give a folder that does not" in again.err
+    command("models", "convert", tmp_path / "bin", tmp_path / "out").refused("exists; give a folder that does not")
 
 
 def test_an_empty_board_says_so_and_an_absent_one_is_no_board(command: Callable[..., Any], tmp_path: Path) -> None:
@@ -155,9 +145,9 @@ def test_an_empty_board_says_so_and_an_absent_one_is_no_board(command: Callable[
     assert (done.code, done.err) == (0, "")
     assert "`emobench run` makes the first" in done.out
     assert command("leaderboard", "show", "--leaderboard", tmp_path, "--json").json["groups"] == []
-    absent = command("leaderboard", "show", "--leaderboard", tmp_path / "none")
-    assert (absent.code, absent.out) == (2, "")
-    assert f"There is no leaderboard {tmp_path / 'none'}" in absent.err
+    command("leaderboard", "show", "--leaderboard", tmp_path / "none").refused(
+        f"There is no leaderboard {tmp_path / 'none'}"
+    )
 
 
 def test_an_altered_entry_is_named_and_skipped(command: Callable[..., Any], tmp_path: Path) -> None:

@@ -118,9 +118,7 @@ def test_a_call_is_shown_with_the_values_that_it_gives(command: Callable[..., An
     shown = command("objectives", "show", "power(max_prob=0.5)", "--json").json
     assert [(p["value"], p["default"]) for p in shown["parameters"]] == [(1.0, 1.0), (0.0, 0.0), (0.5, 1.0)]
     assert shown["use"] == 'emobench run --objective "power(max_prob=0.5)"'
-    refused = command("objectives", "show", "focal(gamma=-1)")
-    assert (refused.code, refused.out) == (2, "")
-    assert "`gamma` is -1.0; expected a number of at least 0.0." in refused.err
+    command("objectives", "show", "focal(gamma=-1)").refused("`gamma` is -1.0; expected a number of at least 0.0.")
 
 
 SOURCES = '''"""Losses of a paper (Doe et al., *On Losses*, 2024)."""
@@ -245,11 +243,9 @@ def test_several_objectives_are_checked_one_after_the_other(command: Callable[..
     assert (done.code, done.err) == (1, "")
     ends = [line.partition(":")[0] for line in done.out.splitlines() if re.search(r": \d+ ok", line)]
     assert ends == ["mle", "slow", "focal"]
-    found = command("objectives", "check", "mle", "focal(gamma=1)", "--json")
-    assert found.code == 0
+    found = command("objectives", "check", "mle", "focal(gamma=1)", "--json").ok()
     assert [(one["objective"], one["ok"]) for one in found.json] == [("mle", True), ("focal", True)]
-    unknown = command("objectives", "check", "mle", "tail")
-    assert (unknown.code, unknown.out) == (2, "")
+    command("objectives", "check", "mle", "tail").refused()
 
 
 def test_what_stands_on_a_failed_check_is_one_line(
@@ -286,9 +282,7 @@ def test_a_check_names_the_line_that_raises(command: Callable[..., Any], file: P
     ],
 )
 def test_what_cannot_be_checked_is_said(command: Callable[..., Any], file: Path, name: str, sentence: str) -> None:
-    done = command("objectives", "check", name.replace("FILE", str(file)))
-    assert (done.code, done.out) == (2, "")
-    assert sentence in done.err
+    command("objectives", "check", name.replace("FILE", str(file))).refused(sentence)
 
 
 @pytest.mark.parametrize(
@@ -309,9 +303,7 @@ def test_a_name_that_cannot_be_used_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
-    done = command("objectives", "new", *arguments)
-    assert (done.code, done.out) == (2, "")
-    assert sentence in done.err
+    command("objectives", "new", *arguments).refused(sentence)
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 

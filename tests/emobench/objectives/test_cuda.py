@@ -20,10 +20,7 @@ from emobench.objectives.engine.products import add_product_wide, multiply_wide
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 GPU, GIB = "cuda", 2**30
 N, V, PADDING, D = 300, 1009, 7, 64  # rows of 1009 entries begin every 1024
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -179,13 +179,7 @@ def by_equation(name: str, inputs: Inputs) -> Outcome:
 
 
 def by_engine(
-    name: str,
-    inputs: Inputs,
-    impl: str,
-    rows: int | None,
-    *,
-    vocabulary: int | None = None,
-    keep: Tensor | None = None,
+    name: str, inputs: Inputs, impl: str, rows: int | None, *, vocabulary: int | None = None, keep: Tensor | None = None
 ) -> tuple[LossResult, Outcome]:
     objective = OBJECTIVES[name][0]()
     if "expected_cost" in objective.needs:

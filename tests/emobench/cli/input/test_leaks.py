@@ -31,7 +31,7 @@ def test_an_entry_names_no_folder_of_the_machine(
     (home / "loss.py").write_text(LOSS)
     monkeypatch.chdir(home)
     small = f"{home}/models/small"
-    done = command(
+    command(
         *("run", "--suite", "lm-quick", "--limit", "15", "--offline", "--quiet", "--seed", "0", "--model", small),
         *("--set", "recipe.max_length=32", "--set", "recipe.max_tokens=320", "--set", "generation.max_length=32"),
         *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "mauve.seeds=[0]"),
@@ -39,8 +39,7 @@ def test_an_entry_names_no_folder_of_the_machine(
         *("--objective", f"{home}/loss.py:Mine", "--objective", f"emo(cost='{small}')"),
         *("--objective", "0.5*emo(cost='./models/small') + 0.5*./loss.py:Mine"),
         *("--data-dir", home / "private-data", f"--runs={home}/runs", "--leaderboard", "board"),
-    )
-    assert done.code == 0, done.err
+    ).ok()
     entries = [json.loads(path.read_text()) for path in Path("board").rglob("*.json")]
     assert len(entries) == 3
     (said,) = {entry["source"]["command"] for entry in entries}
@@ -49,15 +48,13 @@ def test_an_entry_names_no_folder_of_the_machine(
     assert "--model ./small --set" in said
     assert "--data-dir DIR --runs=DIR --leaderboard DIR" in said
     for to in ("jsonl", "csv", "lm-eval", "model-card"):
-        done = command("leaderboard", "export", "--leaderboard", "board", "--to", to, "--out", f"out/{to}")
-        assert done.code == 0, done.err
-    done = command("leaderboard", "site", "out/site", "--leaderboard", "board", "--runs", "runs")
-    assert done.code == 0, done.err
+        command("leaderboard", "export", "--leaderboard", "board", "--to", to, "--out", f"out/{to}").ok()
+    command("leaderboard", "site", "out/site", "--leaderboard", "board", "--runs", "runs").ok()
     files = [path for folder in ("board", "out") for path in Path(folder).rglob("*") if path.is_file()]
     assert len(files) > 8
     for path in files:
         for word in (SECRET, "private-data", str(tmp_path), "models/small"):
-            assert word not in path.read_text(), (path, word)
+            assert word.encode() not in path.read_bytes(), (path, word)
 
 
 CODE = "from pathlib import Path\n\nPath({mark!r}).write_text('')\n\ndef text(doc):\n    return ''\n"
@@ -74,9 +71,9 @@ def test_a_folder_of_lm_eval_runs_python_where_it_is_trusted_alone(
     (folder / "mine.yaml").write_text(TASK)
     given = ("run", "--suite", "mmlu", "--objective", "mle", "--model", small_model, "--offline", *more)
     given += ("--set", "recipe.max_length=32", "--set", f"lm_eval.include={folder}", "--runs", tmp_path / "runs")
-    done = command(*given)
-    assert done.code == 2
-    assert "lm-eval runs the Python that YAML in this folder names, also in a dry run." in done.err
-    assert "add --trust-remote-code if you trust it." in done.err
+    command(*given).refused(
+        "lm-eval runs the Python that YAML in this folder names, also in a dry run.",
+        "add --trust-remote-code if you trust it.",
+    )
     assert not mark.exists()
     assert "--trust-remote-code" not in command(*given, "--trust-remote-code").err

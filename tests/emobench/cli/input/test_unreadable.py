@@ -18,7 +18,11 @@ from emobench import registry
 
 OVERRIDES = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (capabilities(7)): with these, root reads everything."""
-pytestmark = [pytest.mark.timeout(60), pytest.mark.skipif(sys.platform != "linux", reason="of Linux")]
+pytestmark = [
+    pytest.mark.usefixtures("ordinary_user"),
+    pytest.mark.timeout(60),
+    pytest.mark.skipif(sys.platform != "linux", reason="of Linux"),
+]
 
 
 class _Header(ctypes.Structure):
@@ -42,37 +46,8 @@ def ordinary_user() -> Iterator[None]:
     assert libc.capset(ctypes.byref(header), data) == 0, os.strerror(ctypes.get_errno())
 
 
-@pytest.fixture
-def dry(
-    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path, ordinary_user: None
-) -> Callable[..., Any]:
-    """Make a dry run of a small job, with other options."""
-
-    def start(**given: object) -> Any:
-        places = {"suite": "lm-quick", "objective": "mle", "model": small_model, "data_dir": small_data}
-        chosen = {**places, "runs": tmp_path / "runs", **given}
-        words = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", value)]
-        small = (
-            "--set",
-            "recipe.max_length=32",
-            "--set",
-            "generation.max_length=32",
-            "--set",
-            "generation.prefix=4",
-            "--set",
-            "generation.continuation=8",
-        )
-        return command("run", "--dry-run", "--offline", "--quiet", *small, "--limit", "30", *words)
-
-    return start
-
-
 def refused(done: Any, *texts: object) -> None:
-    assert done.code == 2, (done.code, done.out[-500:], done.err[-500:])
-    assert done.err.startswith("error: "), done.err[:500]
-    assert done.err.count("\n") == 1, done.err[:500]
-    for text in (*texts, "Permission denied"):
-        assert str(text) in done.err, done.err[:2000]
+    done.refused(*texts, "Permission denied")
 
 
 def test_objective(dry: Callable[..., Any], tmp_path: Path) -> None:
@@ -150,7 +125,7 @@ def test_data(dry: Callable[..., Any], small_data: Path, tmp_path: Path, place: 
     (data / place).chmod(0o700)
 
 
-def test_board_and_files_to_import(command: Callable[..., Any], tmp_path: Path, ordinary_user: None) -> None:
+def test_board_and_files_to_import(command: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "locked"
     (folder / "board").mkdir(parents=True)
     (folder / "results_1.json").write_text("{}")

@@ -48,8 +48,7 @@ def expected(
     command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> bytes:
     """The weights of the training that nothing interrupted."""
-    done = command(*arguments(small_model, small_data, tmp_path_factory.mktemp("whole")), "--json")
-    assert done.code == 0, done.err
+    done = command(*arguments(small_model, small_data, tmp_path_factory.mktemp("whole")), "--json").ok()
     return (Path(done.json["trained"][0]["model"]) / "model.safetensors").read_bytes()
 
 
@@ -82,8 +81,7 @@ def test_it_goes_on_to_the_same_weights(
     steps = len((part / "log.jsonl").read_text().splitlines())
     assert steps > 0
 
-    done = command(*given, "--json")
-    assert done.code == 0, done.err
+    done = command(*given, "--json").ok()
     model = Path(done.json["trained"][0]["model"])
     assert (model / "model.safetensors").read_bytes() == expected
     assert not part.exists()

@@ -37,8 +37,7 @@ class Place:
         return self.command(verb, *self.given, *places, *SMALL, *arguments, "--json")
 
     def entry(self, verb: str, *arguments: object) -> Any:
-        done = self(verb, *arguments)
-        assert done.code == 0, done.err
+        done = self(verb, *arguments).ok()
         return done.json["entries"][0]
 
     def changed(self, kind: str) -> dict[str, int]:
@@ -137,15 +136,14 @@ def test_what_is_missing_is_named_with_what_to_type(place: Place) -> None:
     assert "Train and evaluate it with: emobench run --model" in never.err
     assert "--rescore" not in never.err
 
-    other = place("evaluate", "--rescore", *SEEDS, *TRAINED, "--set", "generation.sampling.seed=1")
-    assert other.code == 2
-    assert "the generation of lm-quick of mle, seed 3, and --rescore generates nothing." in other.err
-    assert "Generate and score it with: emobench run" in other.err
+    place("evaluate", "--rescore", *SEEDS, *TRAINED, "--set", "generation.sampling.seed=1").refused(
+        "the generation of lm-quick of mle, seed 3, and --rescore generates nothing.",
+        "Generate and score it with: emobench run",
+    )
 
-    untrained = place("evaluate", "--rescore", *SEEDS)
-    assert untrained.code == 2
-    assert "the generation of lm-quick of pretrained, and --rescore generates nothing." in untrained.err
-    assert "with: emobench evaluate" in untrained.err
+    place("evaluate", "--rescore", *SEEDS).refused(
+        "the generation of lm-quick of pretrained, and --rescore generates nothing.", "with: emobench evaluate"
+    )
 
 
 def test_samples_that_are_gone_or_altered_are_an_error(place: Place) -> None:
@@ -157,14 +155,13 @@ def test_samples_that_are_gone_or_altered_are_an_error(place: Place) -> None:
     said = f"{samples.parent} is not the generation of lm-quick of mle, seed 3 that was finished: {samples}"
     assert f"{said} was altered after it was written. Restore it, or generate anew with: rm -r" in altered.err
     write_seal(samples.parent)  # made anew, on another machine
-    other = place("evaluate", "--rescore", *SEEDS, *TRAINED)
-    assert other.code == 2
-    assert "holds other texts of lm-quick of mle, seed 3 than those that were recorded. Restore it, or" in other.err
+    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(
+        "holds other texts of lm-quick of mle, seed 3 than those that were recorded. Restore it, or"
+    )
     samples.unlink()
-    gone = place("evaluate", "--rescore", *SEEDS, *TRAINED)
-    assert gone.code == 2
-    assert f"{said} is gone." in gone.err
-    assert f"rm -r {samples.parent} && emobench run" in gone.err
+    place("evaluate", "--rescore", *SEEDS, *TRAINED).refused(
+        f"{said} is gone.", f"rm -r {samples.parent} && emobench run"
+    )
 
 
 def test_options_that_contradict_one_another_are_refused(place: Place) -> None:

@@ -44,8 +44,7 @@ class Job:
         places = ("--runs", self.folder / "runs")
         if verb != "train":
             places += ("--leaderboard", self.folder / "board")
-        done = self.command(verb, "--model", self.model, "--data-dir", self.data, *places, *arguments, "--json")
-        assert done.code == 0, done.err
+        done = self.command(verb, "--model", self.model, "--data-dir", self.data, *places, *arguments, "--json").ok()
         return done.json
 
     def files(self, *kinds: str) -> dict[str, int]:
@@ -243,9 +242,9 @@ def test_the_board_as_table_markdown_and_json(finished: tuple[Job, Any]) -> None
     assert set(job.shown()) == ids
     assert set(job.shown("--suite", "lm-quick", "--model", job.model.name)) == ids
     for option, name in (("--suite", "nlu"), ("--model", "gpt2")):
-        refused = job.command("leaderboard", "show", "--leaderboard", job.folder / "board", option, name)
-        assert refused.code == 2
-        assert f"There is no entry of the {option[2:]} '{name}'" in refused.err
+        job.command("leaderboard", "show", "--leaderboard", job.folder / "board", option, name).refused(
+            f"There is no entry of the {option[2:]} '{name}'"
+        )
 
 
 def test_other_corpora_and_other_rules_are_not_compared(again: Job) -> None:
@@ -295,8 +294,7 @@ def test_from_scratch(again: Job) -> None:
 def test_progress_goes_to_stderr_and_results_to_stdout(again: Job) -> None:
     places = ("--runs", again.folder / "runs", "--leaderboard", again.folder / "board", "--model", again.model)
     loud = tuple(word for word in SMALL if word != "--quiet")
-    done = again.command("evaluate", *places, "--data-dir", again.data, *loud)
-    assert done.code == 0
+    done = again.command("evaluate", *places, "--data-dir", again.data, *loud).ok()
     assert "pretrained, seed 0" in done.err
     assert "lm-quick v1" in done.out
     assert "lm-quick v1" not in done.err
@@ -320,8 +318,7 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
     places = ("--runs", again.folder / "runs", "--leaderboard", again.folder / "board", "--model", again.model)
     given = ("run", *places, "--data-dir", again.data, *TRAINED, *TWO)
     assert "recorded in" not in again.command(*given).err
-    loud = again.command(*(word for word in given if word != "--quiet"))
-    assert loud.code == 0
+    loud = again.command(*(word for word in given if word != "--quiet")).ok()
     *said, _, _, _ = loud.err.splitlines()
     shown = loud.err.splitlines()[-3:]
     before = f"on {again.folder / 'board'} before, with the same results: "

@@ -18,10 +18,7 @@ TRAINED = (
     *("--set", "corpus=wikitext2", "--set", "recipe.max_length=48", "--set", "recipe.learning_rate=3e-2"),
     *("--set", "recipe.epochs=4", "--set", "recipe.lora=false"),
 )
-CLASSES = {
-    "sst2": ("negative", "positive"),
-    "trec": ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"),
-}
+CLASSES = {"sst2": ("negative", "positive"), "trec": ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +31,7 @@ def job(
     def run(verb: str, *arguments: object, model: bool = True) -> Any:
         given = ("--model", byte_model, "--data-dir", labelled, "--data-dir", small_data) if model else ()
         places = ("--runs", folder / "runs", "--leaderboard", folder / "board")
-        done = command(verb, *given, *places, *arguments, "--json")
-        assert done.code == 0, done.err
+        done = command(verb, *given, *places, *arguments, "--json").ok()
         return done.json
 
     run.folder = folder  # type: ignore[attr-defined]
@@ -106,8 +102,7 @@ def test_mmlu_has_the_mean_over_its_subjects_beside_the_share_of_all_questions(
         (tmp_path / f"mmlu.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board")
     given = ("--model", byte_model, "--data-dir", tmp_path, "--suite", "nlu", "--set", "tasks=mmlu", "--offline")
-    done = command("evaluate", *given, "--set", "icl.shots=0", *places, "--quiet", "--json")
-    assert done.code == 0, done.err
+    done = command("evaluate", *given, "--set", "icl.shots=0", *places, "--quiet", "--json").ok()
     (entry,) = done.json["entries"]
     shown = command("answers", entry["id"], *places, "--json").json["answers"][0]["table"]
     rates = {row["name"]: (row["n"], row["accuracy"]) for row in shown["per_group"]}

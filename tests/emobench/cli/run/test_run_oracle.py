@@ -28,8 +28,7 @@ def entries(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactor
         *("--objective", "pretrained", "--objective", "mle", "--objective", "emo", "--seed", 0, "--limit", 40),
         *("--set", "recipe.epochs=1", "--set", "recipe.max_tokens=8192", "--set", "recipe.learning_rate=1e-2"),
         *("--set", "mauve.seeds=[0]", "--offline", "--quiet", "--json"),
-    )
-    assert done.code == 0, done.err
+    ).ok()
     return done.json["entries"]
 
 

@@ -30,8 +30,7 @@ def entries(
     given = ("--model", byte_model, *data, "--runs", place / "runs", "--leaderboard", place / "board", "--offline")
     found = []
     for shots in (3, 2):
-        done = command("run", *given, *RULES, *TRAINED, *SEEDS, "--set", f"icl.shots={shots}", "--quiet", "--json")
-        assert done.code == 0, done.err
+        done = command("run", *given, *RULES, *TRAINED, *SEEDS, "--set", f"icl.shots={shots}", "--quiet", "--json").ok()
         found += done.json["entries"]
     assert len(found) == 2
     return found
@@ -70,8 +69,7 @@ def test_the_command_below_shows_the_trained_models_prompt(
     words = pasted(shown)
     model = Path(words[words.index("--model") + 1])
     assert model.parent.parent == place / "runs/train"
-    done = command(*words, "--json", "--quiet")
-    assert done.code == 0, done.err
+    done = command(*words, "--json", "--quiet").ok()
     assert done.json["protocol"] == entries[1]["protocols"]["trec"]
     (prompt,) = done.json["prompts"]
     line = next(line for line in shown.splitlines() if line.startswith(prompt["id"]))

@@ -27,8 +27,7 @@ BY_HAND = {
 
 
 def test_the_papers_differences_per_task(command: Callable[..., Any]) -> None:
-    done = command("compare", EMO, MLE)
-    assert done.code == 0, done.err
+    done = command("compare", EMO, MLE).ok()
     for task, points in BY_HAND.items():
         (line,) = [line for line in done.out.splitlines() if line.startswith(f"{task}/")]
         assert (f" {points:+.1f} " if points else " 0.0 ") in line
@@ -82,8 +81,7 @@ def test_bad_input(words: tuple[str, ...], told: str, command: Callable[..., Any
 
 
 def test_anyway_shows_what_is_not_comparable_without_a_verdict(command: Callable[..., Any]) -> None:
-    done = command("compare", EMO, "published:emo-table6/llama2-7b/mle", "--anyway", "--json")
-    assert done.code == 0, done.err
+    done = command("compare", EMO, "published:emo-table6/llama2-7b/mle", "--anyway", "--json").ok()
     (found,) = done.json["comparisons"]
     assert {c["verdict"] for c in found["contrasts"]} == {None}
     assert any("model" in text for texts in found["apart"].values() for text in texts)

@@ -31,8 +31,7 @@ class Trained:
         self.command, self.folder, self.runs = command, folder, folder / "runs"
         self.places = ("--runs", self.runs, "--leaderboard", folder / "board")
         objectives = [word for text in ("tailr", "tailr(gamma=0.3)", "emo") for word in ("--objective", text)]
-        done = command("run", *SMALL, *objectives, "--model", model, "--data-dir", data, *self.places)
-        assert done.code == 0, done.err
+        done = command("run", *SMALL, *objectives, "--model", model, "--data-dir", data, *self.places).ok()
         self.entries = done.json["entries"]
         self.model_and_data = ("--model", model, "--data-dir", data)
 
@@ -83,8 +82,7 @@ def test_an_entry_gives_the_mean_over_its_seeds(trained: Trained) -> None:
 
 def test_the_table_has_first_middle_and_last_values(trained: Trained) -> None:
     entry = next(e for e in trained.entries if e["objective"]["name"] == "emo")
-    shown = trained.curves(entry["id"][:8])
-    assert shown.code == 0, shown.err
+    shown = trained.curves(entry["id"][:8]).ok()
     lines = shown.out.splitlines()
     assert lines[0] == "emo · mean of seeds 0, 1 · 15 steps"
     rows = {line[:19].strip(): line.split() for line in lines[1:] if line.strip()}
@@ -135,16 +133,15 @@ def test_trainings_are_found_by_their_objectives(trained: Trained) -> None:
     assert labels("tailr") == both
     assert labels("tailr(gamma=0.3)") == [("tailr", [0, 1])]
     assert labels("emo", "tailr") == labels() == [("emo", [0, 1]), *both]
-    unknown = trained.curves("tailr(gamma=0.7)")
-    assert unknown.code == 2
-    assert "'tailr(gamma=0.7)' is no folder, no key of a stage in" in unknown.err
-    assert "no objective that was trained there" in unknown.err
+    trained.curves("tailr(gamma=0.7)").refused(
+        "'tailr(gamma=0.7)' is no folder, no key of a stage in", "no objective that was trained there"
+    )
 
 
 def test_an_empty_folder_of_runs_says_what_makes_trainings(trained: Trained, tmp_path: Path) -> None:
-    done = trained.command("curves", "--runs", tmp_path / "none")
-    assert done.code == 2
-    assert f"There is no training in {tmp_path / 'none'} yet; `emobench run` makes some" in done.err
+    trained.command("curves", "--runs", tmp_path / "none").refused(
+        f"There is no training in {tmp_path / 'none'} yet; `emobench run` makes some"
+    )
 
 
 def test_seeds_are_in_order_however_they_are_given(trained: Trained) -> None:
@@ -178,8 +175,7 @@ def test_a_line_of_bars_is_never_wrapped(
     steps = [{"loss": 1 / step, "a_rather_long_part": step, "step": step, "steps": 99} for step in range(1, 100)]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
     monkeypatch.setenv("COLUMNS", str(width))
-    done = trained.curves(tmp_path)
-    assert done.code == 0, done.err
+    done = trained.curves(tmp_path).ok()
     _, header, *rows = [line.rstrip() for line in done.out.splitlines() if line.strip()]
     assert header.split()[0] == "part"
     assert [row.split()[0] for row in rows] == ["loss", "a_rather_long_part"]
@@ -218,8 +214,7 @@ def interrupted(trained: Trained, runs: Path, *, cut: bool) -> Path:
 def test_an_interrupted_training_is_shown_as_far_as_it_came(trained: Trained, tmp_path: Path, cut: bool) -> None:
     folder = interrupted(trained, tmp_path, cut=cut)
     key = folder.name.removesuffix(".part")
-    done = trained.command("curves", key, "--runs", tmp_path)
-    assert done.code == 0, done.err
+    done = trained.command("curves", key, "--runs", tmp_path).ok()
     # Five steps, their validation, and one step more.
     assert done.out.splitlines()[0] == f"training {key} · 6 of 15 steps · not finished"
     (group,) = trained.command("curves", folder, "--json").json["curves"]
@@ -257,8 +252,7 @@ def test_a_log_of_an_older_version_and_numbers_that_are_not_finite(trained: Trai
         "validation objective": {2: 3.25},
         "grad_norm": {1: None, 2: 1.0},
     }
-    shown = trained.curves(tmp_path)
-    assert shown.code == 0, shown.err
+    shown = trained.curves(tmp_path).ok()
     assert "nan" in next(line for line in shown.out.splitlines() if line.startswith("grad_norm"))
 
 
@@ -276,26 +270,20 @@ def test_what_has_no_curves_is_refused_with_a_sentence(trained: Trained, tmp_pat
         ("../train", "'../train' is no folder, no key of a stage in"),
     ]
     for given, said in cases:
-        done = trained.curves(given)
-        assert done.code == 2, (given, done.out)
-        assert said in done.err
-        assert "Traceback" not in done.err
-    beside = trained.curves(tmp_path / "begun", trained.training("emo", 0))
-    assert beside.code == 0
+        trained.curves(given).refused(said)
+    beside = trained.curves(tmp_path / "begun", trained.training("emo", 0)).ok()
     assert "skipped: " in beside.err
     assert beside.out.startswith("emo · seed 0 · 15 steps")
 
 
 def test_an_entry_without_trainings_is_refused(trained: Trained, tmp_path: Path) -> None:
     entry = trained.entries[0]["id"]
-    moved = trained.command("curves", entry, "--runs", tmp_path, "--leaderboard", trained.folder / "board")
-    assert moved.code == 2
-    assert "give the folder of these runs with --runs DIR" in moved.err
+    trained.command("curves", entry, "--runs", tmp_path, "--leaderboard", trained.folder / "board").refused(
+        "give the folder of these runs with --runs DIR"
+    )
     scored = trained.command("evaluate", *EVALUATED, *trained.model_and_data, *trained.places).json["entries"][0]
     for given in (scored["id"], scored["runs"][0]["key"]):
-        untrained = trained.curves(given)
-        assert untrained.code == 2
-        assert "of a model as it is: nothing was trained." in untrained.err
+        trained.curves(given).refused("of a model as it is: nothing was trained.")
 
 
 def test_a_sparkline_runs_from_the_lowest_to_the_highest() -> None:

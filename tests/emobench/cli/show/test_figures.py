@@ -30,8 +30,9 @@ DISTANCES = {
 
 def test_pictures_lie_beside_the_entry_and_disturb_no_board(written: Any, tmp_path: Path) -> None:
     shutil.copytree(written.root, tmp_path / "board")
-    done = written.command("figures", "mle", "pretrained", "--leaderboard", tmp_path / "board", "--runs", written.runs)
-    assert done.code == 0, done.err
+    done = written.command(
+        "figures", "mle", "pretrained", "--leaderboard", tmp_path / "board", "--runs", written.runs
+    ).ok()
     folder = tmp_path / "board/lm-quick-v1/.figures" / f"{written.mle['id'][:6]}-{written.pretrained['id'][:6]}"
     names = ["divergence-curves", "lengths", "entropies"]
     files = [folder / f"{name}.{kind}" for name in names for kind in ("png", "svg")]
@@ -67,8 +68,7 @@ def test_the_scatter_needs_no_runs(tmp_path: Path, command: Any, entry_of: Any) 
     for name in ("mle", "emo"):
         Leaderboard(tmp_path / "b").append(entry_of(name, metrics=DISTANCES, runs=[{"seed": 0, "key": "0" * 16}]))
     out = ("--leaderboard", tmp_path / "b", "--out", tmp_path / "out")
-    done = command("figures", "emo", "mle", *out)
-    assert done.code == 0, done.err
+    command("figures", "emo", "mle", *out).ok()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["cross-entropies.png", "cross-entropies.svg"]
     shown = (tmp_path / "out/cross-entropies.svg").read_text()
     assert "webtext" in shown
@@ -80,12 +80,11 @@ def test_files_that_are_gone_cost_no_other_picture_and_nothing_at_all_is_an_erro
 ) -> None:
     shutil.copytree(written.runs / "generate", tmp_path / "generate")
     given = ("--leaderboard", written.root, "--runs", tmp_path, "--out", tmp_path / "out")
-    done = written.command("figures", "mle", *given)
-    assert done.code == 0
+    done = written.command("figures", "mle", *given).ok()
     assert {path.stem for path in (tmp_path / "out").iterdir()} == {"lengths"}
     assert done.err.count("not drawn: ") == 2
     assert "--runs DIR" in done.err
     Leaderboard(tmp_path / "b").append(entry_of("tailr", runs=[{"seed": 0, "key": "0" * 16}]))
-    nothing = written.command("figures", "tailr", "--leaderboard", tmp_path / "b")
-    assert nothing.code == 2
-    assert "There is nothing to draw of tailr. They have no texts" in nothing.err
+    written.command("figures", "tailr", "--leaderboard", tmp_path / "b").refused(
+        "There is nothing to draw of tailr. They have no texts"
+    )

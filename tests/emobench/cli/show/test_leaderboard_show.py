@@ -74,9 +74,7 @@ def test_unknown_names_and_an_absent_board_are_the_users_errors(show: Callable[.
         (("--published",), "--published and --leaderboard name two boards"),
         (("--leaderboard", tmp_path / "none"), f"There is no leaderboard {tmp_path / 'none'}"),
     ):
-        done = show(*arguments)
-        assert (done.code, done.out) == (2, ""), arguments
-        assert told in done.err
+        show(*arguments).refused(told)
 
 
 def test_terminal_markdown_and_json_say_the_same(show: Callable[..., Any]) -> None:
