@@ -185,4 +185,6 @@ def test_an_empty_board_is_a_sentence(at: Callable[..., Any], tmp_path: Path) ->
     at("export").refused(f"There is no leaderboard {tmp_path / 'board'}")
     (tmp_path / "board").mkdir()
     assert "holds no entry to export" in at("export").err
-    at("export", "--to", "xml").refused("xml")
+    unknown = at("export", "--to", "xml")
+    assert unknown.code == 2
+    assert "xml" in unknown.err
