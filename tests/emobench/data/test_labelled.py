@@ -87,31 +87,26 @@ def test_a_file_may_have_its_own_column_of_names(tmp_path: Path) -> None:
 
 
 def test_a_wrong_class_is_said_of_the_column_that_the_file_has(tmp_path: Path) -> None:
-    source = replace(LOCAL, label_name="label_text")
-    with pytest.raises(DataError, match="the class is 'maybe'; expected 'label_name' or 'label' to be one of no, yes"):
-        local(tmp_path, named("a", "maybe"), source=source)
-    with pytest.raises(DataError, match="the class is None; expected 'label_name' or 'label' to be one of no, yes"):
-        local(tmp_path, {"text": "a"}, source=source)
-    with pytest.raises(DataError, match="the class is 'maybe'; expected 'label_text' or 'label' to be one of no, yes"):
-        local(tmp_path, {"text": "a", "label": 1, "label_text": "maybe"}, source=source)
+    for row, column in ((named("a", "maybe"), "label_name"), ({"text": "a", "label_text": "maybe"}, "label_text")):
+        with pytest.raises(
+            DataError, match=f"the class is 'maybe'; expected '{column}' or 'label' to be one of no, yes"
+        ):
+            local(tmp_path, row, source=replace(LOCAL, label_name="label_text"))
 
 
 @pytest.mark.parametrize("source", [LOCAL, HUB])
 def test_numbers_alone_are_refused_in_a_local_file(tmp_path: Path, source: LabelledSource) -> None:
     """Also where the task knows what the numbers of its own source mean: this file may be another copy."""
-    with pytest.raises(DataError) as error:
+    with pytest.raises(
+        DataError, match=rf'^{tmp_path}/toy\.test\.jsonl:2: .* number 1, .* add "label_name", one of no, yes'
+    ):
         local(tmp_path, named("a", "yes"), {"text": "b", "label": 1}, source=source)
-    assert str(error.value) == (
-        f"{tmp_path}/toy.test.jsonl:2: the label is the number 1, whose meaning differs between copies of a data set; "
-        'add "label_name", one of no, yes.'
-    )
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         (named("b", "maybe"), "the class is 'maybe'; expected 'label_name' or 'label' to be one of no, yes"),
-        ({"text": "b", "label": "Yes"}, "the class is 'Yes'; expected"),
         ({"text": "b"}, "the class is None; expected"),
         ({"text": "b", "label": ["yes"]}, r"the class is \['yes'\]; expected"),
         (named("b", "yes", label="no"), "'label' says 'no' and 'label_name' 'yes'; keep one"),
@@ -254,10 +249,8 @@ def test_golden_rows_are_those_of_the_source_and_of_no_local_file(cache: Path, t
 
     downloaded(cache, test=[{"text": "d \n", "label": 1}, TEST[1]])
     load(golden(a="no", d="yes"))  # spaces at a text's ends do not count
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=rf"{COMMIT} says 'yes' .*-00001\.parquet:1\) that is known to be 'no'"):
         load(golden(a="no", d="no"))
-    assert f"hub: some/toy@{COMMIT} says 'yes' of a row of toy (hub" in str(error.value)
-    assert "test-00000-of-00001.parquet:1) that is known to be 'no': the order of its labels has" in str(error.value)
     mine = local(tmp_path / "mine", named("d", "no"), source=golden(d="yes", unknown="yes"))
     assert mine.test[0].label == "no"
 
@@ -268,13 +261,8 @@ def test_golden_rows_that_occur_in_no_text_are_an_error_where_the_whole_source_w
     unknown = hashlib.sha256(b"unknown").hexdigest()[:12]
     source = replace(HUB, golden={hashlib.sha256(b"a").hexdigest()[:12]: "no", unknown: "yes"})
     downloaded(cache)
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=rf"{COMMIT} lacks 1 of the 2 rows of toy .*{unknown}.*DIR/toy\.SPLIT\.jsonl"):
         load(source)
-    assert str(error.value) == (
-        f"hub: some/toy@{COMMIT} lacks 1 of the 2 rows of toy whose class is known ({unknown}), so that the meaning of "
-        "its labels cannot be checked: its texts have changed. Put the rows in DIR/toy.SPLIT.jsonl and give "
-        "--data-dir DIR."
-    )
     write(tmp_path / "mine", "toy.test.jsonl", [named("d", "no")])  # the row may be of the split that was not read
     assert len(load(source, tmp_path / "mine").pool) == 3
 

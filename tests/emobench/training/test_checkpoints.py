@@ -205,56 +205,50 @@ def stopped(kit: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+@pytest.fixture
+def copy(tmp_path: Path, stopped: Path) -> Path:
+    """A copy of that training."""
+    return shutil.copytree(stopped, tmp_path / "copy")
+
+
 NAMES = ["model.safetensors", "optimizer.pt", "trainer_state.json", "objective.json", "log.jsonl", "seal.json"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_altered_checkpoint_is_dropped_and_said(
-    kit: SimpleNamespace, tmp_path: Path, stopped: Path, whole: Any, name: str
-) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(stopped, folder)
-    flip_bit(folder / "checkpoints/checkpoint-3" / name)
+def test_an_altered_checkpoint_is_dropped_and_said(kit: SimpleNamespace, copy: Path, whole: Any, name: str) -> None:
+    flip_bit(copy / "checkpoints/checkpoint-3" / name)
     notes: list[str] = []
-    assert_same(kit, folder, train(dropout_job(kit, folder, note=notes.append)), whole)
+    assert_same(kit, copy, train(dropout_job(kit, copy, note=notes.append)), whole)
     (note,) = notes
-    assert note.startswith(str(folder / "checkpoints/checkpoint-3" / name))
+    assert note.startswith(str(copy / "checkpoints/checkpoint-3" / name))
     assert "checkpoint-3 is dropped, and the training goes on from before it" in note
 
 
 @pytest.mark.parametrize("damage", ["a file gone", "a file more", "a seal of a list", "half a seal"])
-def test_a_checkpoint_of_other_files_than_its_seal_names_is_dropped(tmp_path: Path, stopped: Path, damage: str) -> None:
-    shutil.copytree(stopped, tmp_path / "copy")
-    checkpoint = tmp_path / "copy/checkpoints/checkpoint-3"
+def test_a_checkpoint_of_other_files_than_its_seal_names_is_dropped(copy: Path, damage: str) -> None:
+    checkpoint = copy / "checkpoints/checkpoint-3"
     if damage == "a file gone":
         (checkpoint / "scheduler.pt").unlink()
     elif damage == "a file more":
         (checkpoint / "adapter_config.json").write_text("{}")
     else:
         (checkpoint / "seal.json").write_text({"a seal of a list": "[]", "half a seal": '{"model.safe'}[damage])
-    assert last_checkpoint(tmp_path / "copy/checkpoints") is None
+    assert last_checkpoint(copy / "checkpoints") is None
     assert not checkpoint.exists()
 
 
-def test_what_is_no_checkpoint_is_left_alone(kit: SimpleNamespace, tmp_path: Path, stopped: Path, whole: Any) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(stopped, folder)
+def test_what_is_no_checkpoint_is_left_alone(kit: SimpleNamespace, copy: Path, whole: Any) -> None:
     for name in ("checkpoint-abc", "checkpoint-"):
-        (folder / "checkpoints" / name).mkdir()
+        (copy / "checkpoints" / name).mkdir()
     notes: list[str] = []
-    assert_same(kit, folder, train(dropout_job(kit, folder, note=notes.append)), whole)
+    assert_same(kit, copy, train(dropout_job(kit, copy, note=notes.append)), whole)
     assert notes == ["  going on from the checkpoint of step 3"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "garbage", "[1, 2]", '{"step": "x"}\n', '{"step": 1, "loss": 9e9, "tokens": 77}\n']
-)
-def test_the_log_goes_on_from_what_the_checkpoint_kept(
-    kit: SimpleNamespace, tmp_path: Path, stopped: Path, whole: Any, text: str
-) -> None:
-    shutil.copytree(stopped, tmp_path / "copy")
-    (tmp_path / "copy/log.jsonl").write_text(text)
-    assert_same(kit, tmp_path / "copy", train(dropout_job(kit, tmp_path / "copy")), whole)
+@pytest.mark.parametrize("text", ["", "garbage", '{"step": "x"}\n', '{"step": 1, "loss": 9e9, "tokens": 77}\n'])
+def test_the_log_goes_on_from_what_the_checkpoint_kept(kit: SimpleNamespace, copy: Path, whole: Any, text: str) -> None:
+    (copy / "log.jsonl").write_text(text)
+    assert_same(kit, copy, train(dropout_job(kit, copy)), whole)
 
 
 @pytest.mark.parametrize("name", ["model/model.safetensors", "training.json", "log.jsonl", "seal.json"])
@@ -267,11 +261,8 @@ def test_a_finished_training_that_was_altered_is_trained_again(
     assert_same(kit, tmp_path / "copy", train(dropout_job(kit, tmp_path / "copy")), whole)
 
 
-def test_the_cost_embedding_is_that_of_the_pretrained_weights(
-    kit: SimpleNamespace, tmp_path: Path, stopped: Path
-) -> None:
-    shutil.copytree(stopped, tmp_path / "copy")
-    job = dropout_job(kit, tmp_path / "copy")
+def test_the_cost_embedding_is_that_of_the_pretrained_weights(kit: SimpleNamespace, copy: Path, stopped: Path) -> None:
+    job = dropout_job(kit, copy)
     pretrained = job.model.get_output_embeddings().weight.detach().clone()
     expected = pretrained / pretrained.norm(dim=1, keepdim=True)
     checkpoint = load_file(stopped / "checkpoints/checkpoint-3/model.safetensors")["transformer.wte.weight"]
@@ -284,13 +275,12 @@ def test_the_cost_embedding_is_that_of_the_pretrained_weights(
     assert digests == frozen_digests(job.objective)
 
 
-def test_other_pretrained_weights_are_refused(kit: SimpleNamespace, tmp_path: Path, stopped: Path) -> None:
-    shutil.copytree(stopped, tmp_path / "copy")
+def test_other_pretrained_weights_are_refused(kit: SimpleNamespace, copy: Path) -> None:
     other = kit.tiny(dtype=torch.float32, seed=1, **DROPOUT)
-    job = kit.job(tmp_path / "copy", model=other, objective=Emo(), recipe=RECIPE)
+    job = kit.job(copy, model=other, objective=Emo(), recipe=RECIPE)
     with pytest.raises(StorageError, match=r"the objective's cost_embedding differs.*same pre-trained weights"):
         train(job)
-    assert (tmp_path / "copy/checkpoints/checkpoint-3").exists()
+    assert (copy / "checkpoints/checkpoint-3").exists()
 
 
 class Counting(Mle):

@@ -65,9 +65,8 @@ def test_the_signature_command_does_not_start_on_a_cpu_by_itself(command: Callab
 def test_its_dry_run_says_the_same_and_succeeds(command: Callable[..., Any]) -> None:
     done = command(*SIGNATURE, "--dry-run").ok()
     notes = done.out.partition("\n\n")[2]
-    assert notes.startswith(
-        "Too long to start unasked: there is no CUDA device here, and this takes about 5.1 years on"
-    )
+    assert notes.startswith("Too long to start unasked")
+    assert "about 5.1 years" in notes
     assert "Give --device cpu to run it here" in notes
     assert "Too large: " in notes
     assert "of this machine" in notes
@@ -102,12 +101,10 @@ def test_other_commands_ask_too(command: Callable[..., Any], arguments: tuple[st
 
 
 def test_sampling_a_corpus_asks_too(command: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
-    command("sample-corpus", byte_model, "--out", tmp_path / "out", "--train", 10**8, "--length", 1000).refused(
-        "Too long to start unasked", "fewer texts by --train N"
-    )
+    given = ("sample-corpus", byte_model, "--out", tmp_path / "out")
+    command(*given, "--train", 10**8, "--length", 1000).refused("Too long to start unasked", "fewer texts by --train N")
     assert not (tmp_path / "out").exists()
-    few = ("--train", 2, "--validation", 1, "--test", 1, "--length", 4)
-    assert command("sample-corpus", byte_model, "--out", tmp_path / "out", *few).code == 0
+    command(*given, "--train", 2, "--validation", 1, "--test", 1, "--length", 4).ok()
 
 
 def test_an_evaluation_alone_is_not_charged_with_trainings(command: Callable[..., Any]) -> None:

@@ -31,8 +31,7 @@ def job(
     def run(verb: str, *arguments: object, model: bool = True) -> Any:
         given = ("--model", byte_model, "--data-dir", labelled, "--data-dir", small_data) if model else ()
         places = ("--runs", folder / "runs", "--leaderboard", folder / "board")
-        done = command(verb, *given, *places, *arguments, "--json").ok()
-        return done.json
+        return command(verb, *given, *places, *arguments, "--json").ok().json
 
     run.folder = folder  # type: ignore[attr-defined]
     return run

@@ -28,8 +28,7 @@ def show(command: Callable[..., Any], byte_model: Path, labelled: Path, place: P
 def entry(command: Callable[..., Any], byte_model: Path, labelled: Path, place: Path) -> dict[str, Any]:
     given = ("--model", byte_model, "--data-dir", labelled, "--runs", place / "runs", "--leaderboard", place / "board")
     tasks = ("--suite", "nlu", "--set", "tasks=sst2,trec")
-    done = command("evaluate", *given, *tasks, *RULES, "--offline", "--quiet", "--json").ok()
-    return done.json["entries"][0]
+    return command("evaluate", *given, *tasks, *RULES, "--offline", "--quiet", "--json").ok().json["entries"][0]
 
 
 def samples(place: Path, entry: dict[str, Any], task: str) -> dict[str, Any]:
