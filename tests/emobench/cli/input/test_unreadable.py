@@ -15,6 +15,7 @@ import pytest
 
 import emobench_tasks
 from emobench import registry
+from emobench.registry import task_files
 
 OVERRIDES = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (capabilities(7)): with these, root reads everything."""
@@ -107,7 +108,7 @@ def test_files_of_a_tasks_plugin(
     dry: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, rights: int
 ) -> None:
     mine = shutil.copytree(Path(emobench_tasks.__file__).parent, tmp_path / "plugin")
-    monkeypatch.setattr(registry, "_tasks_plugins", lambda: {"mine": [mine]})
+    monkeypatch.setattr(task_files, "_tasks_plugins", lambda: {"mine": [mine]})
     (mine / place).chmod(rights & 0o300 if (mine / place).is_file() else rights)
     done = dry()
     if place == "" and rights == 0o300:  # only its folders are listed
