@@ -57,7 +57,7 @@ COMMANDS = {
         "emobench.cli.sample_corpus:sample_corpus",
         "Sample a corpus from a model, to be used with --data-dir.",
     ),
-    "stage": ("emobench.cli.stage:app", "Stages of runs: make one by its key."),
+    "stage": ("emobench.cli.stage:app", "Stages of a run: run one by its key."),
     "doctor": ("emobench.cli.doctor:doctor", "Show what this machine can run, and what is missing."),
     "leaderboard": ("emobench.cli.leaderboard:app", "Recorded results: show, site, export, import, verify."),
     "objectives": ("emobench.cli.objectives:app", "Training objectives: list, show, check, bench, new."),

@@ -11,12 +11,12 @@ from emobench.cli.console import print_json, print_out, reporter
 from emobench.models.device import resolve_device
 from emobench.pipeline.run import run_stage
 
-app = typer.Typer(help="Stages of runs: make one by its key.", no_args_is_help=True)
+app = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Stages of runs: make one by its key."""
+    """Stages of a run: run one by its key."""
 
 
 @app.command()
