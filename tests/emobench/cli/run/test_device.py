@@ -41,7 +41,17 @@ def test_every_command_with_a_device_takes_the_one_that_is_there() -> None:
     commands = _commands(typer.main.get_command(app))
     defaults = {name: p.default for name, one in commands for p in one.params if p.name == "device"}
     assert set(defaults) == {
-        *("run", "train", "evaluate", "reproduce", "prompts", "sample-corpus", "objectives bench", "tasks export")
+        *(
+            "run",
+            "train",
+            "evaluate",
+            "reproduce",
+            "prompts",
+            "sample-corpus",
+            "objectives bench",
+            "tasks export",
+            "stage run",
+        )
     }
     assert set(defaults.values()) == {"auto"}
 
