@@ -15,10 +15,11 @@ import pytest
 from emobench.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
+from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.pipeline.planning.names import task_of
 from emobench.pipeline.planning.request import Request
-from emobench.tasks.spec import SuiteRun, lm_eval_task
+from emobench.registry import task_files
 
 
 def test_a_group_without_numbers_of_its_own_gives_those_of_its_tasks(
@@ -71,8 +72,16 @@ def test_a_name_of_lm_eval_in_a_suite_takes_the_settings_of_the_request() -> Non
     task = task_of(request, "lm-eval:hellaswag")
     assert task.protocol == LmEvalProtocol(task="hellaswag", num_fewshot=3, limit=7)
     assert task_of(Request(suite="mmlu"), "mmlu-lm-eval").protocol == LmEvalProtocol(task="mmlu", num_fewshot=5)
-    run = SuiteRun(recipe="lm-finetune", tasks=("sst2",), lm_eval=("mmlu", "hellaswag"))
-    assert run.task_names == ("sst2", "lm-eval:mmlu", "lm-eval:hellaswag")
+
+
+def test_a_suite_names_tasks_of_lm_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "mine.yaml").write_text(
+        "name: mine\nversion: 1\nruns: [{recipe: lm-finetune, tasks: [sst2], lm_eval: [mmlu, hellaswag]}]\n"
+    )
+    monkeypatch.setattr(task_files, "_tasks_plugins", lambda: {"mine": [tmp_path]})
+    (run,) = task_files.find_suite("mine").runs
+    assert run.tasks == ("sst2", "lm-eval:mmlu", "lm-eval:hellaswag")
 
 
 def test_a_longest_prompt_beyond_the_context(subject: Subject) -> None:
