@@ -59,13 +59,13 @@ def emobench_retrievers():
 """
 
 LOAD_LAST = """
-from emobench import registry
+from emobench import errors, registry
 loaded = registry.load_retriever("last(step=2)")
 found = loaded.retriever.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
 print(found, len(loaded.source_sha256), [n for n in registry.retriever_names() if n in "bm25 dense fixed random"])
 try:
     registry.load_retriever("last(step=0)")
-except registry.ConfigError as error:
+except errors.ConfigError as error:
     print(error)
 """
 
