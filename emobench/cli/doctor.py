@@ -13,6 +13,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table, reporter
+from emobench.errors import ConfigError, EmobenchError
+from emobench.kinds.icl.scoring.openicl_shims import require_openicl
 
 PACKAGES = {
     "torch": "training and evaluation",
@@ -118,9 +120,6 @@ def _packages() -> list[list[str]]:
 
 
 def _openicl() -> list[str]:
-    from emobench.errors import ConfigError
-    from emobench.kinds.icl.scoring.openicl_shims import require_openicl
-
     purpose = "the original in-context scorer (icl.engine=openicl)"
     try:
         require_openicl()
@@ -131,7 +130,6 @@ def _openicl() -> list[str]:
 
 def _plugins() -> list[list[str]]:
     from emobench import registry
-    from emobench.errors import EmobenchError
 
     rows = []
     kinds = (

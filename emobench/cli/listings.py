@@ -11,6 +11,7 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table, remark, width_left
 from emobench.cli.export_task import export
+from emobench.config import to_plain
 from emobench.errors import EmobenchError
 
 tasks = typer.Typer(help="Evaluation tasks: list, show, export.", no_args_is_help=True)
@@ -84,7 +85,6 @@ def list_suites(json: options.Json = False) -> None:
 @suites.command("show")
 def show_suite(name: Name, json: options.Json = False) -> None:
     """Show a suite: its recipes with all their values, and its tasks."""
-    from emobench.config import to_plain
     from emobench.registry import find_recipe, find_suite
 
     suite = find_suite(name)
@@ -148,8 +148,6 @@ def _usable(find: Callable[[str], T], names: Sequence[str]) -> list[T]:
 
 
 def _task(task: Any) -> dict[str, Any]:
-    from emobench.config import to_plain
-
     names = ("name", "version", "kind", "corpus", "description")
     plain = {name: getattr(task, name) for name in names}
     return {

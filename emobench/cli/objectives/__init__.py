@@ -9,8 +9,11 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, reporter
+from emobench.cli.objectives.facts import called_facts, facts, unusable
 from emobench.cli.objectives.new import KINDS, module_name, write_package
+from emobench.cli.objectives.views import checked, listing, measured, shown
 from emobench.errors import ConfigError, EmobenchError
+from emobench.models.device import check_device, resolve_device
 
 app = typer.Typer(help="Training objectives: list, show, check, bench, new.", no_args_is_help=True)
 CALL = 'A name, "name(key=value)", or ./file.py:Class.'
@@ -23,8 +26,6 @@ def list_(json: options.Json = False) -> None:
 
     An objective that does not import is listed with its error.
     """
-    from emobench.cli.objectives.facts import facts, unusable
-    from emobench.cli.objectives.views import listing
     from emobench.registry import objective_class, objective_names
 
     rows: list[dict[str, Any]] = []
@@ -46,8 +47,6 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show an objective: equation, source, parameters."""
-    from emobench.cli.objectives.facts import called_facts
-    from emobench.cli.objectives.views import shown
     from emobench.objectives.combination.expression import parse_terms
 
     terms = parse_terms(name)
@@ -71,7 +70,6 @@ def check(
 
     It prints one line for each check. A failure comes with what it usually means.
     """
-    from emobench.cli.objectives.views import checked
     from emobench.registry import load_objective
     from emobench.testing import run_checks
     from emobench.testing.subject import level
@@ -111,8 +109,6 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Measure time and memory of objectives, compared with cross-entropy."""
-    from emobench.cli.objectives.views import measured
-    from emobench.models.device import check_device, resolve_device
     from emobench.registry import load_objective
     from emobench.testing.bench import measure
 
