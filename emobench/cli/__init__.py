@@ -26,19 +26,19 @@ COMMANDS = {
         "Evaluate models without training them.",
     ),
     "prompts": (
-        "emobench.cli.prompts:prompts",
+        "emobench.cli.show.prompts:prompts",
         "Show the prompts of a classification task, token by token.",
     ),
     "answers": (
-        "emobench.cli.answers:answers",
+        "emobench.cli.show.answers:answers",
         "Show the answers behind an entry's accuracies.",
     ),
     "samples": (
-        "emobench.cli.samples:samples",
+        "emobench.cli.show.samples:samples",
         "Show generated texts and human texts side by side.",
     ),
     "figures": (
-        "emobench.cli.figures:figures",
+        "emobench.cli.show.figures:figures",
         "Draw the figures of entries.",
     ),
     "compare": (
@@ -46,7 +46,7 @@ COMMANDS = {
         "Compare entries: difference, 95 % interval, p, verdict.",
     ),
     "curves": (
-        "emobench.cli.curves:curves",
+        "emobench.cli.show.curves:curves",
         "Show training curves.",
     ),
     "reproduce": (

@@ -105,7 +105,7 @@ def test_what_is_not_known_of_the_command_is_said(place: Path, entries: Any) -> 
 
 
 def test_a_class_without_examples_has_no_f1_and_one_answer_alone_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    from emobench.cli.answers import _print
+    from emobench.cli.show.answers import _print
     from emobench.kinds.icl.answers import Answer, answers_table
     from emobench.pipeline.inspect.answers import FoundAnswers
 

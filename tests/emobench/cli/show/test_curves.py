@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emobench.cli.curves import sparkline
+from emobench.cli.show.curves import sparkline
 from emobench.seals import write_seal
 
 EVALUATED = (

@@ -90,7 +90,7 @@ def test_an_entry_without_texts_and_altered_texts_are_refused(written: Any, tmp_
 def test_texts_move_no_cursor_and_line_breaks_are_marked(
     written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from emobench.cli.samples import _print
+    from emobench.cli.show.samples import _print
     from emobench.leaderboard.query.references import select
     from emobench.pipeline.inspect.samples import side_by_side
 

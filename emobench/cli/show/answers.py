@@ -8,7 +8,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table
-from emobench.cli.prompts import posterior_line
+from emobench.cli.show.prompts import posterior_line
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.labels import clean
 from emobench.pipeline.inspect.answers import find_answers, pooled, worst
