@@ -52,7 +52,7 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(built: tuple[Path, 
     assert {
         "emobench/data/texts.py",
         "emobench/models/load.py",
-        "emobench/leaderboard/entry.schema.json",
+        "emobench/leaderboard/schema/entry.schema.json",
         "emobench_objectives/emo.py",
         "emobench_tasks/suites/oracle-language.yaml",
         "emobench_tasks/tasks/lm-quick.yaml",
@@ -138,7 +138,7 @@ def test_the_installed_wheel_works_from_another_folder(installed: Path, tmp_path
 
 
 def test_the_installed_wheel_shows_the_papers_numbers(installed: Path, tmp_path: Path) -> None:
-    board = installed / "emobench" / "leaderboard" / "data" / "published"
+    board = installed / "emobench" / "leaderboard" / "store" / "data" / "published"
     code = (
         f"import sys; sys.path.insert(0, {str(installed)!r})\nfrom emobench.leaderboard.store import published as p\n"
     )

@@ -99,22 +99,18 @@ def test_what_does_not_load_gets_a_sentence(copied: Path) -> None:
         find_encoder(str(copied), offline=True).encode(["w1"])
 
 
-def test_an_encoder_that_is_not_at_hand_gets_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_encoder_that_is_not_available_names_its_setting_and_what_to_do_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelError) as error:
-        find_encoder("all-mpnet-base-v2", offline=True)
-    said = str(error.value)
-    assert said.startswith("The sentence encoder all-mpnet-base-v2 is not at hand. sentence-transformers/all-mpnet-")
-    assert said.endswith("--set icl.encoder=FOLDER, or another retriever with --set icl.retriever=bm25.")
-
-
-def test_the_encoder_of_coherence_gets_its_own_advice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    instead = "leave coherence out with --set coherence.encoder=null"
     for name, advice in (
         ("no/ne/at/all", "--set coherence.encoder=NAME."),
-        ("all-mpnet-base-v2", "FOLDER, or leave coherence out with --set coherence.encoder=null."),
+        (
+            "all-mpnet-base-v2",
+            "--set coherence.encoder=FOLDER, or leave coherence out with --set coherence.encoder=null.",
+        ),
     ):
-        with pytest.raises(ModelError) as error:
-            find_encoder(name, offline=True, option="coherence.encoder")
+        with pytest.raises(ModelError, match=f"^The sentence encoder {name} is ") as error:
+            find_encoder(name, offline=True, setting="coherence.encoder", instead=instead)
         assert str(error.value).endswith(advice)
-        assert "icl" not in str(error.value)

@@ -21,6 +21,7 @@ from emobench.kinds.icl.scoring import openicl_shims
 from emobench.kinds.icl.scoring.openicl import check_openicl, openicl_reader, topk_retriever
 from emobench.kinds.interface import Subject
 from emobench.registry import find_task
+from emobench.registry.kinds import kind_of_file
 from emobench.tasks.spec import Task
 
 for module in openicl_shims.IMPORTED:
@@ -244,6 +245,7 @@ def test_texts_with_openicls_own_marks(
 def test_the_check_is_made_when_a_run_is_planned(made: LabelledData) -> None:
     with pytest.raises(ConfigError, match=r"OpenICL does not know icl\.scorer"):
         icl.check(task(engine="openicl", scorer="label"), made, None)  # type: ignore[arg-type]
-    assert icl.packages(task(engine="openicl")).generation == ("openicl",)
-    assert icl.packages(task()).generation == ()
-    assert "openicl" not in json.dumps(icl.generation_rules(task()))
+    kind = kind_of_file("icl", "")
+    assert kind.packages(task(engine="openicl")).generation == ("openicl",)
+    assert kind.packages(task()).generation == ()
+    assert "openicl" not in json.dumps(kind.generation_rules(task()))

@@ -64,7 +64,7 @@ def test_tiny_lm_is_another_model_with_other_texts(english: Path, tmp_path: Path
     """Its texts, in the data folders, are part of what identifies it, and its tokenizer is the same each time."""
     first, again = (made_model("tiny-lm", request(english)) for _ in range(2))
     assert first.pretraining.stage.key == again.pretraining.stage.key
-    bpe._trained.cache_clear()
+    bpe._train.cache_clear()
     assert again.tokenizer.get_vocab() == tokenizer_of(TINY_MODELS["tiny-lm"], request(english).data_dirs).get_vocab()
     other = tmp_path / "other"
     other.mkdir()
