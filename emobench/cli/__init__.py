@@ -7,13 +7,8 @@ import sys
 
 import typer
 
-from emobench.cli.console import (
-    INTERRUPTED,
-    fail,
-    interrupted,
-    print_text,
-    stopped_by_signals,
-)
+from emobench.cli.console import fail, print_text
+from emobench.cli.interrupts import EXIT_CODE, explain_interrupt, signals_interrupt
 from emobench.cli.lazy import lazy_group
 from emobench.cli.streams import standard_streams
 from emobench.errors import ConfigError, EmobenchError
@@ -99,7 +94,7 @@ def main() -> None:
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        with stopped_by_signals(), standard_streams():
+        with signals_interrupt(), standard_streams():
             app()
     except EmobenchError as error:
         sys.exit(fail(error))
@@ -108,10 +103,10 @@ def main() -> None:
             raise
         sys.exit(fail(_without_rights(error)))
     except KeyboardInterrupt:
-        sys.exit(interrupted())
+        sys.exit(explain_interrupt())
     except SystemExit as stopped:
-        if stopped.code == INTERRUPTED:  # Typer's own answer to Ctrl-C, which says nothing
-            sys.exit(interrupted())
+        if stopped.code == EXIT_CODE:  # Typer's own answer to Ctrl-C, which prints nothing
+            sys.exit(explain_interrupt())
         raise
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from emobench.cli.streams import UnreadError, json_stream, visible, visible_json, visible_lines
@@ -19,10 +18,6 @@ from emobench.pipeline.execution.reporter import Progress, Silent
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-GO_ON = "Stopped. Run the same command again to go on from the last finished stage or checkpoint."
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
 
 SHOWN = {"loss": "loss {:.3f}", "weight": "weight {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
@@ -93,7 +88,7 @@ _json_out: TextIO | None = None
 def stdout_for_json_alone() -> Iterator[None]:
     """Let only `print_json` write to stdout; what libraries print, also from C, goes to stderr."""
     global _json_out
-    if sys.stdout is not sys.__stdout__:  # somebody in this process reads it already
+    if sys.stdout is not sys.__stdout__:  # captured within this process already
         yield
         return
     sys.stdout.flush()
@@ -143,13 +138,13 @@ def print_text(text: str) -> None:
 
 
 def remark(*lines: str) -> None:
-    """Print lines on stderr: what is said besides the results."""
+    """Print lines on stderr, which is for everything but results."""
     for line in lines:
         sys.stderr.write(visible_lines(line) + "\n")
 
 
 def width_left(rows: Sequence[Sequence[str]]) -> int:
-    """Return the width that `print_table` has for one more column beside these rows' cells."""
+    """Return the width that `print_table` has for one more column next to these rows."""
     from rich.cells import cell_len
 
     return _stdout().width - sum(max(map(cell_len, column)) + GAP for column in zip(*rows, strict=True))
@@ -217,31 +212,8 @@ def fail(error: EmobenchError) -> int:
     return error.exit_code
 
 
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Let a scheduler's SIGTERM and a lost terminal's SIGHUP end a command as Ctrl-C does."""
-    stops = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    try:
-        for number in stops:
-            signal.signal(number, signal.default_int_handler)
-    except ValueError:  # not the main thread: nothing to catch
-        stops = []
-    try:
-        yield
-    finally:
-        for number in stops:
-            signal.signal(number, signal.SIG_DFL)
-
-
 def _shortened(word: re.Match[str]) -> str:
     return f"{word[0][:200]}...{word[0][-50:]}"
-
-
-def interrupted() -> int:
-    """Say how to go on after Ctrl-C, and return the exit code."""
-    with suppress(OSError):  # the terminal may be what was lost
-        remark("", GO_ON)
-    return INTERRUPTED
 
 
 def _duration(seconds: float) -> str:

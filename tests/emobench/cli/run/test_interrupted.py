@@ -135,13 +135,13 @@ def test_a_generation_ends_as_by_a_key_and_goes_on(
 
 
 def test_a_command_that_began_with_nohup_is_not_ended_by_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    from emobench.cli.console import stopped_by_signals
+    from emobench.cli.interrupts import signals_interrupt
 
     before = signal.getsignal(signal.SIGHUP)
     try:
         for handler, inside in ((signal.SIG_IGN, signal.SIG_IGN), (signal.SIG_DFL, signal.default_int_handler)):
             signal.signal(signal.SIGHUP, handler)
-            with stopped_by_signals():
+            with signals_interrupt():
                 assert signal.getsignal(signal.SIGHUP) == inside
             assert signal.getsignal(signal.SIGHUP) == handler
     finally:
