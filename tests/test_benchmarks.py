@@ -15,14 +15,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from emobench.kinds.icl.scoring.scoring import PromptScorer
 
 FOLDER = Path(__file__).parent / "benchmarks"
-sys.path.insert(0, str(FOLDER))  # as `python tests/benchmarks/....py` does
+sys.path.insert(0, str(FOLDER))  # as `python tests/benchmarks NAME` does
 
-import icl_prompts  # noqa: E402
-import icl_rate  # noqa: E402
-import linear_loss  # noqa: E402
 import measuring  # noqa: E402
-import problem  # noqa: E402
-import targets  # noqa: E402
+from speed import icl_prompts, icl_rate, linear_loss, problem, targets  # noqa: E402
 
 MATRIX_PRODUCTS = (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm)
 
@@ -172,7 +168,7 @@ def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_part_that_fails_stops_no_other(tmp_path: Path) -> None:
     python = tmp_path / "python"
-    python.write_text("#!/bin/sh\ncase $1 in *kernel_rates*) exit 7;; esac\nexit 0\n")
+    python.write_text("#!/bin/sh\ncase $2 in *kernel_rates*) exit 7;; esac\nexit 0\n")
     python.chmod(0o755)
     done = subprocess.run(
         ["bash", FOLDER / "gpu.sh", "toy"],
@@ -194,7 +190,7 @@ def test_scoring_is_compared_with_openicl(tmp_path: Path) -> None:
     ]
     for split in ("train", "test"):
         (tmp_path / f"trec.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, str(FOLDER / "icl_scoring.py"), "--data-dir", str(tmp_path), "--task", "trec"]
+    command = [sys.executable, str(FOLDER), "speed.icl_scoring", "--data-dir", str(tmp_path), "--task", "trec"]
     command += ["--examples", "2", "--rounds", "1", "--out", str(tmp_path / "out.json")]
     done = subprocess.run(command, capture_output=True, text=True, env=_environment())
     assert done.returncode == 0, done.stderr
@@ -236,7 +232,7 @@ def test_retrieval_is_compared_with_openicls(tmp_path: Path) -> None:
         named = [{**row, "label_name": ("negative", "positive")[row["label"]]} for row in rows]
         (tmp_path / f"sst2.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in named))
     out = tmp_path / "out.json"
-    command = [sys.executable, str(FOLDER / "icl_retrieval.py"), "--data-dir", str(tmp_path), "--tasks", "sst2"]
+    command = [sys.executable, str(FOLDER), "speed.icl_retrieval", "--data-dir", str(tmp_path), "--tasks", "sst2"]
     done = subprocess.run(
         [*command, "--rounds", "1", "--out", str(out)], capture_output=True, text=True, env=_environment()
     )
@@ -249,7 +245,7 @@ def test_retrieval_is_compared_with_openicls(tmp_path: Path) -> None:
 
 def test_they_need_no_data_or_evaluation_library() -> None:
     script = BLOCK + (
-        "import linear_loss, whole_step, kernel_rates, icl_rate\n"
+        "from speed import linear_loss, whole_step, kernel_rates, icl_rate\n"
         "import emobench.objectives, emobench.training.attach, emobench.models.head, emobench.training.trainer\n"
         "import importlib.util; assert importlib.util.find_spec('datasets') is None\n"
         "assert not {'datasets', 'lm_eval', 'mauve', 'faiss'} & set(sys.modules)\n"

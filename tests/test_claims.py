@@ -19,9 +19,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
-sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks/....py` does
+sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` does
 
-import oracle_objectives  # noqa: E402
+from evidence import oracle_objectives  # noqa: E402
 
 README, CHANGES = "README.md", "CHANGELOG.md"
 GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
@@ -31,7 +31,8 @@ MIB = 2**20
 
 
 def result(name: str) -> Any:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    (path,) = RESULTS.glob(f"*/{name}.json")
+    return json.loads(path.read_text())
 
 
 def sampling() -> list[float]:

@@ -26,7 +26,7 @@ def test_nothing_goes_wrong_in_a_few_cases(tmp_path: Path, script: str, option: 
     out = tmp_path / "found.json"
     words = [option, str(count), "--folder", str(tmp_path / "work"), "--out", str(out)]
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{script}.py"), *words], capture_output=True, text=True, check=False
+        [sys.executable, str(FOLDER), f"faults.{script}", *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())

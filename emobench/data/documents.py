@@ -18,7 +18,7 @@ BEGINNING = 64
 """Rows with the same first characters are one unit, such as stories on one prompt, or copies of a text."""
 RUNS = 10
 """Number of runs. Longer runs depend less on their neighbours: with the correlations above, tests over 25 runs reject 9
-to 15 % of true nulls, tests over 10 runs at most 7 % (`tests/benchmarks/coverage_of_tests.py`)."""
+to 15 % of true nulls, tests over 10 runs at most 7 % (`tests/benchmarks/evidence/null_comparisons.py`)."""
 RUN_CHARACTERS: dict[Documents, int] = {"sentences": 40_000, "unknown": 100_000, "headings": 100_000}
 """Smallest length of a run: it contains several documents. The sentences of a newspaper form short documents."""
 

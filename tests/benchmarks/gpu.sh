@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one command and under 10 minutes: the kernels' tests, compiled, every test marked
 # `gpu`, the linear loss, a whole training step, the scoring of prompts with shots, generation, and the rates of the
-# kernels. Writes JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/. Goes
+# kernels. Writes JSON, the tests' reports and what it printed under $OUT, or else under tests/benchmarks/results/speed/. Goes
 # on where a part fails, and ends with a summary; exit code 1 if a part failed.
 #
 #     tests/benchmarks/gpu.sh             PYTHON=python3 by default
@@ -16,7 +16,7 @@ if [ "$mode" = toy ] && [ -z "${OUT:-}" ]; then
     echo "Set OUT to a folder for what the toy run writes: OUT=/tmp/toy $0 toy" >&2
     exit 2
 fi
-out=${OUT:-tests/benchmarks/results}
+out=${OUT:-tests/benchmarks/results/speed}
 mkdir -p "$out"
 exec > >(tee "$out/$mode.log") 2>&1
 began=$SECONDS
@@ -47,14 +47,14 @@ fi
 
 bench=tests/benchmarks
 if [ "$mode" = toy ]; then
-    part "linear loss" 120 "$python" $bench/linear_loss.py --shape 512,1500,16 --only mle --only emo \
+    part "linear loss" 120 "$python" $bench speed.linear_loss --shape 512,1500,16 --only mle --only emo \
         --out "$out/linear_loss-toy.json"
-    part "kernel rates" 60 "$python" $bench/kernel_rates.py --device cpu --shape 64,500,16 --repetitions 2 \
+    part "kernel rates" 60 "$python" $bench speed.kernel_rates --device cpu --shape 64,500,16 --repetitions 2 \
         --out "$out/kernel_rates-toy.json"
-    part "whole step" 120 "$python" $bench/whole_step.py --device cpu --toy --weights float32 --rounds 2 --steps 2 \
+    part "whole step" 120 "$python" $bench speed.whole_step --device cpu --toy --weights float32 --rounds 2 --steps 2 \
         --out "$out/whole_step-toy.json"
-    part "prompts with shots" 60 "$python" $bench/icl_rate.py --device cpu --toy --rounds 2 --out "$out/icl_rate-toy.json"
-    part "generation" 60 "$python" $bench/generation.py --toy --rounds 2 --out "$out/generation-toy.json"
+    part "prompts with shots" 60 "$python" $bench speed.icl_rate --device cpu --toy --rounds 2 --out "$out/icl_rate-toy.json"
+    part "generation" 60 "$python" $bench speed.generation --toy --rounds 2 --out "$out/generation-toy.json"
 else
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
     # Warnings of other versions of other packages are no failures here.
@@ -65,14 +65,14 @@ else
     mapfile -t marked < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
     part "tests marked gpu" 90 "${tests[@]}" --numprocesses 4 -m gpu --continue-on-collection-errors \
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
-    part "linear loss" 125 "$python" $bench/linear_loss.py --device cuda --out "$out/linear_loss-cuda.json"
-    part "whole step" 75 "$python" $bench/whole_step.py --out "$out/whole_step-cuda.json"
-    part "whole step, autocast" 60 "$python" $bench/whole_step.py --weights float32 --rounds 2 \
+    part "linear loss" 125 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"
+    part "whole step" 75 "$python" $bench speed.whole_step --out "$out/whole_step-cuda.json"
+    part "whole step, autocast" 60 "$python" $bench speed.whole_step --weights float32 --rounds 2 \
         --out "$out/whole_step-cuda-float32.json"
-    part "prompts with shots" 55 "$python" $bench/icl_rate.py --out "$out/icl_rate-cuda.json"
-    part "generation" 55 "$python" $bench/generation.py --device cuda --prefixes 32 --rounds 1 \
+    part "prompts with shots" 55 "$python" $bench speed.icl_rate --out "$out/icl_rate-cuda.json"
+    part "generation" 55 "$python" $bench speed.generation --device cuda --prefixes 32 --rounds 1 \
         --out "$out/generation-cuda.json"
-    part "kernel rates" 30 "$python" $bench/kernel_rates.py --out "$out/kernel_rates-cuda.json"
+    part "kernel rates" 30 "$python" $bench speed.kernel_rates --out "$out/kernel_rates-cuda.json"
 fi
 
 printf '\n=== summary, %s s\n' $((SECONDS - began))

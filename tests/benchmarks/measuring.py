@@ -25,7 +25,8 @@ from torch import Tensor
 
 import emobench
 
-RESULTS = Path(__file__).parent / "results"
+BENCHMARKS = Path(__file__).parent
+RESULTS = BENCHMARKS / "results"
 PEERS = ("EMOLoss", "liger-kernel", "cut-cross-entropy")
 
 # U/N of WikiText-2 (validation and test, without its tokenisation) in batches of N tokens: GPT-2's BPE, LLaMA's SPM.
@@ -143,11 +144,20 @@ def require(device: str) -> None:
         sys.exit("--device cuda: there is no CUDA device here; give --device cpu.")
 
 
+def program(script: str) -> list[str]:
+    """Return the command that runs a benchmark's file in a fresh process, without its options."""
+    return [sys.executable, str(BENCHMARKS), _name(script)]
+
+
+def _name(script: str) -> str:
+    return f"{Path(script).parent.name}.{Path(script).stem}"
+
+
 def origin(script: str, argv: list[str], device: str) -> dict[str, Any]:
     """Return what every result says of itself."""
     return {
         "date": datetime.date.today().isoformat(),
-        "command": f"python tests/benchmarks/{Path(script).name} {' '.join(argv)}".strip(),
+        "command": f"python tests/benchmarks {_name(script)} {' '.join(argv)}".strip(),
         "versions": {"emobench": emobench.__version__, **_versions()},
         "not_installed": [name for name in PEERS if _version(name) is None],
         "hardware": hardware(device),

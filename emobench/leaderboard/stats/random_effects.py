@@ -36,7 +36,7 @@ uncertain, so that t' alone would reject up to 10 % there. A test of two rows as
 p is the larger of both, and the interval holds what either does not reject. The interval of one row, which decides
 nothing, stays symmetric.
 
-`tests/benchmarks/coverage_of_tests.py` simulates all of this.
+`tests/benchmarks/evidence/null_comparisons.py` simulates all of this.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It draws with the device's own random numbers, in an order that its scheduler makes, and takes no sampler of ours: a
 text depends on the seed and on all prompts of its call, not on (seed, prompt, sample) alone. Its rows are therefore
-another protocol, and it is never the default; where it pays is measured by `tests/benchmarks/generation.py`.
+another protocol, and it is never the default; where it pays is measured by `tests/benchmarks/speed/generation.py`.
 """
 
 from __future__ import annotations

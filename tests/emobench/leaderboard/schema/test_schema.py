@@ -20,7 +20,7 @@ from emobench.leaderboard.store.board import Leaderboard
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-from boards import made_entries
+from speed.boards import made_entries
 
 SCHEMA = json.loads(JSON_SCHEMA.read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -24,7 +24,7 @@ from emobench.training.curves import mean_curve, read_curves
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-from boards import made_entries
+from speed.boards import made_entries
 
 Opened = Callable[..., Page]
 PageOf = Callable[..., Path]

@@ -23,9 +23,9 @@ from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.within_seed import within_seed
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks/....py` does
+sys.path.insert(0, str(BENCHMARKS))  # as `python tests/benchmarks NAME` does
 
-import null_comparisons  # noqa: E402
+from evidence import null_comparisons  # noqa: E402
 
 LIMIT = 0.07
 SMALL = "one-sided lognormal(1.5), 20 items"
@@ -174,7 +174,7 @@ def _error(rate: float, draws: int) -> float:
 
 
 def test_the_recorded_table_of_conditions_keeps_its_limit() -> None:
-    found = json.loads((BENCHMARKS / "results" / "null_comparisons.json").read_text())
+    found = json.loads((BENCHMARKS / "results" / "evidence" / "null_comparisons.json").read_text())
     conditions = found["conditions"]
     assert found["draws"] >= 2000
     assert conditions.keys() == null_comparisons.conditions().keys()

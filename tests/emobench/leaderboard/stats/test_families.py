@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-from families import (
+from evidence.families import (
     EVERYTHING,
     GAINS,
     OUT,

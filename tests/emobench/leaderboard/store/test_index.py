@@ -26,7 +26,7 @@ from emobench.leaderboard.store.row import Row, row_of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
-from boards import fill_board, made_entries
+from speed.boards import fill_board, made_entries
 
 COUNT = WORTH + 20
 

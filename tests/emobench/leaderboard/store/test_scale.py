@@ -14,7 +14,7 @@ from emobench.leaderboard.store.verify import verify
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-from boards import fill_board  # noqa: E402
+from speed.boards import fill_board  # noqa: E402
 
 
 def test_a_made_board_is_whole_varied_and_the_same_each_time(tmp_path: Path) -> None:
@@ -34,12 +34,12 @@ def test_a_made_board_is_whole_varied_and_the_same_each_time(tmp_path: Path) -> 
 
 def test_the_benchmark_of_boards_runs(tmp_path: Path) -> None:
     out = tmp_path / "board.json"
-    program = [sys.executable, str(BENCHMARKS / "board.py"), "--entries", "130", "--rounds", "1", "--out", str(out)]
+    program = [sys.executable, str(BENCHMARKS), "speed.board", "--entries", "130", "--rounds", "1", "--out", str(out)]
     done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["entries"] == 130
-    assert found["command"].startswith("python tests/benchmarks/board.py --entries 130")
+    assert found["command"].startswith("python tests/benchmarks speed.board --entries 130")
     rows = {row["name"]: row for row in found["measured"]}
     assert set(rows) == {"rows", "entries", "show", "site", "verify"}
     for row in rows.values():

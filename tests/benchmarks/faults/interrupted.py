@@ -4,7 +4,7 @@ Each job trains, generates, scores, rescores, and writes a page and an export. A
 random share of the time that it took undisturbed, again and again, and then finished. Results have to be equal, nothing
 that a kill left may stay, and no command may fail or show a traceback.
 
-    python tests/benchmarks/interrupted.py [--kills 200] [--seed 0] [--folder DIR] [--out FILE]
+    python tests/benchmarks faults.interrupted [--kills 200] [--seed 0] [--folder DIR] [--out FILE]
 
 Run again with the same --folder it goes on: what is counted there is not done again.
 """
@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from faults import Command, Finished, Job, entries, jobs, quiet_machine
+from faults.jobs import Command, Finished, Job, entries, jobs, quiet_machine
 from measuring import RESULTS, origin, write
 
 LEFT = ("*.part", "*.lock", "*.old", ".*.part", ".lock")
@@ -117,7 +117,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="Where to work, and to go on. Default: a temporary folder.")
-    parser.add_argument("--out", type=Path, default=RESULTS / "interrupted.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "interrupted.json")
     given = parser.parse_args()
     quiet_machine()
     found = run(given.folder or Path(tempfile.mkdtemp()), given.kills, given.seed)

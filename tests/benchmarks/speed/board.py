@@ -1,6 +1,6 @@
 """What a board of 10,000 entries costs: appending, then listing, reading, `show`, `verify` and `site`.
 
-    python tests/benchmarks/board.py [--entries 10000] [--rounds 3] [--out FILE]
+    python tests/benchmarks speed.board [--entries 10000] [--rounds 3] [--out FILE]
 
 Each is a fresh process. Warm is with the index that appending left, cold without any, as in a clone; the files are in
 the page cache both times. Seconds are of the wall clock, the best of the rounds, with the CPU seconds of the same round
@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from boards import made_entries
 from measuring import RESULTS, origin, write
+from speed.boards import made_entries
 
 from emobench.leaderboard.schema.entry import read_entry
 from emobench.leaderboard.store.board import Leaderboard
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS / "board.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed" / "board.json")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "board"

@@ -1,6 +1,6 @@
 """How often families of tests err, and what they find: one adjustment of all tests, and the families of today.
 
-    python tests/benchmarks/families.py [--draws 10000] [--out FILE]
+    python tests/benchmarks evidence.families [--draws 10000] [--out FILE]
 
 A pair of entries of the suite `generation`: six corpora, eight main metrics and eight secondary ones of each. The
 difference of a metric on a corpus has noise of three seeds (a normal one on each side) and of its texts; what tests see
@@ -35,7 +35,7 @@ from emobench.tasks.families import PRIMARY, families
 
 Array: TypeAlias = np.ndarray
 
-OUT = Path(__file__).parent / "results" / "families.json"
+OUT = Path(__file__).parents[1] / "results" / "evidence" / "families.json"
 TASKS = ("wikitext2", "wikitext103", "webtext", "ptb", "writingprompts", "ag_news")
 MAIN = {"mauve": True, "mauve_star": True, "ppl_test": False, "ppl_oracle": False, "rouge1": True, "rouge2": True,
         "rougeL": True, "entropy": None}  # fmt: skip

@@ -1,6 +1,6 @@
 """Rates of what the engine runs on a GPU, one by one, at the chunks that it takes: bytes or FLOPs per second.
 
-    python tests/benchmarks/kernel_rates.py [--out FILE]
+    python tests/benchmarks speed.kernel_rates [--out FILE]
 
 Bytes of a pass are those that it must move: logits read (and written, by the gradient), and one read of each distinct
 cost row. With `rows read` each token's cost row counts: most of them come from the cache of the GPU.
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from linear_loss import DTYPES, SHAPES
 from measuring import RESULTS, hardware, origin, require, seconds_of, write
-from problem import Problem
+from speed.linear_loss import DTYPES, SHAPES
+from speed.problem import Problem
 
 from emobench.models.head import LogitMap
 from emobench.objectives.engine.backend import Rows, rows_for
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
         for row in one:
             speed = [f"{v / 1e12:8.2f} T{k.split('_')[0]}/s" for k, v in row.items() if k.endswith("_per_second")]
             print(f"  {row['what']:12}{1e3 * row['seconds']:10.3f} ms{''.join(speed)}")
-        write(found, options.out or RESULTS / f"kernel_rates-{options.device}.json")
+        write(found, options.out or RESULTS / "speed" / f"kernel_rates-{options.device}.json")
 
 
 if __name__ == "__main__":

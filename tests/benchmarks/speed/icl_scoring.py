@@ -1,6 +1,6 @@
 """CPU time of scoring prompts with shots: our engines against OpenICL and lm-eval, on the same prompts.
 
-    python tests/benchmarks/icl_scoring.py --data-dir FOLDER [--rounds 3] [--only ARM ...] [--out FILE]
+    python tests/benchmarks speed.icl_scoring --data-dir FOLDER [--rounds 3] [--only ARM ...] [--out FILE]
 
 FOLDER holds {trec,ag_news,sst2}.{train,test}.jsonl. A random GPT-2 of width 256 with 4 layers and 50,257 tokens, the
 paper's prompts with 8 shots drawn from the pool. One thread of one process, arms in an order that is reversed at each
@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from icl_prompts import Problem, problems, tokenizer_of
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, seconds_of, write
-from targets import ICL_SCORING, verdicts
+from speed.icl_prompts import Problem, problems, tokenizer_of
+from speed.targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from emobench.kinds.icl.scoring.scoring import Counts, Losses, PromptScorer
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "emobench/kinds/icl"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
 
 from openicl_peer import Peer
 
@@ -153,7 +153,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--examples", type=int, help="of each task; default: those of the targets")
     parser.add_argument("--task", action="append", choices=tuple(EXAMPLES), help="default: all")
     parser.add_argument("--only", action="append", choices=ARMS, help="arms to run; default: all but plain")
-    parser.add_argument("--out", type=Path, default=RESULTS / "icl_scoring-cpu.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed" / "icl_scoring-cpu.json")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     torch.manual_seed(0)

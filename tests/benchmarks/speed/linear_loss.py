@@ -1,6 +1,6 @@
 """Time and peak memory of head and loss, forward and backward: the linear engine against its peers.
 
-    python tests/benchmarks/linear_loss.py [--device cpu|cuda] [--shape N,V,D ...] [--only VARIANT ...] [--out FILE]
+    python tests/benchmarks speed.linear_loss [--device cpu|cuda] [--shape N,V,D ...] [--only VARIANT ...] [--out FILE]
 
 One process for all times, in an order that is reversed at each round; medians. On a CPU: process time on one thread,
 and peak memory as the highest resident set of a fresh process less that before the loss. On a GPU: CUDA events around
@@ -20,9 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spread, origin, peak_bytes, require, write
-from problem import CACHED_ROWS, VARIANTS, Problem, available, count
-from targets import LINEAR_LOSS, show, verdicts
+from measuring import (
+    BENCHMARKS,
+    RESULTS,
+    alternating_seconds,
+    matrix_rate,
+    median_and_spread,
+    origin,
+    peak_bytes,
+    require,
+    write,
+)
+from speed.problem import CACHED_ROWS, VARIANTS, Problem, available, count
+from speed.targets import LINEAR_LOSS, show, verdicts
 
 # The shapes of the targets: tokens, vocabulary, width.
 SHAPES = {"cpu": ["2048,50257,768"], "cuda": ["16384,128256,4096", "8192,50257,768", "8192,32000,4096"]}
@@ -84,7 +94,17 @@ def _tried(name: str, run: Callable[[], Any], failed: dict[str, str]) -> Any:
 
 def _peak_in_fresh_process(name: str, options: argparse.Namespace) -> int:
     shape = ",".join(map(str, options.shape_now))
-    command = [sys.executable, __file__, "--dtype", options.dtype, "--shape", shape, "--peak-of", name]
+    command = [
+        sys.executable,
+        str(BENCHMARKS),
+        "speed.linear_loss",
+        "--dtype",
+        options.dtype,
+        "--shape",
+        shape,
+        "--peak-of",
+        name,
+    ]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
@@ -117,7 +137,7 @@ def main(argv: list[str]) -> None:
         return
     require(options.device)
     found: dict[str, Any] = {**origin(__file__, argv, options.device), "shapes": []}
-    out = options.out or RESULTS / f"linear_loss-{options.device}.json"
+    out = options.out or RESULTS / "speed" / f"linear_loss-{options.device}.json"
     if options.device == "cuda":
         found["matrix_flops_per_second"] = matrix_rate()
         print(f"bf16 matrix products of random data: {found['matrix_flops_per_second'] / 1e12:.0f} TFLOP/s")

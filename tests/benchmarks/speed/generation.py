@@ -1,7 +1,7 @@
 """Samples for prefixes: our decoding against transformers' `generate`, per prefix and batched by hand.
 
-    python tests/benchmarks/generation.py --model FOLDER --data-dir FOLDER [--rounds 3] [--prefixes 256] [--out FILE]
-    python tests/benchmarks/generation.py --device cuda         random weights, GPT-2-small's shape; --toy: a small one
+    python tests/benchmarks speed.generation --model FOLDER --data-dir FOLDER [--rounds 3] [--prefixes 256] [--out FILE]
+    python tests/benchmarks speed.generation --device cuda         random weights, GPT-2-small's shape; --toy: a small one
 
 5 samples of 80 tokens for each of 256 prefixes of 20 tokens: of `wikitext2.test.jsonl` in --data-dir, or random where
 the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:
@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, require, write
-from targets import GENERATION, show, verdicts
+from speed.targets import GENERATION, show, verdicts
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from emobench.kinds.generation.decoding.continuations import sample_continuations
@@ -159,7 +159,7 @@ def main(argv: list[str]) -> None:
     }
     del found["not_installed"]  # of other benchmarks' peers
     found["targets"] = [] if options.toy else verdicts(GENERATION, found, options.device)
-    write(found, options.out or RESULTS / f"generation-{options.device}.json")
+    write(found, options.out or RESULTS / "speed" / f"generation-{options.device}.json")
     for arm, row in found["variants"].items():
         ratio = row["seconds"] / found["variants"]["ours"]["seconds"]
         print(f"  {arm:12}{row['seconds']:9.2f} s{row['spread']:8.1%}{ratio:7.2f} x ours")

@@ -1,6 +1,6 @@
 """Prompts per second of the scoring engines on a LLaMA-7B-shaped random model, and their share of the GPU's arithmetic.
 
-    python tests/benchmarks/icl_rate.py [--device cuda|cpu] [--toy] [--out FILE]
+    python tests/benchmarks speed.icl_rate [--device cuda|cpu] [--toy] [--out FILE]
 
 bfloat16, sdpa attention, random tokens in prompts as long as those of TREC (6 labels), AG News (4) and SST-2 (2) with 8
 shots. Medians of rounds in alternating order, between CUDA events, from token lists to losses, with the comparison by
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from icl_prompts import LENGTHS, random_prompts
 from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spread, origin, require, write
+from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from emobench.kinds.icl.prompts.prompts import Prompt
@@ -125,7 +125,7 @@ def main(argv: list[str]) -> None:
             share = "" if rate is None else f"{row['share_of_matrix_rate']:8.1%} of the matrix rate"
             print(f"  {engine:8}{row['prompts_per_second']:10.1f} prompts/s{row['spread']:8.1%}{share}", flush=True)
         found["shapes"].append(one)
-        write(found, options.out or RESULTS / f"icl_rate-{options.device}.json")
+        write(found, options.out or RESULTS / "speed" / f"icl_rate-{options.device}.json")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How PPL_test differs from plain Hugging Face where rows of a head stand for no token.
 
-    python tests/benchmarks/padded_head.py --model FOLDER --data-dir FOLDER [--blocks N] [--steps N] [--out FILE]
+    python tests/benchmarks evidence.padded_head --model FOLDER --data-dir FOLDER [--blocks N] [--steps N] [--out FILE]
 
 The model's head gets more rows than its tokenizer has tokens: zeros, as transformers' `resize_token_embeddings` draws
 them, and those after some steps of plain training, in which they are logits as any other. transformers' own loss is
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--blocks", type=int, default=32)
     parser.add_argument("--steps", type=int, default=24)
-    parser.add_argument("--out", type=Path, default=RESULTS / "padded_head-cpu.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "padded_head-cpu.json")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     tokenizer = AutoTokenizer.from_pretrained(options.model)

@@ -1,6 +1,6 @@
-"""What a training on a CPU owes to its threads and to the processor's instructions, beside what it owes to its seed.
+"""How far a training on a CPU moves with its threads and the processor's instructions, against how far with its seed.
 
-    python tests/benchmarks/machines.py [--runs DIR]
+    python tests/benchmarks evidence.machines [--runs DIR]
 
 Fine-tunes one base, the tiny model, by MLE: on one thread, on two, with AVX2's instructions alone, and with
 another seed; compares weights and exact distances with the first; writes results/machines-cpu.json. Two minutes.
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> None:
         {"variant": name, "weights_moved": moved(folder, first), **distances(folder)}
         for name, folder in folders.items()
     ]
-    write({**origin(__file__, [], "cpu"), "texts": TEXTS, "rows": rows}, RESULTS / "machines-cpu.json")
+    write({**origin(__file__, [], "cpu"), "texts": TEXTS, "rows": rows}, RESULTS / "evidence" / "machines-cpu.json")
     for row in rows:
         print(row)
 

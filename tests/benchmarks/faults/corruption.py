@@ -5,7 +5,7 @@ would), the job is run again on an empty board (its numbers come from what is on
 once more. Right is what an undisturbed job gives, or a sentence that names the file; wrong are other numbers, a
 traceback, a command that hangs, and a file that running again does not mend.
 
-    python tests/benchmarks/corruption.py [--cases 300] [--seed 0] [--folder DIR] [--out FILE]
+    python tests/benchmarks faults.corruption [--cases 300] [--seed 0] [--folder DIR] [--out FILE]
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faults import HUNG, Command, Finished, Job, copied, entries, jobs, quiet_machine, stable
+from faults.jobs import HUNG, Command, Finished, Job, copied, entries, jobs, quiet_machine, stable
 from measuring import RESULTS, origin, write
 
 KEY = re.compile(r"[0-9a-f]{12,16}")
@@ -209,7 +209,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=300, help="How many, drawn from all; there are over 500.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="Where to work. Default: a temporary folder.")
-    parser.add_argument("--out", type=Path, default=RESULTS / "corruption.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "corruption.json")
     given = parser.parse_args()
     quiet_machine()
     began, root = time.monotonic(), given.folder or Path(tempfile.mkdtemp())

@@ -1,7 +1,7 @@
 """How often equal objectives are called different: by `emobench compare`, and by simpler tests.
 
-    python tests/benchmarks/null_comparisons.py                     # writes results/null_comparisons.json
-    python tests/benchmarks/null_comparisons.py --draws 200 --out /dev/stdout
+    python tests/benchmarks evidence.null_comparisons    # writes results/evidence/null_comparisons.json
+    python tests/benchmarks evidence.null_comparisons --draws 200 --out /dev/stdout
 
 Legend: S seeds, I examples, U sampling units, B draws. Two rows that are equal in truth are drawn many times and
 compared at a nominal 5 %: by `compare_rows` with sampling units (`rejected`), by the same model with each example taken
@@ -31,7 +31,7 @@ from emobench.leaderboard.stats.random_effects import Uncertainty, crossed, unpa
 from emobench.leaderboard.stats.series import Series
 from emobench.tasks.scores import Examples, by_unit
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results" / "evidence"
 REAL = RESULTS / "wikitext2_blocks.json"
 Array = np.ndarray
 Draw = Callable[[np.random.Generator], "Null"]
@@ -275,7 +275,7 @@ def main(argv: Sequence[str]) -> None:
     given = parser.parse_args(argv)
     found = {
         "date": date.today().isoformat(),
-        "command": " ".join(["python tests/benchmarks/null_comparisons.py", *argv]),
+        "command": " ".join(["python tests/benchmarks evidence.null_comparisons", *argv]),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "draws": given.draws,
         "nominal": 0.05,

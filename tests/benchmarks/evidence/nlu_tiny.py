@@ -1,6 +1,6 @@
 """The accuracies of the suite `nlu-tiny` with 8 retrieved shots and with none, as the README gives their ranges.
 
-    python tests/benchmarks/nlu_tiny.py [--runs DIR] [--leaderboard DIR] [--out FILE]
+    python tests/benchmarks evidence.nlu_tiny [--runs DIR] [--leaderboard DIR] [--out FILE]
 
 Runs what is missing (finished stages are reused): four objectives, three seeds, minutes on two cores.
 """
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--leaderboard", default="leaderboards/measured")
-    parser.add_argument("--out", type=Path, default=RESULTS / "nlu_tiny-cpu.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "nlu_tiny-cpu.json")
     options = parser.parse_args(argv)
     places = ("--runs", options.runs, "--leaderboard", options.leaderboard)
     found: dict[str, Any] = {**origin(__file__, [], "cpu"), "accuracy": {}, "range": {}}

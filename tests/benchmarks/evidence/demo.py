@@ -1,7 +1,7 @@
 """What `make demo` and the README's comparison print, as the README shows them, and how far another run is from them.
 
-    python tests/benchmarks/demo.py [--runs DIR] [--leaderboard DIR] [--out FILE]
-    python tests/benchmarks/demo.py --against results/demo.json ...
+    python tests/benchmarks evidence.demo [--runs DIR] [--leaderboard DIR] [--out FILE]
+    python tests/benchmarks evidence.demo --against results/demo.json ...
 
 Runs what is missing (finished stages are reused): minutes on two cores. With `--against` it also prints how far each
 metric is from that result, relative to it: other processors and numbers of threads round differently.
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--leaderboard", default="leaderboards/measured")
-    parser.add_argument("--out", type=Path, default=RESULTS / "demo.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "demo.json")
     parser.add_argument("--against", type=Path)
     options = parser.parse_args(argv)
     found = {

@@ -1,6 +1,6 @@
 """Time and peak memory of the distances to a surrogate, above the two models, at the vocabulary of GPT-2.
 
-    python tests/benchmarks/surrogate.py [--device cpu|cuda] [--models gpt2|gpt-neo-1.3b] [--out FILE]
+    python tests/benchmarks speed.surrogate [--device cpu|cuda] [--models gpt2|gpt-neo-1.3b] [--out FILE]
 
 Random weights of the models' shapes: GPT-2 small against itself, or against GPT-Neo-1.3B, which needs 6 GB more.
 Texts are as long as the task reads them, the longest 500 tokens. Peak memory is measured in a process of its own, which
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from measuring import RESULTS, origin, peak_bytes, require, seconds_of, text_like_tokens, write
-from targets import SURROGATE, show, verdicts
+from speed.targets import SURROGATE, show, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoConfig, GPTNeoForCausalLM
 
 from emobench.metrics.distribution_distances import CHUNK_BYTES, TOKEN_BUDGET, surrogate_distances
@@ -68,7 +68,16 @@ def main(argv: list[str]) -> None:
         run = run_of(options.models, options.device)
         print(peak_bytes(run, options.device) if options.measure == "peak" else seconds_of(run, options.device))
         return
-    command = [sys.executable, __file__, "--device", options.device, "--models", options.models, "--measure"]
+    command = [
+        sys.executable,
+        str(BENCHMARKS),
+        "speed.surrogate",
+        "--device",
+        options.device,
+        "--models",
+        options.models,
+        "--measure",
+    ]
     peak, seconds = (
         float(subprocess.run([*command, what], check=True, capture_output=True, text=True).stdout)
         for what in ("peak", "seconds")
@@ -88,7 +97,7 @@ def main(argv: list[str]) -> None:
     found["targets"] = verdicts(SURROGATE, found, options.device)
     print(f"{peak / 2**20:.0f} MiB above the two models, {tokens / seconds:.0f} tokens/s")
     show(found["targets"])
-    write(found, options.out or RESULTS / f"surrogate-{options.models}-{options.device}.json")
+    write(found, options.out or RESULTS / "speed" / f"surrogate-{options.models}-{options.device}.json")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 All have to end without an error, and each row has to be recorded once, with what it has when it runs alone.
 
-    python tests/benchmarks/concurrency.py [--rounds 20] [--seed 0] [--folder DIR] [--out FILE]
+    python tests/benchmarks faults.concurrency [--rounds 20] [--seed 0] [--folder DIR] [--out FILE]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from faults import Command, Finished, Job, copied, entries, jobs, quiet_machine
+from faults.jobs import Command, Finished, Job, copied, entries, jobs, quiet_machine
 from measuring import RESULTS, origin, write
 
 AT_ONCE = 12
@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="Where to work. Default: a temporary folder.")
-    parser.add_argument("--out", type=Path, default=RESULTS / "concurrency.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "concurrency.json")
     given = parser.parse_args()
     quiet_machine()
     found = run(given.folder or Path(tempfile.mkdtemp()), given.rounds, given.seed)

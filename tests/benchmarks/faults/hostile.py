@@ -1,6 +1,6 @@
 """Hostile values for every command, option, setting and file: each ends in a sentence, and never in a hang.
 
-    python tests/benchmarks/hostile.py [--cases 1300] [--seed 0] [--out FILE]
+    python tests/benchmarks faults.hostile [--cases 1300] [--seed 0] [--out FILE]
 
 A case is a command in a process of its own. It is wrong where it ends in an exception, takes over 30 seconds, or writes
 a character that a terminal would act on. Prints the count of each end, and each wrong case.
@@ -83,7 +83,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        spec = importlib.util.spec_from_file_location("small", Path(__file__).parents[1] / "emobench" / "conftest.py")
+        spec = importlib.util.spec_from_file_location("small", Path(__file__).parents[2] / "emobench" / "conftest.py")
         assert spec is not None
         assert spec.loader is not None
         small: Any = importlib.util.module_from_spec(spec)
@@ -292,7 +292,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--cases", type=int, default=1300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=math.inf, help="Begin no case after this time.")
-    parser.add_argument("--out", type=Path, default=RESULTS / "hostile.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "hostile.json")
     given = parser.parse_args(argv)
     given.out = given.out.absolute()
     chance = random.Random(given.seed)

@@ -1,6 +1,6 @@
 """All objectives on the suite `oracle-language`, as the table in docs/evidence/objectives.md.
 
-    python tests/benchmarks/oracle_objectives.py [--runs DIR] [--leaderboard DIR] [--seed N ...]
+    python tests/benchmarks evidence.oracle_objectives [--runs DIR] [--leaderboard DIR] [--seed N ...]
 
 Runs what is missing (finished stages are reused), writes results/oracle_objectives-cpu.json, and from it the table
 between the marks in docs/evidence/objectives.md. On two idle cores a training with its evaluation takes about 20 s:
@@ -20,7 +20,7 @@ from measuring import RESULTS, origin, write
 
 from emobench.registry import objective_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "objectives.md"
+PAGE = Path(__file__).parents[3] / "docs" / "evidence" / "objectives.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 MORE = (
     "power(alpha=0.5)",
@@ -97,7 +97,7 @@ def table(found: dict[str, Any]) -> str:
             f"|{'---|' * len(head)}",
             *map(row, rows),
             "",
-            f"Measured {found['date']} by `python tests/benchmarks/oracle_objectives.py` "
+            f"Measured {found['date']} by `python tests/benchmarks evidence.oracle_objectives` "
             f"({versions}; CPU, one thread).",
         ]
     )
@@ -116,7 +116,7 @@ def main(argv: list[str]) -> None:
     entries = emobench("evaluate", *shared)
     entries += emobench("run", *objectives, *(word for seed in seeds for word in ("--seed", seed)), *shared)
     found = {**origin(__file__, [], "cpu"), "seeds": [int(seed) for seed in seeds], "rows": [*map(plain, entries)]}
-    write(found, RESULTS / "oracle_objectives-cpu.json")
+    write(found, RESULTS / "evidence" / "oracle_objectives-cpu.json")
     text = PAGE.read_text()
     start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
     PAGE.write_text(f"{text[:start]}\n{table(found)}\n{text[stop:]}")

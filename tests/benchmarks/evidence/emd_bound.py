@@ -1,6 +1,6 @@
 """How tight the bounds of the earth mover's distance are, on the oracle language's 513 symbols, where P is known.
 
-    python tests/benchmarks/emd_bound.py [--runs DIR] [--texts 100] [--per-text 3] [--out FOLDER]
+    python tests/benchmarks evidence.emd_bound [--runs DIR] [--texts 100] [--per-text 3] [--out FOLDER]
 
 At positions of the target domain's test texts: the exact distance between a model's Q and the language's own P, by
 linear programming (POT's network simplex), and what objectives take in its place. The costs are 1 - cos of the tiny
@@ -43,7 +43,7 @@ from emobench.pipeline.stages.stage import Stages
 
 Floats = NDArray[np.float64]
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results" / "evidence"
 earth_movers_distance: Any = ot.emd2
 OBJECTIVES = ("mle", "emo", "demd-dense", "kd-forward")
 BOUNDS = ("product", "eq15", "residual")
@@ -186,7 +186,7 @@ def main() -> None:
     p_NV = language_probs(oracle_language("target"), prefixes)
     found: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
-        "command": f"python tests/benchmarks/emd_bound.py --texts {options.texts} --per-text {options.per_text}",
+        "command": f"python tests/benchmarks evidence.emd_bound --texts {options.texts} --per-text {options.per_text}",
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("emobench", "numpy", "POT", "torch", "transformers")},

@@ -1,6 +1,6 @@
 """Tokens per second of a whole training step: an attached objective against transformers' Trainer with Liger's MLE.
 
-    python tests/benchmarks/whole_step.py [--device cpu|cuda] [--weights bfloat16|float32] [--out FILE]
+    python tests/benchmarks speed.whole_step [--device cpu|cuda] [--weights bfloat16|float32] [--out FILE]
 
 A LLaMA-shaped random model of 1.1 billion parameters (TinyLlama's configuration), 8,192 tokens a step, AdamW, sdpa
 attention, no gradient checkpointing. `--weights bfloat16` trains in bfloat16 alone; float32 trains in autocast, as
@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 from measuring import RESULTS, origin, require, text_like_tokens, write
-from targets import show, verdicts, whole_step_targets
+from speed.targets import show, verdicts, whole_step_targets
 from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.models.llama import modeling_llama
 
@@ -258,7 +258,7 @@ def main(argv: list[str]) -> None:
         print(f"  {name:28}{rate}{ratio} x liger{row['peak_bytes'] / 2**30:8.1f} GiB  U/N {bench.distinct_share:.3f}")
     show(rows, bench.distinct_share)
     weights = "" if options.weights == "bfloat16" else f"-{options.weights}"
-    write(found, options.out or RESULTS / f"whole_step-{options.device}{weights}.json")
+    write(found, options.out or RESULTS / "speed" / f"whole_step-{options.device}{weights}.json")
     if any(name.startswith("emobench") for name in found["failed"]):
         sys.exit(f"Our own step failed: {found['failed']}")
 
