@@ -13,8 +13,8 @@ class DemdDense(emobench.DenseTargetObjective):
     The absolute value is elementwise. The loss is 0 where Q = P (Q^T C P is not). For a one-hot P it equals Eq. 14,
     because C(t, t) = 0. In the paper it bounds |Q^T C P - P^T C P|. It also bounds the earth mover's distance: with
     a = (Q - P)+, b = (P - Q)+ and m = min(Q, P), take the plan that moves a_v b_w from v to w, a_v m_k from v to k and
-    m_k b_w from k to w. Its cost is the loss minus b^T C b. `tests/benchmarks/evidence/emd_bound.py` measures how tight the
-    bound is.
+    m_k b_w from k to w. Its cost is the loss minus b^T C b. The benchmark `evidence.emd_bound`
+    measures how tight the bound is.
     """
 
     name = "demd-dense"

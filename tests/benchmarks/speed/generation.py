@@ -1,7 +1,7 @@
 """Samples for prefixes: our decoding against transformers' `generate`, per prefix and batched by hand.
 
     python tests/benchmarks speed.generation --model FOLDER --data-dir FOLDER [--rounds 3] [--prefixes 256] [--out FILE]
-    python tests/benchmarks speed.generation --device cuda         random weights, GPT-2-small's shape; --toy: a small one
+    python tests/benchmarks speed.generation --device cuda    random weights, GPT-2-small's shape; --toy: a small one
 
 5 samples of 80 tokens for each of 256 prefixes of 20 tokens: of `wikitext2.test.jsonl` in --data-dir, or random where
 the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:

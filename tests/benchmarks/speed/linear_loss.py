@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from measuring import (
-    BENCHMARKS,
     RESULTS,
     alternating_seconds,
     matrix_rate,
@@ -94,17 +93,7 @@ def _tried(name: str, run: Callable[[], Any], failed: dict[str, str]) -> Any:
 
 def _peak_in_fresh_process(name: str, options: argparse.Namespace) -> int:
     shape = ",".join(map(str, options.shape_now))
-    command = [
-        sys.executable,
-        str(BENCHMARKS),
-        "speed.linear_loss",
-        "--dtype",
-        options.dtype,
-        "--shape",
-        shape,
-        "--peak-of",
-        name,
-    ]
+    command = [*program(__file__), "--dtype", options.dtype, "--shape", shape, "--peak-of", name]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

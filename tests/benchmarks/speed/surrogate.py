@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import RESULTS, origin, peak_bytes, require, seconds_of, text_like_tokens, write
+from measuring import RESULTS, origin, peak_bytes, program, require, seconds_of, text_like_tokens, write
 from speed.targets import SURROGATE, show, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoConfig, GPTNeoForCausalLM
 
@@ -68,16 +68,7 @@ def main(argv: list[str]) -> None:
         run = run_of(options.models, options.device)
         print(peak_bytes(run, options.device) if options.measure == "peak" else seconds_of(run, options.device))
         return
-    command = [
-        sys.executable,
-        str(BENCHMARKS),
-        "speed.surrogate",
-        "--device",
-        options.device,
-        "--models",
-        options.models,
-        "--measure",
-    ]
+    command = [*program(__file__), "--device", options.device, "--models", options.models, "--measure"]
     peak, seconds = (
         float(subprocess.run([*command, what], check=True, capture_output=True, text=True).stdout)
         for what in ("peak", "seconds")
