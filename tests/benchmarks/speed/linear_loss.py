@@ -27,6 +27,7 @@ from measuring import (
     median_and_spread,
     origin,
     peak_bytes,
+    program,
     require,
     write,
 )
