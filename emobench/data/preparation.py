@@ -58,10 +58,7 @@ def detokenized(text: str) -> str:
     return text if not text.strip() or re.fullmatch("<.+>", text) else _moses()(text.split(" ")).strip()
 
 
-PREPARATIONS: dict[str, Callable[[Split, Rows], Iterator[str]]] = {
-    "webtext": webtext,
-    "writingprompts": writingprompts,
-}
+PREPARATIONS: dict[str, Callable[[Split, Rows], Iterator[str]]] = {"webtext": webtext, "writingprompts": writingprompts}
 
 
 def _webtexts(rows: Iterable[Fields]) -> Iterator[str]:

@@ -143,22 +143,13 @@ CORPORA: dict[str, CorpusSource] = {
             splits=MappingProxyType(
                 {
                     "train": _gpt2_output(
-                        "large-762M.train.jsonl",
-                        rows=250_000,
-                        text_bytes=625_000_000,
-                        download_bytes=625_000_000,
+                        "large-762M.train.jsonl", rows=250_000, text_bytes=625_000_000, download_bytes=625_000_000
                     ),
                     "validation": _gpt2_output(
-                        "large-762M.valid.jsonl",
-                        rows=5_000,
-                        text_bytes=12_500_000,
-                        download_bytes=12_500_000,
+                        "large-762M.valid.jsonl", rows=5_000, text_bytes=12_500_000, download_bytes=12_500_000
                     ),
                     "test": _gpt2_output(
-                        "large-762M.test.jsonl",
-                        rows=5_000,
-                        text_bytes=12_500_000,
-                        download_bytes=12_500_000,
+                        "large-762M.test.jsonl", rows=5_000, text_bytes=12_500_000, download_bytes=12_500_000
                     ),
                 }
             ),

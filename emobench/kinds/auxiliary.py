@@ -56,7 +56,7 @@ class OtherModel(Protocol):
     def tokenizer(self) -> Any: ...
 
 
-class BaseModel(Protocol):
+class UnloadedModel(Protocol):
     """What is known of the model that a run starts from, before its weights are read."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from emobench.data.sources import CORPORA, SplitSource
-from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel
+from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 
 if TYPE_CHECKING:
     from emobench.data.labelled import LabelledData, LabelledSource
@@ -63,7 +63,7 @@ class Resources(Protocol):
 class EvaluatedModel:
     """What a count of tokens may use of the evaluated model."""
 
-    base: BaseModel | None = None
+    base: UnloadedModel | None = None
     """The model, for its tokenizer; None where it is not here."""
     context: int | None = None
     bytes_per_token: float = 4.0

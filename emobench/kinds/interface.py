@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from emobench.errors import ConfigError, MetricError
-from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel, OtherModel, Packages
+from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
 from emobench.tasks.rules import Rules, rule_groups
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from emobench.data.labelled import LabelledSource
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources
     from emobench.kinds.icl.retrieval.retriever import LoadedRetriever
-    from emobench.kinds.views import LabelAnswers, LabelPrompts, WrittenText
+    from emobench.kinds.views import ShownPrompt, WrittenText
     from emobench.models.encoder import SentenceEncoder
 
 
@@ -99,7 +99,7 @@ class Runtime(Protocol):
         """Estimate the evaluation of one trained model."""
         ...
 
-    def check(self, task: Task, data: Any, model: BaseModel, /) -> None:
+    def check(self, task: Task, data: Any, model: UnloadedModel, /) -> None:
         """Raise a UserError for what would fail after hours of training."""
         ...
 
@@ -109,6 +109,48 @@ class Runtime(Protocol):
 
     def score(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> Scored:
         """Read what was generated, and compute every metric."""
+        ...
+
+
+class LabelPrompts(Protocol):
+    """Prompts that are answered by a label: what `emobench prompts` shows and `emobench tasks export` writes."""
+
+    def check_shown(self, task: Task) -> None:
+        """Raise ConfigError for rules by which prompts cannot be scored one by one."""
+        ...
+
+    def unit(self, task: Task) -> str:
+        """Return the unit of a label's loss."""
+        ...
+
+    def show(self, subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str], /) -> list[ShownPrompt]:
+        """Return the first prompts, or those of the examples whose ids begin so."""
+        ...
+
+    def check_export(self, task: Task, data: Any) -> None:
+        """Raise a UserError for a task whose prompts cannot be made; no model is read."""
+        ...
+
+    def export(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> list[Path]:
+        """Write a task for lm-evaluation-harness into a folder; `subject` has no model. Return the files."""
+        ...
+
+
+class LabelAnswers(Protocol):
+    """Answers by labels, which `emobench answers` shows: a table beside the scores."""
+
+    @property
+    def METRICS(self) -> tuple[str, ...]:
+        """The metrics by which a task with answers is known in an entry."""
+        ...
+
+    @property
+    def TABLE(self) -> str:
+        """The file of the table, beside the scores."""
+        ...
+
+    def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return one table of the answers of several runs to one task: its counts are sums over the runs."""
         ...
 
 
@@ -181,7 +223,7 @@ class Kind(ABC):
         """Return the rules that decide what is generated, for the generate stage's key; others can change later."""
         return task.rules
 
-    def generation_facts(self, task: Task, model: BaseModel) -> dict[str, Any]:
+    def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
         """Return what else decides what is generated, such as plugins by their source and version."""
         return {}
 

@@ -1,10 +1,12 @@
-"""Lines that survive a kill: what an interrupted attempt had made, each line behind its digest."""
+"""Files of results: lines that survive a kill, each behind its digest, and how many results there must be."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+
+from emobench.errors import DataError
 
 UNFINISHED = "unfinished.jsonl"
 """Beside the results that it becomes."""
@@ -41,3 +43,12 @@ def _is_whole(line: bytes) -> bool:
 
 def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest()[:DIGITS].encode()
+
+
+def require_count(path: Path, what: str, found: int, expected: int) -> None:
+    """Raise DataError unless a file holds as many results as the task asks for: fewer give another number."""
+    if found != expected:
+        raise DataError(
+            f"{path} holds {found} {what}, and the task has {expected}; it is not what was generated. Remove "
+            f"{path.parent}, then run again."
+        )

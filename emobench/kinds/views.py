@@ -1,15 +1,8 @@
-"""What a reader may look at of a kind's tasks: texts that were written, prompts with labels, and answers."""
+"""What a reader may look at of a kind's tasks: texts that were written, and prompts with labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from emobench.kinds.interface import Subject
-    from emobench.tasks.spec import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,45 +59,3 @@ class ShownPrompt:
     cut: int
     labels: tuple[ShownLabel, ...]
     pieces: tuple[Piece, ...]
-
-
-class LabelPrompts(Protocol):
-    """Prompts that are answered by a label: what `emobench prompts` shows and `emobench tasks export` writes."""
-
-    def check_shown(self, task: Task) -> None:
-        """Raise ConfigError for rules by which prompts cannot be scored one by one."""
-        ...
-
-    def unit(self, task: Task) -> str:
-        """Return the unit of a label's loss."""
-        ...
-
-    def show(self, subject: Subject, task: Task, data: Any, count: int, ids: Sequence[str], /) -> list[ShownPrompt]:
-        """Return the first prompts, or those of the examples whose ids begin so."""
-        ...
-
-    def check_export(self, task: Task, data: Any) -> None:
-        """Raise a UserError for a task whose prompts cannot be made; no model is read."""
-        ...
-
-    def export(self, subject: Subject, task: Task, data: Any, folder: Path, /) -> list[Path]:
-        """Write a task for lm-evaluation-harness into a folder; `subject` has no model. Return the files."""
-        ...
-
-
-class LabelAnswers(Protocol):
-    """Answers by labels, which `emobench answers` shows: a table beside the scores."""
-
-    @property
-    def METRICS(self) -> tuple[str, ...]:
-        """The metrics by which a task with answers is known in an entry."""
-        ...
-
-    @property
-    def TABLE(self) -> str:
-        """The file of the table, beside the scores."""
-        ...
-
-    def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return one table of the answers of several runs to one task: its counts are sums over the runs."""
-        ...

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from emobench.data.labelled import Example, LabelledSource, load_labelled
-from emobench.kinds.icl.prompts.prompts import Draft
+from emobench.kinds.icl.prompts import Draft
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.registry import find_suite, find_task
 from emobench.tasks.spec import Task

@@ -8,7 +8,7 @@ from pathlib import Path
 from emobench.config import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
-from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel
+from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, split_size
 from emobench.kinds.generation.cost import generation_cost
 from emobench.kinds.generation.decoding.continuous import check_device
@@ -37,7 +37,7 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
     return generation_cost(rules, split_size(task.corpus, rules.split, texts, model.bytes_per_token))
 
 
-def check(task: Task, texts: Texts, model: BaseModel) -> None:
+def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
     rules = task.protocol_as(GenerationProtocol)
     _check_context(task, rules, model)
     auxiliary = rules.auxiliary_models
@@ -50,7 +50,7 @@ def check(task: Task, texts: Texts, model: BaseModel) -> None:
         raise DataError(f"Task {task.name}, {texts.corpus}.{texts.split} ({texts.origin}): {error}") from None
 
 
-def _check_context(task: Task, rules: GenerationProtocol, model: BaseModel) -> None:
+def _check_context(task: Task, rules: GenerationProtocol, model: UnloadedModel) -> None:
     """Raise ConfigError where a prompt with its continuation, or a block of PPL_test, is longer than the context."""
     if model.context is None:
         return
@@ -69,7 +69,7 @@ def _check_context(task: Task, rules: GenerationProtocol, model: BaseModel) -> N
 
 
 def check_featurizer(
-    task: Task, featurizer: AuxiliaryModel, reads: int, text_tokens: int | None, model: BaseModel
+    task: Task, featurizer: AuxiliaryModel, reads: int, text_tokens: int | None, model: UnloadedModel
 ) -> None:
     """Raise ConfigError where a text may be longer than the featurizer's context."""
     context = model.known(featurizer).context
@@ -82,7 +82,7 @@ def check_featurizer(
         )
 
 
-def _check_oracle(task: Task, oracle: AuxiliaryModel, text_tokens: int | None, model: BaseModel) -> None:
+def _check_oracle(task: Task, oracle: AuxiliaryModel, text_tokens: int | None, model: UnloadedModel) -> None:
     """Raise ConfigError where a text is longer than the oracle's context, if its tokens are about as long as ours."""
     context = model.known(oracle).context
     if context is not None and text_tokens is not None and text_tokens > context:

@@ -15,7 +15,6 @@ from emobench.config import content_hash
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import Texts
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.counts import require_count
 from emobench.kinds.generation.features import features_of, sentences_of
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES
 from emobench.kinds.generation.prompts import text_of
@@ -23,6 +22,7 @@ from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.generation.sampling_runs import Runs, sampling_runs
 from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.journal import require_count
 from emobench.metrics.coherence import coherence
 from emobench.metrics.distinct import distinct
 from emobench.metrics.entropy import entropy

@@ -1,4 +1,4 @@
-"""From the losses of prompts to answers, and from answers to metrics and their table."""
+"""The rule that decides an answer: from the losses of prompts to answers, and to their metrics and table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from emobench.errors import MetricError
-from emobench.kinds.icl.losses import Sample
-from emobench.kinds.icl.metrics.accuracy import accuracy, group_accuracy
-from emobench.kinds.icl.metrics.calibration import calibration_error
-from emobench.kinds.icl.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
-from emobench.kinds.icl.metrics.margin import margin, margin_of
+from emobench.kinds.icl.losses import ExampleLosses
+from emobench.kinds.icl.metrics import (
+    accuracy,
+    calibration_error,
+    class_scores,
+    confusion_matrix,
+    group_accuracy,
+    macro_f1,
+    margin,
+    margin_of,
+)
 from emobench.kinds.icl.rules import IclProtocol, Scorer
 from emobench.kinds.interface import Scored
-from emobench.tasks.scores import Score
 
 METRICS = ("accuracy", "macro_f1", "margin", "ece")
 GROUP_ACCURACY = "group_accuracy"
@@ -51,32 +56,32 @@ class Answer:
     """The group of the example, empty where the data have none."""
 
 
-def label_losses(rules: IclProtocol, sample: Sample) -> list[float]:
+def label_losses(rules: IclProtocol, example: ExampleLosses) -> list[float]:
     """Return the loss of each label by the protocol's rule, in the order of `ties`; the lowest answers.
 
     Raises MetricError, naming the example, for a loss that is not finite: the lowest of NaN is any.
     """
     match rules.scorer:
         case "prompt":
-            found = [nats / tokens for nats, tokens in zip(sample.prompt_nats, sample.prompt_tokens, strict=True)]
-        case "label":
-            found = list(sample.label_nats)
+            nats, lengths = example.prompt_nats, example.prompt_tokens
         case "label_token":
-            found = [nats / tokens for nats, tokens in zip(sample.label_nats, sample.label_tokens, strict=True)]
+            nats, lengths = example.label_nats, example.label_tokens
         case "label_byte":
-            found = [nats / size for nats, size in zip(sample.label_nats, sample.label_bytes, strict=True)]
-        case "calibrated":
-            found = _calibrated(sample)
-    for name, loss in zip(rules.ties, found, strict=True):
+            nats, lengths = example.label_nats, example.label_bytes
+        case "label" | "calibrated":
+            nats = _summed_losses(rules, example)
+            lengths = (1,) * len(nats)
+    losses = [total / length for total, length in zip(nats, lengths, strict=True)]
+    for name, loss in zip(rules.ties, losses, strict=True):
         if not math.isfinite(loss):
             raise MetricError(
-                f"The loss of example {sample.id} with the label '{name}' is {loss}; the model's numbers overflow. "
+                f"The loss of example {example.id} with the label '{name}' is {loss}; the model's numbers overflow. "
                 "Try --dtype float32."
             )
-    return found
+    return losses
 
 
-def confidence(rules: IclProtocol, sample: Sample, place: int) -> float:
+def confidence(rules: IclProtocol, example: ExampleLosses, place: int) -> float:
     """Return the posterior of a label: softmax over the labels of minus their summed losses.
 
     The sums are of whole prompts for the rule `prompt`, and of the labels' own tokens for the others, less the
@@ -84,82 +89,83 @@ def confidence(rules: IclProtocol, sample: Sample, place: int) -> float:
     the same posterior, but for tokens in which label and prompt meet. A rule that divides by a length may answer
     another label than the likeliest.
     """
-    match rules.scorer:
-        case "prompt":
-            nats = list(sample.prompt_nats)
-        case "calibrated":
-            nats = _calibrated(sample)
-        case _:
-            nats = list(sample.label_nats)
+    nats = _summed_losses(rules, example)
     lowest = min(nats)
     return math.exp(lowest - nats[place]) / sum(math.exp(lowest - value) for value in nats)
 
 
-def answers(rules: IclProtocol, samples: Sequence[Sample], groups: Mapping[str, str] | None = None) -> list[Answer]:
+def _summed_losses(rules: IclProtocol, example: ExampleLosses) -> Sequence[float]:
+    if rules.scorer == "calibrated":
+        return [nats - free for nats, free in zip(example.label_nats, example.content_free_nats, strict=True)]
+    return example.prompt_nats if rules.scorer == "prompt" else example.label_nats
+
+
+def answers(
+    rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str] | None = None
+) -> list[Answer]:
     """Return the answer to each example; of equal losses the first label wins. Raises MetricError (`label_losses`).
 
     `groups` names the group of each example, by its id, where the data have groups.
     """
-    found = []
-    for sample in samples:
-        losses = label_losses(rules, sample)
+
+    def answer(example: ExampleLosses) -> Answer:
+        losses = label_losses(rules, example)
         place = losses.index(min(losses))
-        found.append(
-            Answer(
-                id=sample.id,
-                right=sample.label,
-                answer=rules.ties[place],
-                margin=margin_of(losses),
-                confidence=confidence(rules, sample, place),
-                dropped=sample.dropped,
-                cut=sample.cut,
-                group=(groups or {}).get(sample.id, ""),
-            )
+        return Answer(
+            id=example.id,
+            right=example.label,
+            answer=rules.ties[place],
+            margin=margin_of(losses),
+            confidence=confidence(rules, example, place),
+            dropped=example.dropped,
+            cut=example.cut,
+            group=(groups or {}).get(example.id, ""),
         )
-    return found
+
+    return [answer(example) for example in examples]
 
 
-def icl_scores(rules: IclProtocol, samples: Sequence[Sample], groups: Mapping[str, str] | None = None) -> Scored:
+def icl_scores(
+    rules: IclProtocol, examples: Sequence[ExampleLosses], groups: Mapping[str, str] | None = None
+) -> Scored:
     """Return the metrics of a task, flagged with what weakens them, and the table of its answers.
 
     `groups` names the group of each example, by its id, where the data have groups.
     """
-    scored = Scored()
     names = (*METRICS, GROUP_ACCURACY) if groups else METRICS
     try:
-        found = answers(rules, samples, groups)
+        given = answers(rules, examples, groups)
     except MetricError as error:
-        scored.missing.update(dict.fromkeys(names, str(error)))
-        return scored
-    right, given = [a.right for a in found], [a.answer for a in found]
-    hits = {a.id: a.right == a.answer for a in found}
+        return Scored(missing=dict.fromkeys(names, str(error)))
+    hits = {a.id: a.right == a.answer for a in given}
+    unit = UNITS[rules.scorer]
     scores = [
         accuracy(hits),
-        macro_f1(right, given, rules.ties),
-        margin({a.id: a.margin for a in found}, UNITS[rules.scorer]),
-        calibration_error([a.confidence for a in found], list(hits.values())),
+        macro_f1([a.right for a in given], [a.answer for a in given], rules.ties),
+        margin({a.id: a.margin for a in given}, unit),
+        calibration_error([a.confidence for a in given], list(hits.values())),
+        *([group_accuracy(hits, groups)] if groups else ()),
     ]
-    if groups:
-        scores.append(group_accuracy(hits, groups))
-    scored.scores.update(zip(names, (_flagged(score, found) for score in scores), strict=True))
-    scored.files[TABLE] = json.dumps(answers_table(rules.ties, UNITS[rules.scorer], found), ensure_ascii=False) + "\n"
-    return scored
+    table = answers_table(rules.ties, unit, given)
+    flags = _flags(table, len(given))
+    flagged = [replace(score, flags=(*score.flags, *flags)) for score in scores]
+    return Scored(dict(zip(names, flagged, strict=True)), files={TABLE: json.dumps(table, ensure_ascii=False) + "\n"})
 
 
-def answers_table(classes: Sequence[str], unit: str, found: Sequence[Answer]) -> dict[str, Any]:
+def answers_table(classes: Sequence[str], unit: str, given: Sequence[Answer]) -> dict[str, Any]:
     """Return what `emobench answers` shows: counts, scores by class and by group, confusions (right x answered)."""
-    right, given = [a.right for a in found], [a.answer for a in found]
+    right, answered = [a.right for a in given], [a.answer for a in given]
     return {
         "classes": list(classes),
         "unit": unit,
-        "tied": sum(a.margin == 0 for a in found),
-        "shortened": sum(a.dropped > 0 for a in found),
-        "dropped_shots": sum(a.dropped for a in found),
-        "cut": sum(a.cut > 0 for a in found),
-        "per_class": [asdict(scores) for scores in class_scores(right, given, classes)],
-        "confusion": confusion_matrix(right, given, classes),
-        "per_group": _by_group(found),
-        "examples": [asdict(answer) for answer in found],
+        "tied": sum(a.margin == 0 for a in given),
+        "shortened": sum(a.dropped > 0 for a in given),
+        "dropped_shots": sum(a.dropped for a in given),
+        "cut": sum(a.cut > 0 for a in given),
+        "per_class": [asdict(scores) for scores in class_scores(right, answered, classes)],
+        "confusion": confusion_matrix(right, answered, classes),
+        "per_group": _by_group(given),
+        "examples": [asdict(answer) for answer in given],
     }
 
 
@@ -169,27 +175,24 @@ def pooled_table(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return answers_table(tables[0]["classes"], tables[0]["unit"], examples)
 
 
-def _by_group(found: Sequence[Answer]) -> list[dict[str, Any]]:
+def _by_group(given: Sequence[Answer]) -> list[dict[str, Any]]:
     """Return the examples and the accuracy of each group, in the order of their first examples; none without groups."""
     hits: dict[str, list[bool]] = {}
-    for answer in found:
+    for answer in given:
         hits.setdefault(answer.group, []).append(answer.right == answer.answer)
     rows = [{"name": name, "n": len(own), "accuracy": sum(own) / len(own)} for name, own in hits.items()]
     return [] if set(hits) == {""} else rows
 
 
-def _flagged(score: Score, found: Sequence[Answer]) -> Score:
-    tied, shortened = sum(a.margin == 0 for a in found), sum(a.dropped > 0 for a in found)
-    cut = sum(a.cut > 0 for a in found)
-    flags = [f"{cut} of {len(found)} prompts cut at their end, to make them fit"] if cut else []
-    if tied:
-        flags.append(f"{tied} of {len(found)} answers are ties, decided by the order of the labels")
-    if shortened:
-        lost = sum(a.dropped for a in found)
+def _flags(table: Mapping[str, Any], n: int) -> list[str]:
+    """Return what weakens the scores, by the counts of the table."""
+    flags = []
+    if cut := table["cut"]:
+        flags.append(f"{cut} of {n} prompts cut at their end, to make them fit")
+    if tied := table["tied"]:
+        flags.append(f"{tied} of {n} answers are ties, decided by the order of the labels")
+    if shortened := table["shortened"]:
+        lost = table["dropped_shots"]
         shots, fit = "shot" if lost == 1 else "shots", "it" if shortened == 1 else "them"
-        flags.append(f"{lost} {shots} left out of {shortened} of {len(found)} prompts, to make {fit} fit")
-    return replace(score, flags=(*score.flags, *flags))
-
-
-def _calibrated(sample: Sample) -> list[float]:
-    return [nats - free for nats, free in zip(sample.label_nats, sample.content_free_nats, strict=True)]
+        flags.append(f"{lost} {shots} left out of {shortened} of {n} prompts, to make {fit} fit")
+    return flags

@@ -9,7 +9,7 @@ from emobench.data.labelled import Example, LabelledData, LabelledSource
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.cost import Cost, Embedding, EvaluatedModel
 from emobench.kinds.icl.examples import pool_of, questions_of
-from emobench.kinds.icl.prompts.prompts import Draft, make_prompts
+from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 
 SAMPLE = 32
@@ -18,12 +18,7 @@ BYTES_PER_TOKEN = 4.0
 """Of a sentence encoder."""
 
 
-def icl_cost(
-    rules: IclProtocol,
-    source: LabelledSource,
-    data: LabelledData | None,
-    model: EvaluatedModel,
-) -> Cost:
+def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: EvaluatedModel) -> Cost:
     """Return the tokens of one forward pass an example over its shared prefix and all labels.
 
     That is prefix + the sum over labels of (suffix - 1); each label's whole prompt where the engine shares nothing.
@@ -78,11 +73,7 @@ def _spread(examples: Sequence[Example], count: int) -> list[Example]:
 
 
 def _by_bytes(
-    rules: IclProtocol,
-    source: LabelledSource,
-    data: LabelledData | None,
-    bytes_per_token: float,
-    context: int | None,
+    rules: IclProtocol, source: LabelledSource, data: LabelledData | None, bytes_per_token: float, context: int | None
 ) -> tuple[float, list[float]] | None:
     """Return the prefix's and the labels' tokens from mean bytes; None where no mean is known."""
     if data is not None:

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from emobench.data.labelled import Example, LabelledData, load_labelled
-from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel
+from emobench.data.labelled import LabelledData, load_labelled
+from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, Resources
-from emobench.kinds.counts import require_count
 from emobench.kinds.icl.answers import icl_scores
 from emobench.kinds.icl.cost import embedding_of, icl_cost
-from emobench.kinds.icl.examples import questions_of, units_of
-from emobench.kinds.icl.losses import Sample, parse_sample, read_samples, sample_line, write_samples
-from emobench.kinds.icl.prompts.prompts import Draft, Prompt, check_boundaries, make_prompts, room
-from emobench.kinds.icl.retrieval.queries import check_pool, twin_flags
+from emobench.kinds.icl.examples import check_pool, duplicate_flags, questions_of
+from emobench.kinds.icl.losses import ExampleLosses, parse_sample, read_samples, sample_line, write_samples
+from emobench.kinds.icl.prompts import Draft, Prompt, check_boundaries, make_prompts, room
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
-from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, context_of
+from emobench.kinds.icl.scoring.scoring import PromptScorer, context_of
 from emobench.kinds.interface import Scored, Subject
-from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.kinds.journal import UNFINISHED, Journal, require_count
 from emobench.tasks.spec import Task
 
 SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
@@ -40,8 +39,7 @@ def find(task: Task, resources: Resources) -> LabelledData | None:
 
 def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
     assert task.dataset is not None
-    data = find(task, resources)
-    return icl_cost(task.protocol_as(IclProtocol), task.dataset, data, model)
+    return icl_cost(task.protocol_as(IclProtocol), task.dataset, find(task, resources), model)
 
 
 def embedding(task: Task, resources: Resources, encoder: AuxiliaryModel) -> Embedding:
@@ -50,13 +48,11 @@ def embedding(task: Task, resources: Resources, encoder: AuxiliaryModel) -> Embe
     return embedding_of(task.dataset, find(task, resources), encoder)
 
 
-def check(task: Task, data: LabelledData, model: BaseModel) -> None:
+def check(task: Task, data: LabelledData, model: UnloadedModel) -> None:
     """Check the pool's size, and that the longest prompts fit without shots; the tokenizer's BOS, too."""
     rules = task.protocol_as(IclProtocol)
     if rules.engine == "openicl":
-        from emobench.kinds.icl.scoring.openicl import check_openicl
-
-        check_openicl(task)
+        _openicl().check_openicl(task)
     check_pool(task, data)
     longest = sorted(questions_of(rules, data), key=lambda e: -sum(map(len, e.fields.values())))[:LONGEST]
     drafts = [Draft(example=example, shots=()) for example in longest]
@@ -72,9 +68,7 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
     prompts = prompts_of(subject, task, drafts)
     (folder / FIRST_IDS).write_text(f"{list(prompts[0].tokens[0][:8])}\n")
     if rules.engine == "openicl":
-        from emobench.kinds.icl.scoring.openicl import run_openicl
-
-        run_openicl(subject, task, data, drafts, prompts, folder)
+        _openicl().run_openicl(subject, task, data, drafts, prompts, folder)
         return
     scorer, journal = PromptScorer(subject.model, subject.tokenizer, rules.engine), Journal(folder / UNFINISHED)
     found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
@@ -96,19 +90,26 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
     require_count(folder / SAMPLES, "examples", len({sample.id for sample in samples}), len(questions))
     groups = {example.id: example.group for example in questions if example.group}
     found = icl_scores(rules, samples, groups)
-    flags, units = twin_flags(rules, data), units_of(rules, data)
+    flags = duplicate_flags(rules, data)
+    units = {example.id: example.unit for example in questions if example.unit}
     found.scores = {
         name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()
     }
     return found
 
 
+def _openicl() -> Any:
+    """Return the module of the engine `openicl`, which imports a package of its own."""
+    from emobench.kinds.icl.scoring import openicl
+
+    return openicl
+
+
 def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     """Return each test example with its shots."""
-    rules, find = task.protocol_as(IclProtocol), find_shots
-    if rules.engine == "openicl":
-        from emobench.kinds.icl.scoring.openicl import openicl_shots as find
-    found = zip(questions_of(rules, data), find(subject, task, data), strict=True)
+    rules = task.protocol_as(IclProtocol)
+    shots_of = _openicl().openicl_shots if rules.engine == "openicl" else find_shots
+    found = zip(questions_of(rules, data), shots_of(subject, task, data), strict=True)
     return [Draft(example=example, shots=shots) for example, shots in found]
 
 
@@ -125,15 +126,30 @@ def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Pr
 
 def score_prompts(
     scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, Prompt]]
-) -> list[Sample]:
+) -> list[ExampleLosses]:
     """Return the losses of one batch of `scorer.batches`."""
     rules = task.protocol_as(IclProtocol)
     losses = scorer.losses([prompt for _, prompt in batch])
     free = _content_free(scorer, subject, rules, batch, task.name)
-    return [
-        _sample(draft.example, prompt, rules, loss, nats)
-        for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True)
-    ]
+    rows = []
+    for (draft, prompt), loss, nats in zip(batch, losses, free, strict=True):
+        known = prompt.label_starts is not None
+        rows.append(
+            ExampleLosses(
+                id=prompt.id,
+                label=draft.example.label,
+                shots=prompt.shots,
+                dropped=prompt.dropped,
+                cut=prompt.cut,
+                prompt_nats=loss.prompt_nats,
+                prompt_tokens=loss.prompt_tokens,
+                label_nats=loss.label_nats,
+                label_tokens=loss.label_tokens,
+                label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
+                content_free_nats=nats,
+            )
+        )
+    return rows
 
 
 def _content_free(
@@ -151,20 +167,3 @@ def _content_free(
         prompts = make_prompts(drafts, subject.tokenizer, rules, limit, task=task, values=values)
         found.append([losses.label_nats for losses in scorer.losses(prompts)])
     return [tuple(sum(nats) / len(nats) for nats in zip(*rows, strict=True)) for rows in zip(*found, strict=True)]
-
-
-def _sample(example: Example, prompt: Prompt, rules: IclProtocol, losses: Losses, free: tuple[float, ...]) -> Sample:
-    known = prompt.label_starts is not None
-    return Sample(
-        id=prompt.id,
-        label=example.label,
-        shots=prompt.shots,
-        dropped=prompt.dropped,
-        cut=prompt.cut,
-        prompt_nats=losses.prompt_nats,
-        prompt_tokens=losses.prompt_tokens,
-        label_nats=losses.label_nats,
-        label_tokens=losses.label_tokens,
-        label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
-        content_free_nats=free,
-    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.hooks import hookimpl
-from emobench.kinds.auxiliary import AuxiliaryModel, BaseModel, Packages
+from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Kind
 from emobench.tasks.spec import Task
@@ -86,7 +86,7 @@ class IclKind(Kind):
         del decided["scorer"]
         return {**decided, "calibrated": rules.scorer == "calibrated"}
 
-    def generation_facts(self, task: Task, model: BaseModel) -> dict[str, Any]:
+    def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
         """Return what identifies the retriever of a task's shots and its encoder; empty for a task without shots."""
         rules = task.protocol_as(IclProtocol)
         if rules.shots == 0:

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from emobench.data.labelled import LabelledData
-from emobench.kinds.icl.prompts.prompts import INPUT, TAIL, Draft
+from emobench.kinds.icl.prompts import INPUT, TAIL, Draft
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.spec import Task
 

@@ -12,7 +12,7 @@ from emobench.errors import ConfigError, DataError, UnknownNameError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class ExampleLosses:
     """The losses of one test example's prompts, one of each label in the order of the protocol's `ties`.
 
     Losses are sums in nats. A label's own tokens go from the first one of its text to the end of the prompt.
@@ -37,25 +37,25 @@ class Sample:
     """Tokens that the end of the longest label's prompt lost because it was too long."""
 
 
-def write_samples(path: Path, samples: Iterable[Sample]) -> None:
-    """Write samples as JSON Lines (UTF-8)."""
-    path.write_text("".join(f"{sample_line(sample)}\n" for sample in samples), encoding="utf-8")
+def sample_line(losses: ExampleLosses) -> str:
+    """Return losses as a line of JSON."""
+    return json.dumps(asdict(losses), ensure_ascii=False)
 
 
-def sample_line(sample: Sample) -> str:
-    """Return a sample as a line of JSON."""
-    return json.dumps(asdict(sample), ensure_ascii=False)
-
-
-def read_samples(path: Path) -> list[Sample]:
-    """Read samples; DataError for a line that is none."""
-    with path.open(encoding="utf-8") as file:
-        return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
-
-
-def parse_sample(line: str, where: str) -> Sample:
-    """Return the sample of a line; DataError, which begins with `where`, for a line that is none."""
+def parse_sample(line: str, where: str) -> ExampleLosses:
+    """Return the losses of a line; DataError, which begins with `where`, for a line that is none."""
     try:
-        return build(Sample, json.loads(line), where)
+        return build(ExampleLosses, json.loads(line), where)
     except (ValueError, ConfigError, UnknownNameError) as error:
         raise DataError(f"{where} holds no losses of a prompt, or was altered ({error}); score again.") from None
+
+
+def write_samples(path: Path, losses: Iterable[ExampleLosses]) -> None:
+    """Write losses as JSON Lines (UTF-8)."""
+    path.write_text("".join(f"{sample_line(example)}\n" for example in losses), encoding="utf-8")
+
+
+def read_samples(path: Path) -> list[ExampleLosses]:
+    """Read losses; DataError for a line that is none."""
+    with path.open(encoding="utf-8") as file:
+        return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,20 @@ from emobench.data.labelled import LabelledData
 from emobench.errors import ConfigError
 from emobench.kinds.icl.answers import UNITS, answers, confidence, label_losses
 from emobench.kinds.icl.evaluate import drafts_of, prompts_of, score_prompts
+from emobench.kinds.icl.examples import check_pool
 from emobench.kinds.icl.lm_eval_export import write_lm_eval_task
-from emobench.kinds.icl.losses import Sample
-from emobench.kinds.icl.prompts.pieces import first_pieces, pieces
-from emobench.kinds.icl.prompts.prompts import Draft, Prompt
-from emobench.kinds.icl.retrieval.queries import check_pool
+from emobench.kinds.icl.losses import ExampleLosses
+from emobench.kinds.icl.prompts import TAIL, Draft, Prompt, tokenize
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.scoring import PromptScorer
 from emobench.kinds.interface import Subject
-from emobench.kinds.views import ShownLabel, ShownPrompt
+from emobench.kinds.views import Piece, ShownLabel, ShownPrompt
 from emobench.tasks.spec import Task
 
 FIRST_IDS = 8
+LABEL, BOS = "label", "BOS"
+"""Parts of a prompt."""
+check_export = check_pool
 
 
 def check_shown(task: Task) -> None:
@@ -53,11 +56,6 @@ def show(subject: Subject, task: Task, data: LabelledData, count: int, ids: Sequ
     ]
 
 
-def check_export(task: Task, data: LabelledData) -> None:
-    """Raise a UserError for a pool that has too few examples for the shots."""
-    check_pool(task, data)
-
-
 def export(subject: Subject, task: Task, data: LabelledData, folder: Path) -> list[Path]:
     """Write a task for lm-evaluation-harness, with the shots that a run finds; return the files."""
     return write_lm_eval_task(task, data, drafts_of(subject, task, data), folder)
@@ -78,7 +76,7 @@ def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) 
     return list({draft.example.id: draft for draft in found}.values())
 
 
-def _prompt(rules: IclProtocol, draft: Draft, prompt: Prompt, sample: Sample, tokenizer: Any) -> ShownPrompt:
+def _prompt(rules: IclProtocol, draft: Draft, prompt: Prompt, sample: ExampleLosses, tokenizer: Any) -> ShownPrompt:
     kept = Draft(example=draft.example, shots=draft.shots[: len(prompt.shots)])
     (answer,) = answers(rules, [sample])
     place = rules.ties.index(answer.right)
@@ -103,3 +101,41 @@ def _prompt(rules: IclProtocol, draft: Draft, prompt: Prompt, sample: Sample, to
         labels=tuple(labels),
         pieces=tuple(first_pieces(pieces(kept, rules, tokenizer, place), len(prompt.tokens[place]))),
     )
+
+
+def pieces(draft: Draft, rules: IclProtocol, tokenizer: Any, place: int) -> list[Piece]:
+    """Return the prompt of one label, by its place in `ties`, token by token: the texts, but for BOS, joined.
+
+    A token belongs to the part of its last character, so that one that reaches into the label is the label's. Of a
+    character of several tokens the first has the text. Without offsets the pieces are the parts, and of no token.
+    """
+    named = [(name, text) for name, text in draft.parts(rules) if name != TAIL]
+    whole, begin = draft.texts(rules)[place]
+    named.append((LABEL, whole[begin:]))
+    (ids,), offsets = tokenize([whole], tokenizer, rules)
+    if offsets is None:
+        return [Piece(part=name, text=text, token=None) for name, text in named if text]
+    found, done = [], 0
+    for token, (start, end) in zip(ids, offsets[0], strict=True):
+        if start == end:
+            found.append(Piece(part=BOS, text=tokenizer.convert_ids_to_tokens(token), token=token))
+            continue
+        if start > done:
+            found.append(Piece(part=_part(named, start - 1), text=whole[done:start], token=None))
+        found.append(Piece(part=_part(named, end - 1), text=whole[max(start, done) : end], token=token))
+        done = max(done, end)
+    if done < len(whole):
+        found.append(Piece(part=LABEL, text=whole[done:], token=None))
+    return found
+
+
+def first_pieces(found: Sequence[Piece], tokens: int) -> list[Piece]:
+    """Return the pieces of the first tokens; all where no piece is known to be a token's."""
+    counts = itertools.accumulate(piece.token is not None for piece in found)
+    return [piece for piece, count in zip(found, counts, strict=True) if count <= tokens]
+
+
+def _part(named: list[tuple[str, str]], character: int) -> str:
+    """Return the part that holds a character."""
+    ends = itertools.accumulate(len(text) for _, text in named)
+    return next(name for (name, _), end in zip(named, ends, strict=True) if character < end)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.errors import ConfigError
-from emobench.kinds.auxiliary import BaseModel
+from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources
-from emobench.kinds.counts import require_count
 from emobench.kinds.interface import Scored, Subject
-from emobench.kinds.journal import UNFINISHED
+from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured, sampling_units
 from emobench.tasks.scores import Score
@@ -50,7 +49,7 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
     return Cost(None, None)
 
 
-def check(task: Task, data: LmEvalData, model: BaseModel) -> None:
+def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
     longest = task.protocol_as(LmEvalProtocol).max_length
     if longest is not None and model.context is not None and longest > model.context:
         raise ConfigError(
@@ -139,10 +138,7 @@ def _score(number: Measured, results: Mapping[str, Any], rows: Mapping[str, list
 
 
 def _examples(
-    number: Measured,
-    leaves: Sequence[str],
-    results: Mapping[str, Any],
-    rows: Mapping[str, list[dict[str, Any]]],
+    number: Measured, leaves: Sequence[str], results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]
 ) -> Values | None:
     """Return the values of all examples, weighted so that their mean is the number; None where none gives it."""
     parts: dict[str, Values] = {}

@@ -12,14 +12,14 @@ from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_t
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError, MetricError
-from emobench.kinds.auxiliary import BaseModel
+from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources
-from emobench.kinds.counts import require_count
 from emobench.kinds.generation.decoding.continuations import sample_continuations
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.evaluate import check_featurizer
 from emobench.kinds.generation.features import features_of
 from emobench.kinds.interface import Scored, Subject
+from emobench.kinds.journal import require_count
 from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.kinds.oracle.rules import OracleProtocol
 from emobench.kinds.shared_rules import Sampling
@@ -55,7 +55,7 @@ def oracle_cost(rules: OracleProtocol) -> Cost:
     return Cost(texts, round(texts * (4 * rules.length + 2 * (rules.prefix + rules.continuation))))
 
 
-def check(task: Task, texts: Texts, model: BaseModel) -> None:
+def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
     rules = task.protocol_as(OracleProtocol)
     words = oracle_words()
     if len(model.tokenizer) != len(words) + 1 or model.tokenizer.tokenize(words[0]) != [words[0]]:

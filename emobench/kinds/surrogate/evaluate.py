@@ -12,7 +12,7 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
-from emobench.kinds.auxiliary import BaseModel
+from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, SplitSize, least, split_size
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.surrogate.rules import SurrogateProtocol
@@ -59,7 +59,7 @@ def surrogate_cost(rules: SurrogateProtocol, split: SplitSize) -> Cost:
     return Cost(texts, tokens, auxiliary_tokens={} if tokens is None else {"surrogate": tokens})
 
 
-def check(task: Task, texts: Texts, model: BaseModel) -> None:
+def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
     rules = task.protocol_as(SurrogateProtocol)
     surrogate = model.known(rules.auxiliary)
     for name, context in ((model.name, model.context), (rules.model, surrogate.context)):
@@ -128,7 +128,7 @@ def usable_texts(
     return rows, counts
 
 
-def _check_vocabulary(task: str, model: BaseModel, name: str, other: dict[str, int]) -> None:
+def _check_vocabulary(task: str, model: UnloadedModel, name: str, other: dict[str, int]) -> None:
     own = model.tokenizer.get_vocab()
     if own == other:
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.views import LabelAnswers
+from emobench.kinds.interface import LabelAnswers
 from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.private_paths import FOLDER
 from emobench.pipeline.execution.record import COMMAND

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.kinds.icl.prompts.prompts import Draft, Prompt, make_prompts
+from emobench.kinds.icl.prompts import Draft, Prompt, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 
 CONTEXT = 2048

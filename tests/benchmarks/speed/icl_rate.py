@@ -22,10 +22,9 @@ from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spre
 from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from emobench.kinds.icl.prompts.prompts import Prompt
-from emobench.kinds.icl.scoring.engines import ENGINES
-from emobench.kinds.icl.scoring.pairs import pairs_of
-from emobench.kinds.icl.scoring.scoring import Counts, PromptScorer
+from emobench.kinds.icl.prompts import Prompt
+from emobench.kinds.icl.scoring.engines import ENGINES, pairs_of
+from emobench.kinds.icl.scoring.scoring import PromptScorer, TokenCounts
 
 LLAMA_7B = {
     "vocab_size": 32000,
@@ -78,7 +77,7 @@ def measure(name: str, model: Any, shape: dict[str, int], options: argparse.Name
 
     def run(engine: str, some: list[Prompt]) -> Callable[[], None]:
         def score() -> None:
-            scorers[engine].counts = Counts()
+            scorers[engine].counts = TokenCounts()
             for batch in scorers[engine].batches(some):
                 scorers[engine].losses([some[i] for i in batch])
 

@@ -25,7 +25,7 @@ import torch
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, write
 
 from emobench.data.labelled import LabelledData, load_labelled
-from emobench.kinds.icl.retrieval.queries import query_texts
+from emobench.kinds.icl.examples import query_texts
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.openicl import openicl_reader, topk_retriever

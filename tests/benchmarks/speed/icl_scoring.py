@@ -33,7 +33,7 @@ from speed.icl_prompts import Problem, problems, tokenizer_of
 from speed.targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from emobench.kinds.icl.scoring.scoring import Counts, Losses, PromptScorer
+from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, TokenCounts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
 
@@ -71,7 +71,7 @@ class Arms:
 
     def _own(self, name: str) -> None:
         scorer, prompts = self.scorers[name], self.problem.prompts(self.tokenizer)
-        scorer.counts = Counts()
+        scorer.counts = TokenCounts()
         found: dict[int, Losses] = {}
         for batch in scorer.batches(prompts):
             found.update(zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True))

@@ -1,14 +1,16 @@
-"""The shots of each test example: found once for a data set, a retriever and its encoder, and kept.
+"""The shots of each test example, and the vectors of texts that find them: made once, and kept between runs.
 
 Legend: Q test examples, P pool, K shots, N texts, D width.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,15 @@ import numpy as np
 
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import PluginError
-from emobench.kinds.icl.examples import pool_of, questions_of
-from emobench.kinds.icl.retrieval.embeddings import embeddings, encoder_facts, texts_digest
-from emobench.kinds.icl.retrieval.queries import query_texts, search_keys
+from emobench.kinds.icl.examples import pool_of, query_texts, questions_of, search_keys
 from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
+from emobench.models.encoder import SentenceEncoder
 from emobench.tasks.spec import Task
 from emobench.versions import minor_versions
 
-SHOTS = "shots.json"
+SHOTS, VECTORS = "shots.json", "vectors.npy"
 
 
 def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[Example, ...]]:
@@ -77,30 +78,25 @@ class _Search:
         self._test_texts = query_texts(self._rules, self._test)
 
     def shots(self) -> list[list[int]]:
-        """Return, for each test example, the places of its shots in the pool."""
+        """Return, for each test example, the places of its shots in the pool; each group is searched by itself."""
         context = RetrievalContext(self._rules.seed, self._embed)
         found: list[list[int]] = [[] for _ in self._test]
+        groups = dict.fromkeys(example.group for example in self._test)
         with self._subject.work(f"find shots of {self._task.name}", "examples") as progress:
             done = 0
-            for own, places in self._groups():
+            for group in groups:
+                own = [place for place, example in enumerate(self._pool) if example.group == group]
+                places = [place for place, example in enumerate(self._test) if example.group == group]
                 for place, row in zip(places, self._rows(own, places, context), strict=True):
                     found[place] = row
                 done += len(places)
                 progress(done, len(self._test))
         return found
 
-    def _groups(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield the pool's and the test examples' places of each group."""
-        groups: dict[str, tuple[list[int], list[int]]] = {}
-        for side, examples in enumerate((self._pool, self._test)):
-            for place, example in enumerate(examples):
-                groups.setdefault(example.group, ([], []))[side].append(place)
-        yield from ((own, places) for own, places in groups.values() if places)
-
     def _rows(self, own: list[int], places: list[int], context: RetrievalContext) -> list[list[int]]:
         pool, queries = [self._pool_texts[p] for p in own], [self._test_texts[p] for p in places]
-        twins = Counter(pool)
-        left_out = max(twins[query] for query in queries) if self._rules.exclude_duplicates else 0
+        copies = Counter(pool)
+        left_out = max(copies[query] for query in queries) if self._rules.exclude_duplicates else 0
         count = min(len(pool), self._rules.shots + left_out)
         indices_QK = self._retriever.retrieve(pool, queries, count, context)
         _check(indices_QK, self._rules.retriever, (len(queries), count), len(pool))
@@ -144,3 +140,41 @@ def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> 
         raise PluginError(f"The retriever '{name}' returns {indices_QK.min()} to {indices_QK.max()}; {wanted}.")
     if any(len(set(row)) < len(row) for row in indices_QK.tolist()):
         raise PluginError(f"The retriever '{name}' returns an index twice for one query; {wanted}.")
+
+
+def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str], name: str) -> dict[str, np.ndarray]:
+    """Return the vector of each text, (D,), float32; `name` says what is embedded.
+
+    Each different text is encoded once, so that equal texts have equal vectors and tie exactly, as they do where texts
+    are encoded one by one.
+    """
+    different = list(dict.fromkeys(texts))
+
+    def work(folder: Path) -> None:
+        with subject.work(f"embed {name}", "texts") as progress:
+            vectors_ND = encoder.encode(different, progress)
+        np.save(folder / VECTORS, vectors_ND, allow_pickle=False)
+
+    facts = {**encoder_facts(encoder), "texts": texts_digest(different)}
+    vectors_ND = np.load(subject.keep("embeddings", facts, work) / VECTORS, allow_pickle=False)
+    return dict(zip(different, vectors_ND, strict=True))
+
+
+def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:
+    """Return what decides the vectors of a text."""
+    packages = ("sentence-transformers", "transformers", "torch")
+    return {
+        "encoder": dict(encoder.facts),
+        "device": encoder.device.partition(":")[0],
+        "packages": {name: version(name) for name in packages},
+    }
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    """Return "sha256:<hex>" of texts in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode(errors="surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return f"sha256:{digest.hexdigest()}"

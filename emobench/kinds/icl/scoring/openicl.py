@@ -18,13 +18,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset, DatasetDict
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
 from emobench.config import parse_call
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, DataError, ModelError
-from emobench.kinds.icl.examples import pool_of, questions_of
-from emobench.kinds.icl.losses import Sample, write_samples
-from emobench.kinds.icl.prompts.prompts import Draft, Prompt, room
-from emobench.kinds.icl.retrieval.queries import query_texts
+from emobench.kinds.icl.examples import pool_of, query_texts, questions_of
+from emobench.kinds.icl.losses import ExampleLosses, write_samples
+from emobench.kinds.icl.prompts import Draft, Prompt, room
 from emobench.kinds.icl.retrieval.shots import find_shots, kept_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol, fill
 from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl, require_openicl
@@ -39,13 +42,7 @@ NO_LIMIT = 10**30
 BATCH = 8
 """Prompts at a time: the official code's."""
 SHOTS_HERE, QUERY, CLASS = "</E>", "query", "class"
-CAN = {
-    "scorer": "prompt",
-    "header": "",
-    "order": "nearest-first",
-    "bos": "tokenizer",
-    "exclude_duplicates": False,
-}
+CAN = {"scorer": "prompt", "header": "", "order": "nearest-first", "bos": "tokenizer", "exclude_duplicates": False}
 """Rules that OpenICL has one value for."""
 
 
@@ -88,12 +85,7 @@ def openicl_shots(subject: Subject, task: Task, data: LabelledData) -> list[tupl
 
 
 def run_openicl(
-    subject: Subject,
-    task: Task,
-    data: LabelledData,
-    drafts: Sequence[Draft],
-    prompts: Sequence[Prompt],
-    folder: Path,
+    subject: Subject, task: Task, data: LabelledData, drafts: Sequence[Draft], prompts: Sequence[Prompt], folder: Path
 ) -> None:
     """Write each example's losses to `folder`; `prompts` are those of `drafts` with the shots that fit.
 
@@ -114,19 +106,23 @@ def run_openicl(
 
 def openicl_reader(rules: IclProtocol, data: LabelledData) -> Any:
     """Return OpenICL's view of the data: the query text is its one input column."""
-    from datasets import Dataset, DatasetDict
-
-    with adapted_openicl():
-        from openicl import DatasetReader
 
     def split(examples: Sequence[Example]) -> Dataset:
         rows = zip(examples, query_texts(rules, examples), strict=True)
         return Dataset.from_list(
-            [{**_prefixed(example.fields), QUERY: text, CLASS: example.label} for example, text in rows]
+            [
+                {
+                    **{f"field {name}": value for name, value in example.fields.items()},
+                    QUERY: text,
+                    CLASS: example.label,
+                }
+                for example, text in rows
+            ]
         )
 
     splits = DatasetDict([("train", split(pool_of(rules, data))), ("test", split(questions_of(rules, data)))])
-    return DatasetReader(splits, input_columns=[QUERY], output_column=CLASS)
+    with adapted_openicl() as openicl:
+        return openicl.DatasetReader(splits, input_columns=[QUERY], output_column=CLASS)
 
 
 def topk_retriever(reader: Any, encoder: Path, count: int) -> Any:
@@ -151,10 +147,12 @@ def _losses(
     device = model.device
     if any(weight.dtype.itemsize < 4 for weight in model.parameters()):
         model = copy.deepcopy(model).float()
-    with subject.work(f"score {task.name} with OpenICL", "batches of a label") as progress, adapted_openicl(progress):
-        from openicl import BaseRetriever, PPLInferencer
+    with (
+        subject.work(f"score {task.name} with OpenICL", "batches of a label") as work,
+        adapted_openicl(work) as openicl,
+    ):
 
-        class Given(BaseRetriever):
+        class Given(openicl.BaseRetriever):
             def retrieve(self) -> list[list[int]]:
                 return [list(row) for row in shots]
 
@@ -165,32 +163,32 @@ def _losses(
         tokenizer = copy.deepcopy(subject.tokenizer)  # the inferencer sets its padding
         limit = room(rules, context_of(model)) if rules.too_long == "cut_right" else None
         tokenizer.model_max_length = NO_LIMIT if limit is None else limit
-        PPLInferencer(
+        openicl.PPLInferencer(
             model_name=model,
             tokenizer_name=tokenizer,
             batch_size=BATCH,
             output_json_filepath=str(folder),
             output_json_filename=OUTPUT,
-        ).inference(Given(reader, ice_separator=rules.separator, ice_eos_token=rules.separator), _template(rules))
+        ).inference(
+            Given(reader, ice_separator=rules.separator, ice_eos_token=rules.separator), _template(openicl, rules)
+        )
     subject.model.to(device)  # it takes a GPU where it finds one
     found = json.loads((folder / f"{OUTPUT}.json").read_text(encoding="utf-8"))
     return [found[str(place)] for place in range(len(shots))]
 
 
-def _template(rules: IclProtocol) -> Any:
-    from openicl import PromptTemplate
-
+def _template(openicl: Any, rules: IclProtocol) -> Any:
     names = [name for name in dict.fromkeys(FIELD.findall(rules.template)) if name != LABEL]
     tokens = {name: f"<{name}/>" for name in names}
     texts = {key: SHOTS_HERE + fill(rules.template, {**tokens, LABEL: rules.labels[key]}) for key in rules.ties}
-    return PromptTemplate(texts, {f"field {name}": token for name, token in tokens.items()}, ice_token=SHOTS_HERE)
+    return openicl.PromptTemplate(
+        texts, {f"field {name}": token for name, token in tokens.items()}, ice_token=SHOTS_HERE
+    )
 
 
-def _prefixed(fields: Mapping[str, str]) -> dict[str, str]:
-    return {f"field {name}": text for name, text in fields.items()}
-
-
-def _sample(rules: IclProtocol, draft: Draft, prompt: Prompt, found: Mapping[str, Any], eos: int | None) -> Sample:
+def _sample(
+    rules: IclProtocol, draft: Draft, prompt: Prompt, found: Mapping[str, Any], eos: int | None
+) -> ExampleLosses:
     labels = [found[f"label: {name}"] for name in rules.ties]
     fitted = replace(draft, shots=draft.shots[: len(prompt.shots)])
     if [label["prompt"] for label in labels] != [text for text, _ in fitted.texts(rules)]:
@@ -199,7 +197,7 @@ def _sample(rules: IclProtocol, draft: Draft, prompt: Prompt, found: Mapping[str
             "template, holds <text/> or the like, which OpenICL replaces. Take it out, or use --set icl.engine=auto."
         )
     tokens = tuple(sum(token != eos for token in ids) for ids in prompt.tokens)
-    return Sample(
+    return ExampleLosses(
         id=prompt.id,
         label=draft.example.label,
         shots=prompt.shots,
@@ -213,9 +211,6 @@ def _sample(rules: IclProtocol, draft: Draft, prompt: Prompt, found: Mapping[str
 
 def _bytes_tokenizer() -> Any:
     """Return a tokenizer of single bytes, which gives every text back: TopkRetriever passes its texts through one."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     end = "<|endoftext|>"
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: place for place, token in enumerate([*alphabet, end])}

@@ -40,8 +40,8 @@ def require_openicl() -> None:
 
 
 @contextmanager
-def adapted_openicl(progress: Progress | None = None) -> Iterator[None]:
-    """Make OpenICL run on transformers 5, and report its loops to `progress` in place of its bars and log lines.
+def adapted_openicl(progress: Progress | None = None) -> Iterator[Any]:
+    """Give the package `openicl`, made to run on transformers 5; its loops report to `progress`, with no bars or logs.
 
     1. DatasetEncoder calls `tokenizer.encode_plus`, which transformers 5 has no more.
     2. BatchEncoding.to passes `non_blocking`, which OpenICL's ListWrapper.to does not take.
@@ -51,6 +51,7 @@ def adapted_openicl(progress: Progress | None = None) -> Iterator[None]:
         undo.enter_context(quiet_libraries())
         undo.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", category=FutureWarning)  # sentence-transformers' old names
+        import openicl
         from openicl.icl_inferencer import icl_ppl_inferencer
         from openicl.icl_retriever import icl_topk_retriever
         from openicl.utils import collators
@@ -64,7 +65,7 @@ def adapted_openicl(progress: Progress | None = None) -> Iterator[None]:
             logger = logging.getLogger(name)
             undo.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        yield
+        yield openicl
 
 
 def _put(undo: ExitStack, owner: Any, name: str, value: Any) -> None:

@@ -17,10 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.kinds.icl.prompts.prompts import Prompt
-from emobench.kinds.icl.scoring import plain, tree
-from emobench.kinds.icl.scoring.engines import Engine
-from emobench.kinds.icl.scoring.pairs import SHARED, Pairs, pairs_of
+from emobench.kinds.icl.prompts import Prompt
+from emobench.kinds.icl.scoring.engines import ENGINES, SHARED, Engine, ScoredTokens, pairs_of
 
 # Largest |h - h_plain| / |h_plain| of a pair, by precision: labels that see one another move it by 0.4 in a model that
 # was trained (7M parameters), in any precision. Where a model's own rounding is larger, it is measured.
@@ -52,9 +50,10 @@ def extreme_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
 
     A window counts tokens in one model, and slots, those of other labels among them, in another.
     """
+    slots = ENGINES["tree"].slots
     longest = max(prompts, key=lambda prompt: max(map(len, prompt.tokens)))
-    widest = max(prompts, key=tree.slots)
-    chosen = [longest] if tree.slots(longest) == tree.slots(widest) else [longest, widest]
+    widest = max(prompts, key=slots)
+    chosen = [longest] if slots(longest) == slots(widest) else [longest, widest]
     return [replace(prompt, tokens=tuple(sorted(prompt.tokens, key=len))) for prompt in chosen]
 
 
@@ -72,7 +71,7 @@ def refusal(engine: Engine, model: Any, prompts: Sequence[Prompt], device: torch
         return f"{type(error).__name__}: {line[:200]}"
     alone = [replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts]
     pairs = replace(pairs, label_N=np.zeros_like(pairs.label_N))
-    expected_ND = plain.run(model, alone, pairs, device).hidden_ND
+    expected_ND = ENGINES["plain"].run(model, alone, pairs, device).hidden_ND
     difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
     # Not the other way round: NaN is a difference.
     if difference <= allowed:
@@ -92,11 +91,11 @@ def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
     return float(((found_ND.double() - expected_ND.double()).norm(dim=1) / size_N).max())
 
 
-def _otherwise(model: Any, alone: Sequence[Prompt], pairs: Pairs, device: torch.device) -> Tensor:
+def _otherwise(model: Any, alone: Sequence[Prompt], pairs: ScoredTokens, device: torch.device) -> Tensor:
     """Return what `plain` gives beside a shorter row: its padding asks for a mask, and so for another kernel.
 
     On a GPU in half precision (or TF32) that difference grows with each layer, and is no fault of an engine.
     """
     shorter = max(alone, key=lambda prompt: len(prompt.tokens[0]))
     shorter = replace(shorter, tokens=(shorter.tokens[0][: -(-len(shorter.tokens[0]) // 2)],))
-    return plain.run(model, [*alone, shorter], pairs, device).hidden_ND
+    return ENGINES["plain"].run(model, [*alone, shorter], pairs, device).hidden_ND

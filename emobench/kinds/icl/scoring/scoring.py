@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts.prompts import Prompt
-from emobench.kinds.icl.scoring.engines import ENGINES
-from emobench.kinds.icl.scoring.pairs import SHARED, Pairs, pairs_of
+from emobench.kinds.icl.prompts import Prompt
+from emobench.kinds.icl.scoring.engines import ENGINES, SHARED, ScoredTokens, pairs_of
 from emobench.kinds.icl.scoring.probe import MADE_LENGTH, extreme_prompts, made_prompts, refusal
 from emobench.metrics.batching import reading
 from emobench.models.head import probe_head
@@ -43,7 +42,7 @@ class Losses:
 
 
 @dataclass
-class Counts:
+class TokenCounts:
     """What went through the model so far."""
 
     tokens: int = 0
@@ -73,7 +72,7 @@ class PromptScorer:
         self.model = model
         self.engine = engine
         self.refused: dict[str, str] = {}
-        self.counts = Counts()
+        self.counts = TokenCounts()
         self._wanted = engine
         self._probed = 0
         self._budget = token_budget
@@ -163,7 +162,7 @@ def _check_context(model: Any, longest: Prompt) -> None:
         )
 
 
-def _sums(prompt: Prompt, pairs: Pairs, nats_N: np.ndarray, eos: int | None) -> Losses:
+def _sums(prompt: Prompt, pairs: ScoredTokens, nats_N: np.ndarray, eos: int | None) -> Losses:
     """Add up one example's losses for each label, in float64; a label's own may begin in the shared prefix."""
     prompt_nats, label_nats, label_tokens = [], [], []
     for label, ids in enumerate(prompt.tokens):

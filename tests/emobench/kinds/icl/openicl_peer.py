@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emobench.kinds.icl.prompts.prompts import Draft
+from emobench.kinds.icl.prompts import Draft
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl
 

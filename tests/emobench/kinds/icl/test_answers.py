@@ -14,9 +14,8 @@ from sklearn.metrics import f1_score, precision_recall_fscore_support
 
 from emobench.errors import MetricError
 from emobench.kinds.icl.answers import METRICS, TABLE, answers, confidence, icl_scores, label_losses
-from emobench.kinds.icl.losses import Sample
-from emobench.kinds.icl.metrics.calibration import calibration_error
-from emobench.kinds.icl.metrics.macro_f1 import class_scores, confusion_matrix, macro_f1
+from emobench.kinds.icl.losses import ExampleLosses
+from emobench.kinds.icl.metrics import calibration_error, class_scores, confusion_matrix, macro_f1
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.tasks.scores import SECONDARY
 
@@ -24,7 +23,7 @@ RULES = IclProtocol(template="{text} is {label}.", labels={"no": "bad", "yes": "
 CLASSES = ("a", "b", "c")
 
 
-def sample(name: str = "1", **changes: Any) -> Sample:
+def sample(name: str = "1", **changes: Any) -> ExampleLosses:
     """One whose labels are "yes", "no": each rule divides these sums by something else."""
     fields: dict[str, Any] = {
         "label": "yes",
@@ -37,7 +36,7 @@ def sample(name: str = "1", **changes: Any) -> Sample:
         "label_bytes": (4, 3),
         "content_free_nats": (2.5, 1.0),
     }
-    return Sample(id=name, **{**fields, **changes})
+    return ExampleLosses(id=name, **{**fields, **changes})
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, DataError, ModelError
 from emobench.kinds.icl import evaluate as icl
-from emobench.kinds.icl.losses import Sample, read_samples, write_samples
+from emobench.kinds.icl.losses import ExampleLosses, read_samples, write_samples
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED
 from emobench.registry import load_retriever
 from emobench.tasks.spec import Task
 
-SAMPLE = Sample(
+SAMPLE = ExampleLosses(
     id="9f86d081884c-17",
     label="pos",
     shots=("a-1", "b-2"),

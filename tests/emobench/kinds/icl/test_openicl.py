@@ -14,7 +14,7 @@ import pytest
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.icl import evaluate as icl
-from emobench.kinds.icl.losses import Sample, read_samples
+from emobench.kinds.icl.losses import ExampleLosses, read_samples
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring import openicl_shims
@@ -98,10 +98,10 @@ def tokenizer() -> Any:
 @pytest.fixture
 def generated(
     subject: Make, encoder_folder: Path, model: Any, tokenizer: Any, tmp_path: Path
-) -> Callable[..., list[Sample]]:
+) -> Callable[..., list[ExampleLosses]]:
     """What writes and reads the samples of one engine."""
 
-    def run(data: LabelledData, engine: str, *, model: Any = model, **changes: Any) -> list[Sample]:
+    def run(data: LabelledData, engine: str, *, model: Any = model, **changes: Any) -> list[ExampleLosses]:
         folder = tmp_path / engine
         folder.mkdir()
         rules = task(engine=engine, **changes)
@@ -111,7 +111,7 @@ def generated(
     return run
 
 
-def assert_same(theirs: list[Sample], ours: list[Sample], tolerance: float = 1e-5) -> None:
+def assert_same(theirs: list[ExampleLosses], ours: list[ExampleLosses], tolerance: float = 1e-5) -> None:
     for their, our in zip(theirs, ours, strict=True):
         for name in ("id", "label", "shots", "dropped", "cut", "prompt_tokens"):
             assert getattr(their, name) == getattr(our, name)
@@ -130,7 +130,7 @@ def assert_same(theirs: list[Sample], ours: list[Sample], tolerance: float = 1e-
     ],
 )
 def test_losses_are_ours(
-    generated: Callable[..., list[Sample]],
+    generated: Callable[..., list[ExampleLosses]],
     made: LabelledData,
     changes: dict[str, Any],
     tmp_path: Path,
@@ -153,7 +153,7 @@ def test_losses_are_ours(
 
 
 def test_a_half_precision_model_is_read_as_float32_and_stays_as_it_is(
-    generated: Callable[..., list[Sample]], model: Any, made: LabelledData
+    generated: Callable[..., list[ExampleLosses]], model: Any, made: LabelledData
 ) -> None:
     import copy
 
@@ -168,7 +168,7 @@ def test_a_half_precision_model_is_read_as_float32_and_stays_as_it_is(
 
 
 def test_nothing_is_left_behind_or_printed(
-    generated: Callable[..., list[Sample]], made: LabelledData, tokenizer: Any, capfd: pytest.CaptureFixture[str]
+    generated: Callable[..., list[ExampleLosses]], made: LabelledData, tokenizer: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import openicl.icl_inferencer.icl_ppl_inferencer as inferencer
     import openicl.icl_retriever.icl_topk_retriever as retriever
@@ -231,7 +231,7 @@ def test_groups_and_a_missing_openicl_are_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_texts_with_openicls_own_marks(
-    generated: Callable[..., list[Sample]], data_of: Callable[..., LabelledData], tmp_path: Path
+    generated: Callable[..., list[ExampleLosses]], data_of: Callable[..., LabelledData], tmp_path: Path
 ) -> None:
     """It puts the shots into the template, then the fields into the result: also where a shot names one."""
     data = data_of(["w1 </E> w2", "w1 {text}"], ["w2 <text/> </E>"])

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from emobench.data.labelled import Example, load_labelled
 from emobench.errors import ConfigError
-from emobench.kinds.icl.prompts.prompts import Draft, make_prompts
+from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.openicl_shims import require_openicl
 from emobench.kinds.icl.scoring.scoring import PromptScorer

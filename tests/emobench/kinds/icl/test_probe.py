@@ -5,22 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from emobench.kinds.icl.prompts.prompts import Prompt
-from emobench.kinds.icl.scoring import plain, probe, tree
-from emobench.kinds.icl.scoring.pairs import Pairs
-from emobench.kinds.icl.scoring.passes import Pass
+from emobench.kinds.icl.prompts import Prompt
+from emobench.kinds.icl.scoring import probe
+from emobench.kinds.icl.scoring.engines import ENGINES, Engine, Pass, ScoredTokens
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
 from tiny_models import VOCABULARY, random_prompts, tiny_model
 
 CPU = torch.device("cpu")
+PLAIN, TREE = ENGINES["plain"], ENGINES["tree"]
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +27,14 @@ def llama() -> Any:
     return tiny_model("llama")
 
 
-def engine(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def engine(change: Callable[[torch.Tensor], torch.Tensor]) -> Engine:
     """Return an engine that gives the hidden states of `plain`, changed."""
 
-    def run(model: Any, prompts: Sequence[Prompt], pairs: Pairs, device: torch.device) -> Pass:
-        done = plain.run(model, prompts, pairs, device)
+    def run(model: Any, prompts: Sequence[Prompt], pairs: ScoredTokens, device: torch.device) -> Pass:
+        done = PLAIN.run(model, prompts, pairs, device)
         return done._replace(hidden_ND=change(done.hidden_ND))
 
-    return SimpleNamespace(run=run, slots=plain.slots)
+    return PLAIN._replace(run=run)
 
 
 def refused(model: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> str | None:
@@ -58,10 +57,10 @@ def test_rounding_is_allowed_and_one_wrong_position_is_not(llama: Any) -> None:
 
 def test_half_precision_allows_what_another_kernel_does(llama: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "allowed 1e-04" in str(refused(llama, lambda hidden_ND: hidden_ND * 1.01))
-    monkeypatch.setattr(probe, "_otherwise", lambda *_: plain.run(*_).hidden_ND * 1.004)  # as on a GPU, in many layers
+    monkeypatch.setattr(probe, "_otherwise", lambda *_: PLAIN.run(*_).hidden_ND * 1.004)  # as on a GPU, in many layers
     assert refused(llama, lambda hidden_ND: hidden_ND * 1.01) is None
     assert "allowed 2e-02" in str(refused(llama, lambda hidden_ND: hidden_ND * 1.03))
-    monkeypatch.setattr(probe, "_otherwise", lambda *_: plain.run(*_).hidden_ND * 2)
+    monkeypatch.setattr(probe, "_otherwise", lambda *_: PLAIN.run(*_).hidden_ND * 2)
     assert "allowed 1e-01" in str(refused(llama, lambda hidden_ND: hidden_ND * 1.2))
 
 
@@ -83,7 +82,7 @@ def test_made_prompts_need_every_part_of_an_engine() -> None:
     assert max(len(ids) for prompt in prompts for ids in prompt.tokens) == probe.MADE_LENGTH
     assert [prompt.shared for prompt in prompts] == list(probe.PREFIXES)
     assert all(0 <= token < VOCABULARY for prompt in prompts for ids in prompt.tokens for token in ids)
-    assert len({tree.slots(prompt) for prompt in prompts}) == 2  # one is padded
+    assert len({TREE.slots(prompt) for prompt in prompts}) == 2  # one is padded
     for prompt in prompts:
         assert len(prompt.tokens[-1]) > prompt.shared + 1  # what is compared has inputs of its own
         assert any(len(ids) == prompt.shared + 1 for ids in prompt.tokens)
@@ -93,5 +92,5 @@ def test_extreme_prompts_are_the_longest_and_the_widest() -> None:
     prompts = random_prompts(30, labels=3)
     chosen = probe.extreme_prompts(prompts)
     assert max(len(ids) for p in chosen for ids in p.tokens) == max(len(ids) for p in prompts for ids in p.tokens)
-    assert max(map(tree.slots, chosen)) == max(map(tree.slots, prompts))
+    assert max(map(TREE.slots, chosen)) == max(map(TREE.slots, prompts))
     assert all(len(p.tokens[-1]) == max(map(len, p.tokens)) for p in chosen)

@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
-from emobench.kinds.icl.prompts.pieces import pieces
-from emobench.kinds.icl.prompts.prompts import Draft, Prompt, check_boundaries, make_prompts
+from emobench.kinds.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
+from emobench.kinds.icl.show_prompts import pieces
 
 RULES = IclProtocol(template='"{text}" It is {label}.', labels={"neg": "bad", "pos": "very good"}, shots=2)
 CORPUS = ['"a fine film" It is very good.', '"no plot at all" It is bad.', "It is about subjective things"] * 3

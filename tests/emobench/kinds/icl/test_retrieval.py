@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from emobench.data.labelled import LabelledData, load_labelled
 from emobench.errors import ConfigError, PluginError
-from emobench.kinds.icl.retrieval.embeddings import embeddings
-from emobench.kinds.icl.retrieval.queries import DETOKENIZED, check_pool, query_texts, twin_flags
+from emobench.kinds.icl.examples import DETOKENIZED, check_pool, duplicate_flags, query_texts
 from emobench.kinds.icl.retrieval.retriever import LoadedRetriever, Retriever
-from emobench.kinds.icl.retrieval.shots import find_shots
+from emobench.kinds.icl.retrieval.shots import embeddings, find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
 from emobench.registry import find_task
@@ -236,7 +235,7 @@ def test_twins_of_test_texts_are_counted(made: LabelledData, data_of: Callable[.
     def flags(data: LabelledData, **changes: Any) -> tuple[str, ...]:
         rules = task(**changes).protocol
         assert isinstance(rules, IclProtocol)
-        return twin_flags(rules, data)
+        return duplicate_flags(rules, data)
 
     assert flags(made) == ("3_of_20_test_texts_are_also_in_the_pool",)
     assert flags(made, limit=18) == ("1_of_18_test_texts_are_also_in_the_pool",)
@@ -251,4 +250,4 @@ def test_twins_of_real_data(shared_data: Path, name: str, count: int) -> None:
     assert real.dataset is not None
     assert isinstance(real.protocol, IclProtocol)
     data = load_labelled(real.dataset, data_dirs=[shared_data], offline=True)
-    assert twin_flags(real.protocol, data) == (f"{count}_of_{len(data)}_test_texts_are_also_in_the_pool",)
+    assert duplicate_flags(real.protocol, data) == (f"{count}_of_{len(data)}_test_texts_are_also_in_the_pool",)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts.prompts import Prompt
+from emobench.kinds.icl.prompts import Prompt
 from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, like_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py

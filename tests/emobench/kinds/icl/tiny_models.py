@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers as hf
 
-from emobench.kinds.icl.prompts.prompts import Prompt
+from emobench.kinds.icl.prompts import Prompt
 
 VOCABULARY, CONTEXT, EOS = 97, 64, 1
 

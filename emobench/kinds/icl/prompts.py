@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
-from emobench.kinds.icl.prompts.tokens import first_after, tokenize
 from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
 
 EXAMPLES_A_TIME = 64
@@ -70,7 +70,10 @@ class Draft:
         """
         fields = {**self.example.fields, **(values or {})}
         before, after = rules.template.split(f"{{{LABEL}}}")
-        shots = [(f"shot {i}", _shot(rules, shot) + rules.separator) for i, shot in enumerate(self.shots, 1)]
+        shots = [
+            (f"shot {i}", fill(rules.template, {**shot.fields, LABEL: rules.labels[shot.label]}) + rules.separator)
+            for i, shot in enumerate(self.shots, 1)
+        ]
         shown = shots if rules.order == "nearest-first" else shots[::-1]
         return [
             ("header", fill(rules.header, fields)),
@@ -99,27 +102,26 @@ def make_prompts(
     found: dict[int, Prompt] = {}
     waiting = dict(enumerate(drafts))
     while waiting:
-        longer = {}
-        for places in _parts(list(waiting)):
-            encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
-            for place, (tokens, starts) in zip(places, encoded, strict=True):
-                draft, longest = waiting[place], max(map(len, tokens))
-                over = 0 if limit is None else max(longest - limit, 0)
-                if over and rules.too_long == "drop_shots":
-                    longer[place] = _shorter(draft, longest, longest - over, task)
-                    continue
-                _check_told_apart(tokens, rules, task)
-                found[place] = Prompt(
-                    id=draft.example.id,
-                    tokens=tuple(ids[:limit] for ids in tokens),
-                    label_starts=None if over else starts,
-                    shots=tuple(shot.id for shot in draft.shots),
-                    dropped=draft.dropped,
-                    cut=over,
-                )
-            if progress is not None:
-                progress(len(found), len(drafts))
-        waiting = longer
+        places = list(islice(waiting, EXAMPLES_A_TIME))
+        encoded = _encode([waiting[place].texts(rules, values) for place in places], tokenizer, rules)
+        for place, (tokens, starts) in zip(places, encoded, strict=True):
+            draft, longest = waiting[place], max(map(len, tokens))
+            over = 0 if limit is None else max(longest - limit, 0)
+            if over and rules.too_long == "drop_shots":
+                waiting[place] = _shorter(draft, longest, longest - over, task)
+                continue
+            _check_told_apart(tokens, rules, task)
+            found[place] = Prompt(
+                id=draft.example.id,
+                tokens=tuple(ids[:limit] for ids in tokens),
+                label_starts=None if over else starts,
+                shots=tuple(shot.id for shot in draft.shots),
+                dropped=draft.dropped,
+                cut=over,
+            )
+            del waiting[place]
+        if progress is not None:
+            progress(len(found), len(drafts))
     return [found[place] for place in range(len(drafts))]
 
 
@@ -139,24 +141,19 @@ def check_boundaries(prompts: Sequence[Prompt], task: str, labels: Sequence[str]
                 f"Task {task}: this tokenizer has no fast form (tokenizer.json), so that a label's own tokens are not "
                 "known; use --set icl.scorer=prompt, or convert the tokenizer."
             )
+        first = prompt.tokens[0][: prompt.label_starts[0]]
         for label, ids, start in zip(labels, prompt.tokens, prompt.label_starts, strict=True):
             if start >= len(ids):
                 raise ModelError(
                     f"Task {task}, example {prompt.id}: the tokenizer gives the label '{label}' no token of its own. "
                     "Take a model whose tokenizer knows the word, or set icl.labels."
                 )
-        before = [ids[:start] for ids, start in zip(prompt.tokens, prompt.label_starts, strict=True)]
-        for label, tokens in zip(labels, before, strict=True):
-            if tokens != before[0]:
+            if ids[:start] != first:
                 raise ModelError(
                     f"Task {task}, example {prompt.id}: the tokenizer splits what stands before the label otherwise "
                     f"for '{label}' than for '{labels[0]}', so that the labels' own losses cannot be compared; use "
                     "--set icl.scorer=prompt, or a template with a space before {label}."
                 )
-
-
-def _shot(rules: IclProtocol, shot: Example) -> str:
-    return fill(rules.template, {**shot.fields, LABEL: rules.labels[shot.label]})
 
 
 def _shorter(draft: Draft, length: int, limit: int, task: str) -> Draft:
@@ -186,15 +183,63 @@ def _encode(
     flat = [text for texts in examples for text in texts]
     rows, offsets = tokenize([text for text, _ in flat], tokenizer, rules)
     starts = None
-    if offsets is not None:
-        starts = [first_after(row, at) for row, (_, at) in zip(offsets, flat, strict=True)]
-    place = 0
-    for texts in examples:
-        part = slice(place, place + len(texts))
-        yield tuple(rows[part]), None if starts is None else tuple(starts[part])
-        place += len(texts)
+    if offsets is not None:  # the first token that holds a character at or behind the label's begin
+        starts = [
+            next((i for i, (_, end) in enumerate(row) if end > at), len(row))
+            for row, (_, at) in zip(offsets, flat, strict=True)
+        ]
+    ends = list(accumulate(map(len, examples), initial=0))
+    for begin, end in pairwise(ends):
+        yield tuple(rows[begin:end]), None if starts is None else tuple(starts[begin:end])
 
 
-def _parts(places: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(places), EXAMPLES_A_TIME):
-        yield places[start : start + EXAMPLES_A_TIME]
+def tokenize(
+    texts: Sequence[str], tokenizer: Any, rules: IclProtocol
+) -> tuple[list[tuple[int, ...]], list[list[tuple[int, int]]] | None]:
+    """Return each text's tokens, with the BOS that the protocol asks for, and the characters of each token.
+
+    A token that stands for no text has the characters (0, 0); a tokenizer without a fast form tells of none.
+    """
+    fast = bool(getattr(tokenizer, "is_fast", False))
+    # Not verbose: prompts that are too long for the model lose shots afterwards.
+    encoded = tokenizer(
+        list(texts),
+        add_special_tokens=rules.bos == "tokenizer",
+        truncation=False,
+        return_attention_mask=False,
+        return_offsets_mapping=fast,
+        verbose=False,
+    )
+    bos = _bos(tokenizer, rules)
+    rows = [(*bos, *ids) for ids in encoded["input_ids"]]
+    for row in rows:
+        _check_ends(row, tokenizer, rules)
+    return rows, [[(0, 0)] * len(bos) + list(row) for row in encoded["offset_mapping"]] if fast else None
+
+
+def _bos(tokenizer: Any, rules: IclProtocol) -> tuple[int, ...]:
+    if rules.bos != "one":
+        return ()
+    if tokenizer.bos_token_id is None:
+        raise ModelError(
+            f"The protocol asks for one BOS, but the tokenizer {type(tokenizer).__name__} has no BOS token; use --set "
+            "icl.bos=tokenizer, or give the tokenizer a bos_token."
+        )
+    return (tokenizer.bos_token_id,)
+
+
+def _check_ends(ids: Sequence[int], tokenizer: Any, rules: IclProtocol) -> None:
+    """Refuse a doubled BOS, and an EOS that the tokenizer puts behind the prompt."""
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    count = next((i for i, token in enumerate(ids) if token != bos), len(ids)) if bos is not None else 0
+    allowed = {"none": (0,), "one": (1,), "tokenizer": (0, 1)}[rules.bos]
+    if count not in allowed:
+        raise ModelError(
+            f"A prompt begins with {count} BOS tokens where the protocol asks for bos={rules.bos}: the tokenizer adds "
+            "its own, or the text begins with the token's name. Use --set icl.bos=tokenizer, or mend the tokenizer."
+        )
+    if len(ids) > 1 and eos is not None and ids[-1] == eos:
+        raise ModelError(
+            "The tokenizer puts an EOS token behind the prompt, which would be scored with the label; turn it off "
+            "(`add_eos_token`), or use --set icl.bos=none."
+        )
