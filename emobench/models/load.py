@@ -6,7 +6,8 @@ Legend: V rows of the head (its vocabulary), D hidden width.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,26 +62,21 @@ def check_model(
     rows, or the head has over 1,024 rows more than the tokenizer has ids. For a hub model this downloads only the
     configuration and the tokenizer, and, unless `offline`, reads the file list and the headers of the weights.
     """
-    folder = model_folder(source, offline=offline, weights=False)
-    require_config_and_tokenizer(folder, source.name)
-    stored = None if from_scratch else stored_shapes(source, folder, offline=offline)
-    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
-        skeleton = _skeleton(folder, source.name, trust_remote_code)
-        tokenizer = _tokenizer(folder, source.name, trust_remote_code)
+    skeleton, size, stored = _examined(AutoModelForCausalLM, source, from_scratch, offline, trust_remote_code)
     head = skeleton.get_output_embeddings()
     if head is None:
         raise ModelError(f"The model {source.name} ({type(skeleton).__name__}) has no LM head; give a causal model.")
     _require_causal(source.name, skeleton)
-    rows, width = head.weight.shape
-    size = _tokenizer_size(tokenizer)
-    _check_sizes(source.name, rows, size)
+    rows = head.weight.shape[0]
+    _check_tokenizer(source.name, "head", rows, size)
+    if rows - size > MOST_PADDING:
+        raise ModelError(
+            f"The head of {source.name} has {rows} rows, {rows - size} more than its tokenizer has tokens ({size}): "
+            f"tokenizer and weights do not belong together (up to {MOST_PADDING} are taken as padding)."
+        )
     if stored is not None:
         require_whole(source, skeleton, stored)
-    if stored is not None and (rows, width) not in stored.values():
-        raise ModelError(
-            f"The weights of {source.name} hold no tensor of {rows} x {width}, the head that its config.json asks for: "
-            "the two do not belong together."
-        )
+        _require_table(source.name, "head", head.weight, stored.values())
     return ModelFacts(
         class_name=type(skeleton).__name__,
         parameters=sum(parameter.numel() for parameter in skeleton.parameters()),
@@ -88,6 +84,26 @@ def check_model(
         tokenizer_size=size,
         context=getattr(skeleton.config.get_text_config(decoder=True), "max_position_embeddings", None),
     )
+
+
+def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
+    """Check an encoder or a causal LM as a featurizer, and return its longest input in tokens.
+
+    Raises ModelError if the config, the tokenizer or the safetensors are missing; if the model needs its own code or is
+    an encoder-decoder; if the tokenizer has ids beyond the embedding; if the weights lack a parameter or have no tensor
+    of the embedding's shape. No weights of a hub model are downloaded, as in `check_model`.
+    """
+    skeleton, size, stored = _examined(AutoModel, source, False, offline, trust_remote_code=False)
+    if skeleton.config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
+        raise ModelError(
+            f"{source.name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts."
+        )
+    embedding = skeleton.get_input_embeddings().weight
+    _check_tokenizer(source.name, "embedding", embedding.shape[0], size)
+    if stored is not None:
+        require_whole(source, skeleton, stored, ignored=(POOLER,))
+        _require_table(source.name, "embedding", embedding, stored.values())
+    return _positions(skeleton)
 
 
 def load_model(
@@ -113,42 +129,14 @@ def load_model(
     if not from_scratch:
         weight_files(folder, source)
     check_model(source, from_scratch=from_scratch, offline=offline, trust_remote_code=trust_remote_code)
-    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+    with _quiet():
         tokenizer = _tokenizer(folder, source.name, trust_remote_code)
         if from_scratch:
             model = _draw(folder, seed, trust_remote_code)
         else:
-            model = _read(folder, source.name, getattr(torch, dtype), trust_remote_code)
+            model, report = _read(AutoModelForCausalLM, folder, source.name, getattr(torch, dtype), trust_remote_code)
+            _require_all_weights(source.name, model, report)
     return LoadedModel(model.to(device=device, dtype=getattr(torch, dtype)).eval(), tokenizer, source)
-
-
-def check_featurizer(source: ModelSource, *, offline: bool = False) -> int | None:
-    """Check an encoder or a causal LM as a featurizer, and return its longest input in tokens.
-
-    Raises ModelError if the config, the tokenizer or the safetensors are missing; if the model needs its own code or is
-    an encoder-decoder; if the tokenizer has ids beyond the embedding; if the weights lack a parameter or have no tensor
-    of the embedding's shape. No weights of a hub model are downloaded, as in `check_model`.
-    """
-    folder = model_folder(source, offline=offline, weights=False)
-    require_config_and_tokenizer(folder, source.name)
-    stored = stored_shapes(source, folder, offline=offline)
-    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
-        skeleton = _base_skeleton(folder, source.name)
-        size = _tokenizer_size(_tokenizer(folder, source.name, trust_remote_code=False))
-    rows, width = skeleton.get_input_embeddings().weight.shape
-    if size > rows:
-        raise ModelError(
-            f"The tokenizer of {source.name} has ids up to {size - 1}, but the model's embedding has {rows} rows: "
-            "tokenizer and weights do not belong together. Give its own tokenizer."
-        )
-    if stored is not None:
-        require_whole(source, skeleton, stored, ignored=(POOLER,))
-    if stored is not None and (rows, width) not in stored.values():
-        raise ModelError(
-            f"The weights of {source.name} hold no tensor of {rows} x {width}, the embedding that its config.json asks "
-            "for: the two do not belong together."
-        )
-    return _positions(skeleton)
 
 
 def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool = False) -> LoadedModel:
@@ -158,120 +146,57 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
     missing, unexpected or of another shape.
     """
     check_featurizer(source, offline=offline)
-    folder = model_folder(source, offline=offline, weights=True)
+    folder = model_folder(source, offline=offline)
     weight_files(folder, source)
-    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+    with _quiet():
         tokenizer = _tokenizer(folder, source.name, trust_remote_code=False)
-        model = _read_base(folder, source.name)
-    return LoadedModel(model.to(device).eval(), tokenizer, source)
-
-
-def _base_skeleton(folder: Path, name: str) -> Any:
-    """Return the base model on the meta device, without memory for its weights."""
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        with torch.device("meta"):
-            skeleton = AutoModel.from_config(config, trust_remote_code=False)
-    except Exception as error:  # a wrong configuration can raise anything
-        raise ModelError(f"{name} gives no hidden states: {_first_line(error)}") from None
-    if config.is_encoder_decoder or not hasattr(skeleton, "get_input_embeddings"):
-        raise ModelError(f"{name} is a {type(skeleton).__name__}; expected an encoder, or a causal LM, of texts.")
-    return skeleton
-
-
-def _read_base(folder: Path, name: str) -> Any:
-    model, info = _from_files(AutoModel, folder, name, torch.float32, trust_remote_code=False)
+        model, report = _read(AutoModel, folder, source.name, torch.float32, trust_remote_code=False)
     parts = dict(model.named_children()).keys() - {POOLER}
 
-    def read(key: str) -> bool:
+    def is_used(key: str) -> bool:
         """Return whether a weight belongs to the base model, with or without the prefix of a model with a head."""
         return key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0] in parts
 
-    _require_all_weights(
-        name,
-        model,
-        missing=filter(read, info["missing_keys"]),
-        unexpected=filter(read, info["unexpected_keys"]),
-        mismatched=[key for key, *_ in info["mismatched_keys"]],
-    )
-    return model
-
-
-def _positions(model: Any) -> int | None:
-    """Return a model's longest input in tokens. RoBERTa and MPNet number positions from the padding id plus one."""
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
-    padding = getattr(table, "padding_idx", None)
-    return positions if positions is None or padding is None else positions - padding - 1
+    _require_all_weights(source.name, model, report, is_used)
+    return LoadedModel(model.to(device).eval(), tokenizer, source)
 
 
 def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
     """Return only the tokenizer of a model. Raises ModelError if it is missing or cannot be read."""
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
-    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+    with _quiet():
         return _tokenizer(folder, source.name, trust_remote_code)
 
 
-def _from_files(
-    loader: Any, folder: Path, name: str, dtype: Any, *, trust_remote_code: bool
-) -> tuple[Any, dict[str, Any]]:
-    """Load a transformers class from a folder. Return the model and the report on weights that did not match."""
-    try:
-        return loader.from_pretrained(
-            folder,
-            dtype=dtype,
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-            ignore_mismatched_sizes=True,  # the caller reports them
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+        yield
 
 
-def _read(folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> Any:
-    model, info = _from_files(AutoModelForCausalLM, folder, name, dtype, trust_remote_code=trust_remote_code)
-    _require_all_weights(
-        name,
-        model,
-        missing=info["missing_keys"],
-        unexpected=info["unexpected_keys"],
-        mismatched=[key for key, *_ in info["mismatched_keys"]],
-    )
-    return model
+def _examined(
+    loader: Any, source: ModelSource, from_scratch: bool, offline: bool, trust_remote_code: bool
+) -> tuple[Any, int, Any]:
+    """Return a model on the meta device, its tokenizer's size, and the shapes of its stored weights, if known."""
+    folder = model_folder(source, offline=offline, weights=False)
+    require_config_and_tokenizer(folder, source.name)
+    stored = None if from_scratch else stored_shapes(source, folder, offline=offline)
+    with _quiet():
+        skeleton = _skeleton(loader, folder, source.name, trust_remote_code)
+        tokenizer = _tokenizer(folder, source.name, trust_remote_code)
+    return skeleton, max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1)), stored
 
 
-def _require_all_weights(
-    name: str, model: Any, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[str]
-) -> None:
-    """Raise ModelError if a checkpoint has missing, unexpected or mismatched weights."""
-    problems = {"lacks": missing, "has, without a use for it,": unexpected, "has, in another shape,": mismatched}
-    for verb, names in problems.items():
-        if keys := sorted(names):
-            shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
-            raise ModelError(
-                f"The checkpoint of {name} {verb} {shown}: config.json and weights do not belong together. "
-                f"Give the folder of a whole {type(model).__name__}."
-            )
-
-
-def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trust_remote_code)
-
-
-def _skeleton(folder: Path, name: str, trust_remote_code: bool) -> Any:
-    """Return the model on the meta device, without memory for its weights."""
+def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> Any:
+    """Return a model on the meta device, without memory for its weights."""
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            return loader.from_config(config, trust_remote_code=trust_remote_code)
     except Exception as error:  # a wrong configuration can raise anything
-        raise ModelError(f"The config.json of {name} gives no causal model: {_first_line(error)}") from None
+        what = "causal model" if loader is AutoModelForCausalLM else "hidden states"
+        raise ModelError(f"The config.json of {name} gives no {what}: {_first_line(error)}") from None
 
 
 def _tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
@@ -279,10 +204,6 @@ def _tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # `tokenizers` raises bare Exceptions for files that it cannot read
         raise ModelError(f"The tokenizer of {name} could not be read: {_first_line(error)}") from None
-
-
-def _tokenizer_size(tokenizer: Any) -> int:
-    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1))
 
 
 def _require_causal(name: str, skeleton: Any) -> None:
@@ -297,17 +218,70 @@ def _require_causal(name: str, skeleton: Any) -> None:
         )
 
 
-def _check_sizes(name: str, rows: int, size: int) -> None:
+def _check_tokenizer(name: str, table: str, rows: int, size: int) -> None:
     if size > rows:
         raise ModelError(
-            f"The tokenizer of {name} has ids up to {size - 1}, but the model's head has {rows} rows: tokenizer and "
+            f"The tokenizer of {name} has ids up to {size - 1}, but the model's {table} has {rows} rows: tokenizer and "
             "weights do not belong together, or the embeddings were not resized. Give its own tokenizer."
         )
-    if rows - size > MOST_PADDING:
+
+
+def _require_table(name: str, table: str, weight: Any, shapes: Iterable[tuple[int, ...]]) -> None:
+    if tuple(weight.shape) not in shapes:
+        rows, width = weight.shape
         raise ModelError(
-            f"The head of {name} has {rows} rows, {rows - size} more than its tokenizer has tokens ({size}): tokenizer "
-            f"and weights do not belong together (up to {MOST_PADDING} are taken as padding)."
+            f"The weights of {name} hold no tensor of {rows} x {width}, the {table} that its config.json asks for: "
+            "the two do not belong together."
         )
+
+
+def _positions(model: Any) -> int | None:
+    """Return a model's longest input in tokens. RoBERTa and MPNet number positions from the padding id plus one."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return positions if positions is None or padding is None else positions - padding - 1
+
+
+def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: bool) -> tuple[Any, dict[str, Any]]:
+    """Return the model of a folder, and the report on weights that did not match."""
+    try:
+        return loader.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=trust_remote_code,
+            ignore_mismatched_sizes=True,  # the caller reports them
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+
+
+def _require_all_weights(
+    name: str, model: Any, report: dict[str, Any], is_used: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Raise ModelError if a checkpoint has missing, unexpected or mismatched weights, among those that are used."""
+    problems = {
+        "lacks": filter(is_used, report["missing_keys"]),
+        "has, without a use for it,": filter(is_used, report["unexpected_keys"]),
+        "has, in another shape,": (key for key, *_ in report["mismatched_keys"]),
+    }
+    for verb, names in problems.items():
+        if keys := sorted(names):
+            shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+            raise ModelError(
+                f"The checkpoint of {name} {verb} {shown}: config.json and weights do not belong together. "
+                f"Give the folder of a whole {type(model).__name__}."
+            )
+
+
+def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trust_remote_code)
 
 
 def _first_line(error: Exception) -> str:

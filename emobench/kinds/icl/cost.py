@@ -7,7 +7,7 @@ from typing import Any
 
 from emobench.data.labelled import Example, LabelledData, LabelledSource
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.cost import Cost, Embedding, EvaluatedModel
+from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, least
 from emobench.kinds.icl.examples import pool_of, questions_of
 from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
@@ -23,25 +23,20 @@ def icl_cost(rules: IclProtocol, source: LabelledSource, data: LabelledData | No
 
     That is prefix + the sum over labels of (suffix - 1); each label's whole prompt where the engine shares nothing.
     """
+    if data is not None:
+        examples = len(questions_of(rules, data))
+    else:
+        known = rules.held_out or source.test.rows
+        examples = None if known is None else least(known, rules.limit)
     if data is not None and model.base is not None:
         counts = _sampled(rules, data, model.base.tokenizer, model.base.context)
         per_example = sum(counts) / len(counts)
     else:
-        found = _by_bytes(rules, source, data, model.bytes_per_token, model.context)
-        if found is None:
-            return Cost(_examples(rules, source, data), None)
-        per_example = _tokens(rules, *found)
-    examples = _examples(rules, source, data)
-    if rules.scorer == "calibrated":
-        per_example *= 1 + len(rules.content_free)
-    return Cost(examples, None if examples is None else round(examples * per_example))
-
-
-def _examples(rules: IclProtocol, source: LabelledSource, data: LabelledData | None) -> int | None:
-    if data is not None:
-        return len(questions_of(rules, data))
-    there = rules.held_out or source.test.rows
-    return there if there is None or rules.limit is None else min(there, rules.limit)
+        per_example = _by_bytes(rules, source, data, model)
+    if examples is None or per_example is None:
+        return Cost(examples, None)
+    passes = 1 + len(rules.content_free) if rules.scorer == "calibrated" else 1
+    return Cost(examples, round(examples * passes * per_example))
 
 
 def _tokens(rules: IclProtocol, prefix: float, suffixes: Sequence[float]) -> float:
@@ -60,7 +55,7 @@ def _sampled(rules: IclProtocol, data: LabelledData, tokenizer: Any, context: in
         Draft(example=example, shots=tuple(_spread(groups.get(example.group, []), rules.shots)))
         for example in _spread(answered, SAMPLE)
     ]
-    limit = min((n for n in (rules.max_length, context) if n is not None), default=None)
+    limit = least(rules.max_length, context)
     prompts = make_prompts(drafts, tokenizer, rules, limit, task=data.name)
     return [_tokens(rules, p.shared, [len(ids) - p.shared for ids in p.tokens]) for p in prompts]
 
@@ -73,23 +68,23 @@ def _spread(examples: Sequence[Example], count: int) -> list[Example]:
 
 
 def _by_bytes(
-    rules: IclProtocol, source: LabelledSource, data: LabelledData | None, bytes_per_token: float, context: int | None
-) -> tuple[float, list[float]] | None:
-    """Return the prefix's and the labels' tokens from mean bytes; None where no mean is known."""
+    rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: EvaluatedModel
+) -> float | None:
+    """Return the tokens of an example's prompts from mean bytes of shots and questions; None where these are unknown."""
+    shot, query = source.pool.text_bytes, (source.pool if rules.held_out else source.test).text_bytes
     if data is not None:
         shot, query = (_mean_bytes(rules, examples) for examples in (pool_of(rules, data), questions_of(rules, data)))
-    elif source.pool.text_bytes is None or source.test.text_bytes is None:
+    if shot is None or query is None:
         return None
-    else:
-        shot, query = float(source.pool.text_bytes), float(source.test.text_bytes)
-        query = shot if rules.held_out else query
     before, _, after = rules.template.partition(f"{{{LABEL}}}")
     fixed = len(FIELD.sub("", before).encode())
     labels = [len((text + after).encode()) for text in rules.labels.values()]
     one_shot = fixed + shot + sum(labels) / len(labels) + len(rules.separator)
     prefix = len(FIELD.sub("", rules.header).encode()) + rules.shots * one_shot + fixed + query
-    limits = [n for n in (rules.max_length, context) if n is not None]
-    return min([prefix / bytes_per_token, *limits]), [size / bytes_per_token for size in labels]
+    limits = [n for n in (rules.max_length, model.context) if n is not None]
+    return _tokens(
+        rules, min([prefix / model.bytes_per_token, *limits]), [size / model.bytes_per_token for size in labels]
+    )
 
 
 def _mean_bytes(rules: IclProtocol, examples: Sequence[Example]) -> float:
@@ -100,11 +95,11 @@ def _mean_bytes(rules: IclProtocol, examples: Sequence[Example]) -> float:
 
 def embedding_of(source: LabelledSource, data: LabelledData | None, encoder: AuxiliaryModel) -> Embedding:
     """Return the texts of pool and test split, which the encoder reads once for all rows."""
-    sides = [(source.pool, None if data is None else data.pool), (source.test, None if data is None else data.test)]
-    texts = [part.rows if read is None else len(read) for part, read in sides]
-    known = [count for count in texts if count is not None]
-    sizes = [part.text_bytes for part, _ in sides]
-    tokens = None
-    if known == texts and all(sizes):
-        tokens = round(sum(n * (size or 0) for n, size in zip(known, sizes, strict=True)) / BYTES_PER_TOKEN)
-    return Embedding(encoder, "pool and test", "pools and test splits", sum(known) if known == texts else None, tokens)
+    pool, test = source.pool, source.test
+    counts = (pool.rows, test.rows) if data is None else (len(data.pool), len(data.test))
+    texts = None if None in counts else sum(n or 0 for n in counts)
+    size = None
+    if texts is not None and pool.text_bytes and test.text_bytes:
+        size = (counts[0] or 0) * pool.text_bytes + (counts[1] or 0) * test.text_bytes
+    tokens = None if size is None else round(size / BYTES_PER_TOKEN)
+    return Embedding(encoder, "pool and test", "pools and test splits", texts, tokens)

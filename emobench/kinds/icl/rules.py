@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
-from emobench.tasks.checks import once
+from emobench.tasks.checks import once, seeds
 from emobench.tasks.rules import Rules, model_rule
 
 FIELD = re.compile(r"\{(\w+)\}")
@@ -81,21 +81,18 @@ class IclProtocol(Rules):
     """Test examples at most: the first ones."""
 
     def __post_init__(self) -> None:
-        found = set(FIELD.findall(self.template))
-        if LABEL not in found or not found | set(FIELD.findall(self.header)) > {LABEL}:
+        in_template, in_header = FIELD.findall(self.template), FIELD.findall(self.header)
+        if in_template.count(LABEL) != 1 or LABEL in in_header or not {*in_template, *in_header} > {LABEL}:
             raise ConfigError(
-                f"`template` is {self.template!r}; expected a text with {{label}} and a field of the data, such as "
-                "{text}."
+                f"`template` is {self.template!r}; expected a text with {{label}}, once, and a field of the data, such "
+                "as {text}; `header` holds no {label}."
             )
-        if FIELD.findall(self.template).count(LABEL) > 1 or LABEL in FIELD.findall(self.header):
-            raise ConfigError("`template` holds {label} once, and `header` not at all.")
         _check_labels(self.labels)
         object.__setattr__(self, "ties", self.ties or tuple(self.labels))  # the order counts as a rule
         if sorted(self.ties) != sorted(self.labels):
             raise ConfigError(f"`ties` is {list(self.ties)}; expected each of {', '.join(self.labels)} once.")
         check_ranges(self)
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"`seed` is {self.seed}; expected a number from 0 to 2**32 - 1.")
+        seeds("seed", self.seed)
         if self.too_long == "cut_right" and self.scorer != "prompt":
             raise ConfigError(
                 f"`scorer` is {self.scorer}, a loss of the label's own tokens, which `too_long` cut_right may cut off; "
@@ -128,6 +125,4 @@ def _check_labels(labels: Mapping[str, str]) -> None:
     for name, text in labels.items():
         if not text.strip():
             raise ConfigError(f"`labels`: the text of '{name}' is empty; give it a word.")
-        same = next((other for other in labels if other != name and labels[other] == text), None)
-        if same is not None:
-            raise ConfigError(f"`labels`: '{name}' and '{same}' have the same text, '{text}'; expected different ones.")
+    once("labels", list(labels.values()), "so that two classes have the same text")

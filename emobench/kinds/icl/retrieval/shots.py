@@ -130,16 +130,21 @@ class _Search:
 
 def _check(indices_QK: object, name: str, shape: tuple[int, int], pool: int) -> None:
     """Raise PluginError unless a retriever kept its contract."""
-    wanted = f"expected indices of {pool} pool examples, {shape[0]} rows of {shape[1]} different ones, int64"
+    problem = None
     if not isinstance(indices_QK, np.ndarray) or not np.issubdtype(indices_QK.dtype, np.integer):
-        got = f"a {type(indices_QK).__name__} of {indices_QK.dtype}" if isinstance(indices_QK, np.ndarray) else None
-        raise PluginError(f"The retriever '{name}' returns {got or type(indices_QK).__name__}; {wanted}.")
-    if indices_QK.shape != shape:
-        raise PluginError(f"The retriever '{name}' returns the shape {indices_QK.shape}; {wanted}.")
-    if indices_QK.size and (indices_QK.min() < 0 or indices_QK.max() >= pool):
-        raise PluginError(f"The retriever '{name}' returns {indices_QK.min()} to {indices_QK.max()}; {wanted}.")
-    if any(len(set(row)) < len(row) for row in indices_QK.tolist()):
-        raise PluginError(f"The retriever '{name}' returns an index twice for one query; {wanted}.")
+        of = f" of {indices_QK.dtype}" if isinstance(indices_QK, np.ndarray) else ""
+        problem = f"a {type(indices_QK).__name__}{of}"
+    elif indices_QK.shape != shape:
+        problem = f"the shape {indices_QK.shape}"
+    elif indices_QK.size and (indices_QK.min() < 0 or indices_QK.max() >= pool):
+        problem = f"{indices_QK.min()} to {indices_QK.max()}"
+    elif any(len(set(row)) < len(row) for row in indices_QK.tolist()):
+        problem = "an index twice for one query"
+    if problem is not None:
+        raise PluginError(
+            f"The retriever '{name}' returns {problem}; expected indices of {pool} pool examples, {shape[0]} rows of "
+            f"{shape[1]} different ones, int64."
+        )
 
 
 def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str], name: str) -> dict[str, np.ndarray]:

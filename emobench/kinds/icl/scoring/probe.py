@@ -73,11 +73,9 @@ def refusal(engine: Engine, model: Any, prompts: Sequence[Prompt], device: torch
     pairs = replace(pairs, label_N=np.zeros_like(pairs.label_N))
     expected_ND = ENGINES["plain"].run(model, alone, pairs, device).hidden_ND
     difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
-    # Not the other way round: NaN is a difference.
-    if difference <= allowed:
-        return None
-    rounding = _difference(_otherwise(model, alone, pairs, device), expected_ND)
-    allowed = max(allowed, min(MOST, TIMES_ROUNDING * rounding))
+    if not difference <= allowed:  # not `>`: NaN is a difference
+        rounding = _difference(_otherwise(model, alone, pairs, device), expected_ND)
+        allowed = max(allowed, min(MOST, TIMES_ROUNDING * rounding))
     if difference <= allowed:
         return None
     return f"its hidden states differ by {difference:.1e} of their size, allowed {allowed:.0e}"
