@@ -1,8 +1,9 @@
-"""The device for `--device`, and what `auto` means on this machine."""
+"""The device for `--device`, what `auto` means on this machine, and how the models of a run are loaded."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from emobench.errors import ConfigError, ModelError
 
@@ -10,6 +11,19 @@ AUTO = "auto"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Precisions of weights."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """Where a model is read from and computes, and in which precision."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    """Of the weights: float32, bfloat16 or float16."""
+    offline: bool = False
+    trust_remote_code: bool = False
+    from_scratch: bool = False
+    """Draw the weights at random, in the place of those of the model."""
 
 
 def resolve_device(name: str) -> str:

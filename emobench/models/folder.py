@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,6 @@ MERGE = (
     "T.from_pretrained('BASE').save_pretrained('OUT')"
 )
 """Python code that merges an adapter into its base model."""
-MOST_MODULES = 50_000
-"""Largest number of layers times experts. The largest models of 2025 have 61 x 256."""
 BIN = "pytorch_model*.bin"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -65,26 +62,19 @@ def require_config_and_tokenizer(folder: Path, name: str) -> None:
 
 def refuse_adapter(folder: Path, name: str) -> None:
     """Raise ModelError for a folder with an adapter: transformers would add it to the weights without a message."""
-    if not (folder / ADAPTER).is_file():
-        return
-    if (folder / "config.json").is_file():
-        found = f"holds an adapter ({ADAPTER}) beside its weights, which would be part of it unsaid"
-        way = "Move the files adapter_* to a folder ADAPTER: this one is then the model without it, and the BASE"
-    else:
-        found = f"is an adapter alone ({ADAPTER}), and not a model"
-        way = "This folder is the ADAPTER, and the BASE is the model that it was trained on"
-    raise ModelError(
-        f'The model {name}, {folder}, {found}. {way}. One model of both is made by: python -c "{MERGE}"   '
-        "Give OUT as the model."
-    )
+    if (folder / ADAPTER).is_file():
+        raise ModelError(
+            f"The model {name}, {folder}, holds an adapter ({ADAPTER}); expected a whole model. With its files "
+            "adapter_* in a folder ADAPTER, and the model that it was trained on as BASE, one model of both is made by: "
+            f'python -c "{MERGE}"   Give OUT as the model.'
+        )
 
 
 def weight_files(folder: Path, source: ModelSource) -> list[Path]:
     """Return the safetensors files of a model, in order. Raises ModelError if there are none or a shard is missing."""
-    name = source.name
-    single, index = folder / SINGLE, folder / INDEX
-    if single.is_file():
-        return [single]
+    name, index = source.name, folder / INDEX
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
     if index.is_file():
         shards = indexed_files(index, "safetensors")
         missing = [shard for shard in shards if not (folder / shard).is_file()]
@@ -96,8 +86,8 @@ def weight_files(folder: Path, source: ModelSource) -> list[Path]:
             f"The model {name} has its weights as .bin in {folder}, a format that can run code when it is read. "
             f"Convert it with: emobench models convert {folder} OUT   and give OUT as the model."
         )
-    scratch = "To train from its configuration alone, give --from-scratch."
-    advice = how_to_convert(source) if source.kind == "hub" else scratch
+    hub = source.kind == "hub"
+    advice = how_to_convert(source) if hub else "To train from its configuration alone, give --from-scratch."
     raise ModelError(
         f"The model {name} has no weights in {folder}: expected {SINGLE}, or {INDEX} with its files. {advice}"
     )
@@ -110,9 +100,9 @@ def how_to_convert(source: ModelSource) -> str:
             return f"Convert its .bin: emobench models convert {source.source} OUT, and give OUT as the model."
         return "Copy the whole model, or save it again with transformers."
     return (
-        f"If {source.source} has .bin files, a format that can run code when it is read, convert them: "
-        f"hf download {source.source} --revision {source.revision or 'main'} --local-dir FOLDER, then emobench models "
-        "convert FOLDER OUT, and give OUT as the model."
+        f"If {source.source} has .bin files, a format that can run code when it is read, convert them: hf download "
+        f"{source.source} --revision {source.revision or 'main'} --local-dir FOLDER, then emobench models convert "
+        "FOLDER OUT, and give OUT as the model."
     )
 
 
@@ -149,7 +139,7 @@ def indexed_files(index: Path, kind: str) -> list[str]:
 
 
 def read_config(folder: Path, name: str) -> dict[str, Any]:
-    """Return a model's config.json. Raises ModelError if it is not a configuration or has too many modules to build."""
+    """Return a model's config.json. Raises ModelError if it is not a configuration."""
     file = folder / "config.json"
     try:
         config = parse_json(read_text(file))
@@ -164,22 +154,7 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
             f"{file} of {name} takes its weights from `transformers_weights`: {config['transformers_weights']!r}; "
             f"expected {SINGLE}, or {INDEX} with its files. Load the model with transformers and save it again."
         )
-    _require_buildable(config, file)
     return config
-
-
-def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
-    """Raise ModelError for so many layers or experts that building the model would take minutes."""
-    modules = 1
-    for word in ("layer", "expert"):
-        counts = {k: v for k, v in config.items() if word in k and isinstance(v, int)}
-        key = max(counts, key=lambda name: counts[name], default="")
-        modules *= max(counts.get(key, 1), 1)
-        if modules > MOST_MODULES:
-            raise ModelError(f"{file}: `{key}` is {counts[key]:,}; expected {MOST_MODULES:,} modules at most.")
-    for inner in config.values():
-        if isinstance(inner, dict):
-            _require_buildable(inner, file)
 
 
 def identity(source: ModelSource) -> dict[str, Any]:
@@ -191,7 +166,7 @@ def identity(source: ModelSource) -> dict[str, Any]:
     if source.kind == "hub":
         return {"kind": "hub", "repo": source.source, "commit": source.revision}
     folder = model_folder(source, offline=True)
-    weights = weight_files(folder, source) if _has_weights(folder) else []
+    weights = weight_files(folder, source) if any((folder / name).is_file() for name in (SINGLE, INDEX)) else []
     named = (folder / file for file in (*CONFIG_FILES, *TOKENIZER_FILES))
     others = (file for pattern in (*OTHER_FILES, *CODE) for file in folder.glob(pattern))
     files = {file.relative_to(folder).as_posix(): file for file in (*named, *weights, *others) if file.is_file()}
@@ -207,7 +182,3 @@ def file_digest(file: Path) -> str:
 @lru_cache(maxsize=4096)
 def _digest(path: str, _size: int, _mtime_ns: int) -> str:
     return f"sha256:{file_sha256(Path(path))}"
-
-
-def _has_weights(folder: Path) -> bool:
-    return (folder / SINGLE).is_file() or (folder / INDEX).is_file()

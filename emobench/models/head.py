@@ -58,20 +58,12 @@ class Head:
 
 
 def final_hidden(model: nn.Module, **inputs: Any) -> Tensor:
-    """Return hidden_BTD, the head's input for `input_ids` (and `attention_mask`), without computing logits.
-
-    Works for a PEFT model, too: its adapters are inside the base model.
-    """
-    return base_outputs(model, **inputs, use_cache=False)[0]
-
-
-def base_outputs(model: nn.Module, **inputs: Any) -> Any:
-    """Return all outputs of the model without its head. The first one is hidden_BTD."""
-    return base_model(model)(**inputs)
+    """Return hidden_BTD, the head's input for `input_ids` (and `attention_mask`), without computing logits."""
+    return base_model(model)(**inputs, use_cache=False)[0]
 
 
 def base_model(model: nn.Module) -> Any:
-    """Return the model without its head, also for a PEFT model."""
+    """Return the model without its head, whose first output is hidden_BTD. Of a PEFT model it has the adapters."""
     return _bare(model).base_model
 
 
@@ -93,18 +85,9 @@ def probe_head(model: nn.Module, tokenizer: Any = None) -> Head:
     """
     bare = _bare(model)
     linear = _find_linear(bare)
-    probe = _observe(bare, linear)
     rows = linear.out_features
     tokens = rows if tokenizer is None else min(rows, token_count(tokenizer))
-    return Head(linear, _fit(bare, linear, probe), None if tokens == rows else tokens)
-
-
-@dataclass(frozen=True)
-class _Probe:
-    hidden_BTD: Tensor  # the head's original input
-    probe_BTD: Tensor  # the input that replaced it
-    logits_BTV: Tensor
-    base_BTD: Tensor  # base_model(...)[0]
+    return Head(linear, _fit(bare, linear, *_observe(bare, linear)), None if tokens == rows else tokens)
 
 
 def _bare(model: nn.Module) -> Any:
@@ -144,17 +127,19 @@ def _find_linear(model: Any) -> nn.Linear:
     return head
 
 
-def _observe(model: Any, linear: nn.Linear) -> _Probe:
-    """Run the base model, and the model with a replaced head input, in eval mode without gradients."""
+def _observe(model: Any, linear: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Return a random input of the head (B, T, D) and the model's logits for it (B, T, V).
+
+    Runs the base model, and the model with a replaced head input, in eval mode without gradients. Raises ModelError
+    unless the original input is the first output of the base model.
+    """
     inputs: list[tuple[Tensor, Tensor]] = []
     generator = torch.Generator().manual_seed(0)
     device = linear.weight.device
 
     def replace(_module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        hidden = args[0]
-        probe = _large_input(model, linear, hidden, generator)
-        inputs.append((hidden, probe))
-        return (probe, *args[1:])
+        inputs.append((args[0], _large_input(model, linear, args[0], generator)))
+        return (inputs[-1][1], *args[1:])
 
     rows = model.get_input_embeddings().weight.shape[0]
     ids_BT = torch.randint(rows, (1, 8), generator=generator).to(device)
@@ -168,7 +153,15 @@ def _observe(model: Any, linear: nn.Linear) -> _Probe:
             handle.remove()
     if len(inputs) != 1:
         raise _refusal(model, f"one forward pass called it {len(inputs)} times, not once.")
-    return _Probe(*inputs[0], logits_BTV, base_BTD)
+    ((hidden_BTD, probe_BTD),) = inputs
+    if not hidden_BTD.isfinite().all():
+        raise _refusal(
+            model, "what the model feeds it is not finite.", "Its training diverged, or it needs --dtype float32."
+        )
+    # Not torch.equal: some GPU kernels add in another order.
+    if hidden_BTD.shape != base_BTD.shape or not _relative_error(hidden_BTD, base_BTD) <= _tolerance(linear):
+        raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
+    return probe_BTD, logits_BTV
 
 
 def _large_input(model: Any, linear: nn.Linear, hidden: Tensor, generator: torch.Generator) -> Tensor:
@@ -180,15 +173,10 @@ def _large_input(model: Any, linear: nn.Linear, hidden: Tensor, generator: torch
     return unit * (PROBE_RAW_MAX / largest)
 
 
-def _fit(model: Any, linear: nn.Linear, probe: _Probe) -> LogitMap:
-    tolerance = TOLERANCES.get(linear.weight.dtype, 2e-4)
-    if not probe.hidden_BTD.isfinite().all():
-        advice = "Its training diverged, or it needs --dtype float32."
-        raise _refusal(model, "what the model feeds it is not finite.", advice)
-    if not _same(probe.hidden_BTD, probe.base_BTD, tolerance):
-        raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
-    raw = F.linear(probe.probe_BTD, linear.weight, linear.bias).detach().double()
-    measured = probe.logits_BTV.detach().double()
+def _fit(model: Any, linear: nn.Linear, probe_BTD: Tensor, logits_BTV: Tensor) -> LogitMap:
+    tolerance = _tolerance(linear)
+    raw = F.linear(probe_BTD, linear.weight, linear.bias).detach().double()
+    measured = logits_BTV.detach().double()
     if raw.shape != measured.shape:
         shapes = f"{tuple(raw.shape)} raw outputs become {tuple(measured.shape)} logits."
         raise _refusal(model, f"its output is cut or reshaped: {shapes}")
@@ -207,27 +195,24 @@ def _fit(model: Any, linear: nn.Linear, probe: _Probe) -> LogitMap:
     )
 
 
+def _tolerance(linear: nn.Linear) -> float:
+    return TOLERANCES.get(linear.weight.dtype, 2e-4)
+
+
 def _fit_scale(model: Any, raw: Tensor, measured: Tensor, cap: float | None, tolerance: float) -> float:
     """Return the least-squares s of cap * tanh(s * raw / cap) = measured, or a declared value within the tolerance."""
     if cap is not None:
         below = measured.abs() < 0.95 * cap  # the inverse loses all digits near the cap
         raw, measured = raw[below], cap * torch.atanh(measured[below] / cap)
     scale = ((measured * raw).sum() / raw.square().sum().clamp_min(1e-30)).item()
-    declared = [1.0]
-    for value in _declared(model, SCALE_FIELDS):
-        declared += [value, 1 / value]
-    nearest = min(declared, key=lambda value: abs(value - scale))
+    scales = _declared(model, SCALE_FIELDS)
+    nearest = min([1.0, *scales, *(1 / value for value in scales)], key=lambda value: abs(value - scale))
     return nearest if abs(nearest - scale) <= tolerance * abs(nearest) else scale
 
 
 def _declared(model: Any, fields: tuple[str, ...]) -> list[float]:
     values = (getattr(_config(model), field, None) for field in fields)
     return [float(value) for value in values if isinstance(value, (int, float)) and value > 0]
-
-
-def _same(a: Tensor, b: Tensor, tolerance: float) -> bool:
-    # Not torch.equal: some GPU kernels add in another order.
-    return a.shape == b.shape and bool((a.double() - b.double()).abs().max() <= tolerance * b.abs().max())
 
 
 @contextmanager

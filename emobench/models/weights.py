@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import INDEX, SINGLE, how_to_convert, weight_files
-from emobench.models.hub import Published, published_weights
+from emobench.models.hub import published_weights
 from emobench.reading import open_file
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -24,7 +26,17 @@ def stored_shapes(source: ModelSource, folder: Path, *, offline: bool) -> Shapes
     """
     if source.kind == "local" or has_weights(folder, source):
         return _read_headers(weight_files(folder, source), source.name)
-    return None if offline else _published_shapes(source)
+    if offline:
+        return None
+    assert source.revision is not None
+    published = published_weights(source.source, source.revision)
+    if published.shapes is None:
+        others = ", ".join(published.others) or "none"
+        raise ModelError(
+            f"{source.source} (commit {source.revision}) publishes no {SINGLE} and no {INDEX} with its files; the "
+            f"weights in it are: {others}. {how_to_convert(source)}"
+        )
+    return published.shapes
 
 
 def has_weights(folder: Path, source: ModelSource) -> bool:
@@ -72,21 +84,7 @@ def missing_weights(skeleton: Any, stored: Iterable[str]) -> list[str]:
     return sorted(name for name in missing if not any(re.search(pattern, name) for pattern in optional))
 
 
-def _published_shapes(source: ModelSource) -> Shapes:
-    assert source.revision is not None
-    published: Published = published_weights(source.source, source.revision)
-    if published.shapes is not None:
-        return published.shapes
-    others = ", ".join(published.others) or "none"
-    raise ModelError(
-        f"{source.source} (commit {source.revision}) publishes no {SINGLE} and no {INDEX} with its files; the weights "
-        f"in it are: {others}. {how_to_convert(source)}"
-    )
-
-
 def _read_headers(files: Iterable[Path], name: str) -> Shapes:
-    from safetensors import SafetensorError, safe_open
-
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         try:

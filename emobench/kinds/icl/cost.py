@@ -70,7 +70,7 @@ def _spread(examples: Sequence[Example], count: int) -> list[Example]:
 def _by_bytes(
     rules: IclProtocol, source: LabelledSource, data: LabelledData | None, model: EvaluatedModel
 ) -> float | None:
-    """Return the tokens of an example's prompts from mean bytes of shots and questions; None where these are unknown."""
+    """Return the tokens of an example's prompts from mean bytes of shots and questions, if these are known."""
     shot, query = source.pool.text_bytes, (source.pool if rules.held_out else source.test).text_bytes
     if data is not None:
         shot, query = (_mean_bytes(rules, examples) for examples in (pool_of(rules, data), questions_of(rules, data)))

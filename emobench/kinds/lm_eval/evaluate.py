@@ -10,21 +10,22 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
 
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
+from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
+from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured, sampling_units
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
-
-if TYPE_CHECKING:
-    from emobench.kinds.lm_eval.data import LmEvalData
-    from emobench.kinds.lm_eval.model import MemoryModel
 
 SAMPLES, RESULTS = "samples.jsonl", "results.json"
 _LEFT_OUT = ("samples", "pretty_env_info", "date")
@@ -33,8 +34,6 @@ _LEFT_OUT = ("samples", "pretty_env_info", "date")
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> LmEvalData:
     """Read the task's data, built by lm-eval itself: what would fail after a training fails here."""
-    from emobench.kinds.lm_eval.data import load_tasks
-
     return load_tasks(task.name, task.protocol_as(LmEvalProtocol), offline=offline)
 
 
@@ -60,14 +59,8 @@ def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
 
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
     """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    from emobench.kinds.lm_eval.answers import KeptAnswers
-    from emobench.kinds.lm_eval.model import MemoryModel, kept_random_states, quiet_lm_eval
-
     rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
-    with kept_random_states(), quiet_lm_eval() as said:
+    with kept_random_states(), quiet_lm_eval():
         model = MemoryModel(subject, rules, kept)
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
         found = evaluate(
@@ -95,7 +88,7 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
         "task_hashes": {name: _task_hash(rows) for name, rows in samples.items()},
         "emobench": _facts(model, samples),
     }
-    text = json.dumps(_json_safe({**results, **own, "warnings": said}), indent=1, ensure_ascii=False)
+    text = json.dumps(_json_safe({**results, **own}), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
 
 

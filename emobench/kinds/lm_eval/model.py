@@ -1,14 +1,21 @@
-"""A model in memory as lm-evaluation-harness sees it, and lm-eval kept quiet: no bars, no log, no seeds left behind."""
+"""A model in memory as lm-evaluation-harness sees it, with answers that survive an interruption; lm-eval kept quiet.
+
+lm-eval scores each context once for all continuations of one token, the longest first. Cut at multiples of a batch in
+that order, the requests make the same batches, and so the same numbers to the last bit.
+"""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import logging
 import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -20,10 +27,64 @@ from tqdm import tqdm
 
 from emobench.errors import ConfigError
 from emobench.kinds.interface import Subject
-from emobench.kinds.lm_eval.answers import KeptAnswers
+from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 
 _Base: Any = HFLM  # its decorator hides its type
+
+
+Request = tuple[tuple[str, str], list[int], list[int]]
+"""(context, continuation) as texts, and the tokens of each."""
+Answer = tuple[float, bool]
+"""Log-likelihood in nats, and whether each token was the most likely one."""
+
+BATCHES = 16
+"""Batches between two writes."""
+
+
+class KeptAnswers:
+    """Answers on disk, by the tokens of the requests that they were given to together."""
+
+    def __init__(self, path: Path) -> None:
+        self._journal = Journal(path)
+        self._known: dict[str, list[Answer]] = {}
+        for row in map(json.loads, self._journal.read()):
+            self._known[row["requests"]] = [(value, greedy) for value, greedy in row["answers"]]
+
+    def answers(
+        self,
+        requests: Sequence[Request],
+        batch: int,
+        compute: Callable[[list[Request]], list[Answer]],
+        done: Callable[[int], None],
+    ) -> list[Answer]:
+        """Return the answers to requests, computed where they are not kept; `done` is told how many were kept."""
+        found: dict[int, Answer] = {}
+        for places in _batches(requests, batch * BATCHES):
+            part = [requests[place] for place in places]
+            key = hashlib.sha256(json.dumps([tokens for _, *tokens in part]).encode()).hexdigest()
+            if key in self._known:
+                done(len(part))
+            else:
+                self._known[key] = compute(part)
+                self._journal.append([json.dumps({"requests": key, "answers": self._known[key]})])
+            found.update(zip(places, self._known[key], strict=True))
+        return [found[place] for place in range(len(requests))]
+
+
+def _batches(requests: Sequence[Request], size: int) -> Iterator[list[int]]:
+    """Yield the places of requests, `size` forwarded contexts at a time, in lm-eval's order of contexts."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for place, (_, context, continuation) in enumerate(requests):
+        groups.setdefault(tuple(context + continuation[:-1]), []).append(place)
+
+    def order(places: list[int]) -> Any:
+        tokens = max((requests[place][1] + requests[place][2] for place in places), key=len)
+        return -len(tokens), tuple(tokens)
+
+    ordered = sorted(groups.values(), key=order)
+    for start in range(0, len(ordered), size):
+        yield sorted(place for places in ordered[start : start + size] for place in places)
 
 
 class MemoryModel(_Base):
@@ -93,45 +154,24 @@ class _Counter:
 
 
 @contextmanager
-def quiet_lm_eval() -> Iterator[list[str]]:
-    """Keep the bars, warnings and logs of lm-eval and datasets off the terminal; the different warnings are given."""
-    said = _Kept()
+def quiet_lm_eval() -> Iterator[None]:
+    """Keep the bars, warnings and logs of lm-eval and datasets off the terminal."""
     loggers = [logging.getLogger(name) for name in ("lm_eval", "datasets")]
     before = [(logger.handlers, logger.propagate) for logger in loggers]
-    bars = datasets.are_progress_bars_disabled()
-    shown = lm_eval.api.task.tqdm
+    bars, shown = datasets.are_progress_bars_disabled(), lm_eval.api.task.tqdm
     try:
         for logger in loggers:
-            logger.handlers, logger.propagate = [said], False
+            logger.handlers, logger.propagate = [logging.NullHandler()], False
         datasets.disable_progress_bars()
         lm_eval.api.task.tqdm = partial(tqdm, disable=True)  # "Building contexts" asks for no option
         with warnings.catch_warnings(action="ignore"):
-            yield said.texts
+            yield
     finally:
         lm_eval.api.task.tqdm = shown
         for logger, (handlers, propagate) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagate
         if not bars:
             datasets.enable_progress_bars()
-
-
-_EXPECTED = (
-    "`pretrained` model kwarg",  # that a model comes from memory is what this is for
-    "Passed an already-initialized",
-    "Overwriting default num_fewshot",  # is among the rules
-    "Combined length of",  # cut prompts are counted
-)
-
-
-class _Kept(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if not text.startswith(_EXPECTED) and text not in self.texts and len(self.texts) < 20:
-            self.texts.append(text)
 
 
 @contextmanager

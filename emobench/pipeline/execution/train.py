@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.models.options import LoadOptions
+from emobench.models.device import LoadOptions
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
+from emobench.models.device import LoadOptions
 from emobench.models.folder import identity, model_folder, read_config, require_weights_here
-from emobench.models.options import LoadOptions
 
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel

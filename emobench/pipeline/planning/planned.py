@@ -11,7 +11,7 @@ from emobench.config import PRETRAINED, to_plain
 from emobench.data.texts import Texts
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Kind
-from emobench.models.options import LoadOptions
+from emobench.models.device import LoadOptions
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.stages.stage import Stage
 from emobench.registry import LoadedObjective, load_kind

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.models.options import LoadOptions
+from emobench.models.device import LoadOptions
 from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from emobench.errors import ModelError
 from emobench.kinds.icl.prompts import Prompt
 from emobench.metrics.batching import pad
-from emobench.models.head import base_model, base_outputs, final_hidden
+from emobench.models.head import base_model, final_hidden
 
 SHARED = -1
 PREFIX, PADDING = 0, -1
@@ -188,8 +188,8 @@ def _cache_pass(model: Any, prompts: Sequence[Prompt], pairs: ScoredTokens, devi
     if any(prompt.shared == 0 for prompt in prompts):
         return _plain_pass(model, prompts, pairs, device)  # there is nothing to keep
     ids_BP, mask_BP = pad([prompt.tokens[0][: prompt.shared] for prompt in prompts], 0, device, left=True)
-    prefix = base_outputs(
-        model, input_ids=ids_BP, attention_mask=mask_BP, use_cache=True, **_positions(model, mask_BP.cumsum(1) - 1)
+    prefix = base_model(model)(
+        input_ids=ids_BP, attention_mask=mask_BP, use_cache=True, **_positions(model, mask_BP.cumsum(1) - 1)
     )
     rows = [(b, label) for b, p in enumerate(prompts) for label, ids in enumerate(p.tokens) if len(ids) > p.shared + 1]
     inputs = [prompts[b].tokens[label][prompts[b].shared : -1] for b, label in rows]
@@ -215,8 +215,7 @@ def _behind(model: Any, prefix: Any, owner_R: Tensor, inputs: Sequence[Sequence[
     mask_RP = mask_BP[owner_R]
     places_RS = mask_RP.sum(1, keepdim=True) + torch.arange(ids_RS.shape[1], device=mask_BP.device)
     places_RS = places_RS * mask_RS  # padding behind a prompt that fills the context would stand beyond it
-    return base_outputs(
-        model,
+    return base_model(model)(
         input_ids=ids_RS,
         attention_mask=torch.cat([mask_RP, mask_RS], dim=1),
         past_key_values=kept,
