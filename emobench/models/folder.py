@@ -65,7 +65,7 @@ def refuse_adapter(folder: Path, name: str) -> None:
     if (folder / ADAPTER).is_file():
         raise ModelError(
             f"The model {name}, {folder}, holds an adapter ({ADAPTER}); expected a whole model. With its files "
-            "adapter_* in a folder ADAPTER, and the model that it was trained on as BASE, one model of both is made by: "
+            "adapter_* in a folder ADAPTER, and the model that it belongs to as BASE, one model of both is made by: "
             f'python -c "{MERGE}"   Give OUT as the model.'
         )
 

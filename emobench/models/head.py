@@ -159,7 +159,8 @@ def _observe(model: Any, linear: nn.Linear) -> tuple[Tensor, Tensor]:
             model, "what the model feeds it is not finite.", "Its training diverged, or it needs --dtype float32."
         )
     # Not torch.equal: some GPU kernels add in another order.
-    if hidden_BTD.shape != base_BTD.shape or not _relative_error(hidden_BTD, base_BTD) <= _tolerance(linear):
+    atol = _tolerance(linear) * base_BTD.double().abs().max().item()
+    if hidden_BTD.shape != base_BTD.shape or not torch.allclose(hidden_BTD.double(), base_BTD.double(), 0, atol):
         raise _refusal(model, "its input is not the first output of the base model, `base_model(...)[0]`.")
     return probe_BTD, logits_BTV
 
