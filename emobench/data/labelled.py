@@ -8,12 +8,13 @@ source. A local file with numbers only is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from emobench.config import content_hash, file_sha256
-from emobench.data.rows import Row, hub_files, jsonl_rows, local_file
+from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file, parquet_table
 from emobench.errors import ConfigError, DataError
 
 
@@ -135,8 +136,9 @@ def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline:
         if not examples:
             raise DataError(f"{source.name} ({part.split}, {origin}) holds no example; expected at least one.")
         splits.append(examples)
-        read = _fingerprint(examples, units=bool(source.unit))
-        provenance[f"{source.name}.{part.split}"] = f"{read} ({origin})"
+        units = bool(source.unit)
+        texts = ((*e.fields.values(), e.label, e.group, *((e.unit,) if units else ())) for e in examples)
+        provenance[f"{source.name}.{part.split}"] = f"{digest(chain.from_iterable(texts))} ({origin})"
         origins.append(origin)
     _check_golden(source, splits, origins)
     return LabelledData(source.name, splits[0], splits[1], provenance)
@@ -166,11 +168,7 @@ def _load_split(
             f"{source.name} ({part.split}) could not be read from {source.repo}. {error} Or put it, one "
             f'{{"{source.fields[0]}": ..., "label": ..., "label_name": ...}} a line, in {file} and give --data-dir DIR.'
         ) from None
-    if part.rows is not None and len(examples) != part.rows:
-        raise DataError(
-            f"{origin} gave {len(examples):,} rows for {source.name} ({part.split}), expected {part.rows:,}: the "
-            f"source has changed. Put the rows that you want in {file} and give --data-dir DIR."
-        )
+    check_row_count(source.name, part.split, origin, len(examples), part.rows)
     return examples, origin
 
 
@@ -182,22 +180,15 @@ def _check_digest(part: LabelledSplit, files: Sequence[Path], origin: str) -> No
 
 
 def _hub_rows(files: Sequence[Path], origin: str) -> Iterator[tuple[str, Row]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     for file in files:
         where = f"{origin}, {file.name}"
         if file.suffix == ".parquet":
-            try:
-                rows = pq.read_table(file).to_pylist()
-            except (pa.ArrowInvalid, OSError) as error:
-                raise DataError(f"{where} is no whole Parquet file ({error}).") from None
-            yield from ((f"{where}:{i}", row) for i, row in enumerate(rows, 1))
+            yield from ((f"{where}:{i}", row) for i, row in enumerate(parquet_table(file, where).to_pylist(), 1))
         else:
             yield from ((f"{where}:{at.rpartition(':')[2]}", row) for at, row in jsonl_rows(file))
 
 
-def _examples(source: LabelledSource, rows: Iterator[tuple[str, Row]], names: Mapping[str, str]) -> list[Example]:
+def _examples(source: LabelledSource, rows: Iterable[tuple[str, Row]], names: Mapping[str, str]) -> list[Example]:
     return [_example(source, row, names, where, index) for index, (where, row) in enumerate(rows)]
 
 
@@ -209,19 +200,22 @@ def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: 
     if group:
         fields["group"] = group.replace("_", " ")
     try:
-        digest = hashlib.sha256("\x1f".join(fields.values()).encode()).hexdigest()[:12]
+        key = _key(fields.values())
     except UnicodeEncodeError:
-        raise DataError(f"{where}: half of a surrogate pair, which is no text; repair the row.") from None
-    return Example(
-        f"{digest}-{index}", fields, _class(row, source, names, where), group, _unit(source, row, where), where
-    )
+        raise DataError(f"{where}: half of a surrogate pair, which is not a text; repair the row.") from None
+    label, unit = _class(row, source, names, where), _unit(source, row, where)
+    return Example(f"{key}-{index}", fields, label, group, unit, where)
+
+
+def _key(texts: Iterable[str], errors: str = "strict") -> str:
+    """Return the first 12 hex digits of the sha256 of texts, joined by the unit separator."""
+    return hashlib.sha256("\x1f".join(texts).encode(errors=errors)).hexdigest()[:12]
 
 
 def _unit(source: LabelledSource, row: Row, where: str) -> str:
     if not source.unit:
         return f"{source.group} {row[source.group]}" if source.group else ""
-    digest = hashlib.sha256(_text(row, source.unit, where).encode(errors="replace")).hexdigest()[:12]
-    return f"{source.unit} {digest}"
+    return f"{source.unit} {_key([_text(row, source.unit, where)], errors='replace')}"
 
 
 def parsed_example(source: LabelledSource, row: Row, where: str) -> Example:
@@ -268,16 +262,6 @@ def _class(row: Row, source: LabelledSource, names: Mapping[str, str], where: st
     )
 
 
-def _fingerprint(examples: Sequence[Example], *, units: bool) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        for part in (*example.fields.values(), example.label, example.group, *((example.unit,) if units else ())):
-            data = part.encode()
-            digest.update(len(data).to_bytes(8, "little"))
-            digest.update(data)
-    return f"sha256:{digest.hexdigest()}"
-
-
 def _check_golden(source: LabelledSource, splits: Sequence[Sequence[Example]], origins: Sequence[str]) -> None:
     """Compare golden rows with the splits from the repository. If both splits are from it, all must exist."""
     missing = dict(source.golden)
@@ -285,7 +269,7 @@ def _check_golden(source: LabelledSource, splits: Sequence[Sequence[Example]], o
     read = [(examples, origin) for examples, origin in zip(splits, origins, strict=True) if origin.startswith("hub:")]
     for examples, origin in read:
         for example in examples:
-            key = _golden_key(example)
+            key = _key(text.strip() for text in example.fields.values())
             known = source.golden.get(key)
             missing.pop(key, None)
             if known is not None and known != example.label:
@@ -299,7 +283,3 @@ def _check_golden(source: LabelledSource, splits: Sequence[Sequence[Example]], o
             f"({', '.join(missing)}), so that the meaning of its labels cannot be checked: its texts have changed. "
             f"{advice}"
         )
-
-
-def _golden_key(example: Example) -> str:
-    return hashlib.sha256("\x1f".join(text.strip() for text in example.fields.values()).encode()).hexdigest()[:12]

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers
 
+from emobench.data.bpe import fast_tokenizer
 from emobench.errors import ConfigError, DataError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -248,12 +250,7 @@ def oracle_tokenizer() -> PreTrainedTokenizerFast:
 
     Encoding an unknown word raises an error. No symbol is added around a text.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
     ids = {symbol: i for i, symbol in enumerate([*oracle_words(), EOS])}
     tokenizer = Tokenizer(models.WordLevel(ids))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=EOS, eos_token=EOS, pad_token=EOS, clean_up_tokenization_spaces=False
-    )
+    return fast_tokenizer(tokenizer, EOS)

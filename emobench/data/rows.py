@@ -1,8 +1,9 @@
-"""Read rows of data files: local JSON Lines, and files of a hub repository. No code is executed."""
+"""Read rows of data files: local JSON Lines, and files of a hub repository. No code is executed. And their digest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,36 @@ def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple
     if not files:
         raise DataError(f"Of {origin}, no file {pattern} is here; expected it in {folder}.")
     return files, origin
+
+
+def parquet_table(file: Path, where: str) -> Any:
+    """Return the pyarrow.Table of a Parquet file. Raises DataError, which begins with `where`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(file)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{where} is not a whole Parquet file ({error}).") from None
+
+
+def check_row_count(name: str, split: str, origin: str, found: int, expected: int | None) -> None:
+    """Raise DataError for a source that gave another number of rows than is expected."""
+    if expected is not None and found != expected:
+        raise DataError(
+            f"{origin} gave {found:,} rows for {name} ({split}), expected {expected:,}: the source has changed. Put "
+            f"the rows that you want in DIR/{name}.{split}.jsonl and give --data-dir DIR."
+        )
+
+
+def digest(texts: Iterable[str]) -> str:
+    """Return "sha256:<hex>" of texts: of each one's UTF-8 length (8 bytes, little endian) and its bytes."""
+    found = hashlib.sha256()
+    for text in texts:
+        data = text.encode()
+        found.update(len(data).to_bytes(8, "little"))
+        found.update(data)
+    return f"sha256:{found.hexdigest()}"
 
 
 def shown(raw: bytes) -> str:

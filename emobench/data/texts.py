@@ -8,9 +8,8 @@ Code that needs one text per row (`pack_rows`, prompts) skips blank rows.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,8 +17,10 @@ from typing import cast
 
 from emobench.config import file_sha256
 from emobench.data.documents import units_of_rows
+from emobench.data.oracle import oracle_texts
+from emobench.data.oracle_labels import episode_texts
 from emobench.data.preparation import PREPARATIONS
-from emobench.data.rows import Row, hub_files, jsonl_rows, local_file, shown
+from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file, parquet_table, shown
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource
 from emobench.errors import DataError, UnknownNameError
 
@@ -82,17 +83,13 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
     return Texts(corpus, split, texts, read, origin, documents, named)
 
 
-def fingerprint(texts: Iterable[str], where: str = "The corpus") -> str:
-    """Return "sha256:<hex>" of the texts. It covers each text's UTF-8 length (8 bytes, little endian) and bytes."""
-    digest = hashlib.sha256()
-    for row, text in enumerate(texts, 1):
-        try:
-            data = text.encode()
-        except UnicodeEncodeError:
-            raise DataError(f"{where}, row {row}: half of a surrogate pair, which is no Unicode text.") from None
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return f"sha256:{digest.hexdigest()}"
+def fingerprint(texts: Sequence[str], where: str = "The corpus") -> str:
+    """Return "sha256:<hex>" of the texts (see `emobench.data.rows.digest`). Raises DataError for a surrogate."""
+    try:
+        return digest(texts)
+    except UnicodeEncodeError as error:
+        row = texts.index(error.object) + 1
+        raise DataError(f"{where}, row {row}: half of a surrogate pair, which is not Unicode text.") from None
 
 
 def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
@@ -125,10 +122,6 @@ def _document(row: Row, where: str) -> str:
     return f"document {name}"
 
 
-def _read_jsonl(file: Path) -> Iterator[str]:
-    return (_text(row, where) for where, row in jsonl_rows(file))
-
-
 def _text(row: Row, where: str) -> str:
     if "text" not in row:
         fields = ", ".join(map(repr, row)) or "none"
@@ -150,21 +143,13 @@ def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: in
             f"The corpus '{source.name}' ({split}) could not be read from {source.repo}. {error} "
             f'Or put it, one {{"text": ...}} a line, in {file} and give --data-dir DIR.'
         ) from None
-    if part.rows is not None and len(texts) != part.rows:
-        raise DataError(
-            f"{origin} gave {len(texts):,} rows for '{source.name}' ({split}), expected {part.rows:,}: the source has "
-            f"changed. Put the rows that you want in {file} and give --data-dir DIR."
-        )
+    check_row_count(source.name, split, origin, len(texts), part.rows)
     return texts[:limit], origin
 
 
 def _generated(name: str, split: Split) -> list[str]:
     if name == "oracle-episodes":
-        from emobench.data.oracle_labels import episode_texts
-
         return episode_texts(split)
-    from emobench.data.oracle import oracle_texts
-
     return oracle_texts("source" if name == "oracle-source" else "target", split)
 
 
@@ -189,35 +174,23 @@ def _prepared(source: CorpusSource, split: Split, offline: bool) -> tuple[list[s
 def _split_rows(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
     """Return the fields of a split's rows, and their origin. If the first source fails, try the mirrors."""
     reasons = []
-    try:
-        return _from_hub(source, part, offline) if source.kind == "hub" else _from_url(part, part.files, offline)
-    except DataError as error:
-        reasons.append(str(error))
-    for url in part.mirrors:
+    for place in (part.files, *part.mirrors):
+        hub = source.kind == "hub" and place == part.files
         try:
-            return _from_url(part, url, offline)
+            return _from_hub(source, part, offline) if hub else _from_url(part, place, offline)
         except DataError as error:
             reasons.append(str(error))
     raise DataError(" ".join(reasons))
 
 
 def _from_hub(source: CorpusSource, part: SplitSource, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
-    try:
-        table = pa.concat_tables(pq.read_table(file, columns=list(source.fields)) for file in files)
-        columns = [table.column(name).to_pylist() for name in source.fields]
-    except (pa.ArrowInvalid, KeyError) as error:
-        raise DataError(_no_text(source, part, origin, str(error))) from None
-    if any(not isinstance(text, str) for column in columns for text in column):
-        raise DataError(_no_text(source, part, origin, "a row has none"))
+    tables = [parquet_table(file, f"{origin}, {file.name}") for file in files]
+    named = all(set(source.fields) <= set(table.column_names) for table in tables)
+    columns = [[text for table in tables if named for text in table.column(name).to_pylist()] for name in source.fields]
+    if not named or not all(isinstance(text, str) for column in columns for text in column):
+        raise DataError(f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)}.")
     return zip(*columns, strict=True), origin
-
-
-def _no_text(source: CorpusSource, part: SplitSource, origin: str, why: str) -> str:
-    return f"{origin}: {part.files} has no text in every row's {', '.join(source.fields)} ({why})."
 
 
 def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tuple[str, ...]], str]:
@@ -233,7 +206,7 @@ def _from_url(part: SplitSource, url: str, offline: bool) -> tuple[Iterable[tupl
     _check_file(part, url, file)
     if url.endswith(".txt"):
         return ((line.strip(),) for line in file.read_text(encoding="utf-8").splitlines()), f"url: {url}"
-    return ((text,) for text in _read_jsonl(file)), f"url: {url}"
+    return ((_text(row, where),) for where, row in jsonl_rows(file)), f"url: {url}"
 
 
 def cached_url(url: str) -> Path:

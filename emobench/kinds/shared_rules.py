@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.tasks.checks import seeds
-from emobench.tasks.rules import RuleGroup, model_rule
+from emobench.tasks.rules import RuleGroup, model_rule, seeds
 
 
 @dataclass(frozen=True, kw_only=True)

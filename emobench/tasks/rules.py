@@ -1,15 +1,17 @@
-"""What the rules of every kind of task have in common: which of them identify a protocol, and how they are changed."""
+"""What rules of all kinds have in common: which identify a protocol, how they are changed, and checks of values."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emobench.config import Located, build, to_plain
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.reading import expand_home, is_folder
+
+MOST_SEEDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,3 +102,22 @@ def dotted(value: Any, prefix: str = "") -> list[str]:
         if dataclasses.is_dataclass(within):
             found += dotted(within, f"{prefix}{field.name}.")
     return found
+
+
+def once(name: str, values: Sequence[Any], why: str) -> None:
+    """Raise ConfigError for a value that is given twice; `why` says what that would do."""
+    twice = next((value for place, value in enumerate(values) if value in values[:place]), None)
+    if twice is not None:
+        raise ConfigError(f"`{name}` holds {twice!r} twice, {why}; give each once.")
+
+
+def seeds(name: str, *values: int) -> None:
+    """Raise ConfigError unless there are seeds, each one that numpy takes, and each once."""
+    if not values:
+        raise ConfigError(f"`{name}` is empty; give at least one seed.")
+    if len(values) > MOST_SEEDS:
+        raise ConfigError(f"`{name}` holds {len(values):,} seeds; expected {MOST_SEEDS:,} at most.")
+    for seed in values:
+        if not 0 <= seed < 2**32:
+            raise ConfigError(f"`{name}` holds {seed}; expected a number from 0 to 2**32 - 1.")
+    once(name, values, "which repeats a draw and would count as another one")

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from emobench.config import Located, build, content_hash
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.tasks.checks import positive, seeds
-from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override
+from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override, seeds
 
 R = TypeVar("R", bound=Rules)
 MOST_PARTS = 1000
@@ -72,6 +71,11 @@ class Task:
         return f"{self.protocol_name}@{content_hash(facts)[:6]}"
 
 
+def _check_version(version: int) -> None:
+    if version < 1:
+        raise ConfigError(f"`version` is {version}; expected at least 1.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class _TaskFile:
     name: str
@@ -83,7 +87,7 @@ class _TaskFile:
     description: str = ""
 
     def __post_init__(self) -> None:
-        positive(self, "version")
+        _check_version(self.version)
 
     def check_source(self, reads: str, where: str) -> None:
         """Raise ConfigError unless the file names what its kind reads, and nothing else."""
@@ -164,7 +168,7 @@ class Suite:
     description: str = ""
 
     def __post_init__(self) -> None:
-        positive(self, "version")
+        _check_version(self.version)
         seeds("seeds", *self.seeds)
         if self.primary is not None and not re.fullmatch(r"[^/\s]+", self.primary):
             raise ConfigError(f"`primary` is {self.primary!r}; expected a metric's name alone, such as accuracy.")

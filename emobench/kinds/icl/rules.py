@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
-from emobench.tasks.checks import once, seeds
-from emobench.tasks.rules import Rules, model_rule
+from emobench.tasks.rules import Rules, model_rule, once, seeds
 
 FIELD = re.compile(r"\{(\w+)\}")
 LABEL = "label"

@@ -7,8 +7,7 @@ from typing import Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.kinds.shared_rules import MauveRule
-from emobench.tasks.checks import seeds
-from emobench.tasks.rules import Rules
+from emobench.tasks.rules import Rules, seeds
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -271,7 +271,7 @@ def test_a_broken_parquet_file_is_named(cache: Path) -> None:
     downloaded(cache)
     (file,) = (cache / "datasets--some--toy" / "snapshots" / COMMIT / "data").iterdir()
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(DataError, match=r"test-00000-of-00001\.parquet is no whole Parquet file"):
+    with pytest.raises(DataError, match=r"test-00000-of-00001\.parquet is not a whole Parquet file"):
         load(HUB)
 
 

@@ -84,7 +84,7 @@ def test_wikitext_rows_are_kept_as_they_are_across_files(cache: Path) -> None:
 def test_a_source_of_another_size_is_refused(cache: Path) -> None:
     table = pa.table({"text": ["a", "b"]})
     downloaded(cache, "Salesforce/wikitext", {"wikitext-2-raw-v1/test-0.parquet": table})
-    with pytest.raises(DataError, match=r"gave 2 rows for 'wikitext2' \(test\), expected 4,358"):
+    with pytest.raises(DataError, match=r"gave 2 rows for wikitext2 \(test\), expected 4,358"):
         load_texts("wikitext2", "test", data_dirs=[], offline=True)
 
 

@@ -5,10 +5,9 @@ Legend: Q test examples, P pool, K shots, N texts, D width.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from itertools import chain
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from emobench.data.labelled import Example, LabelledData
+from emobench.data.rows import digest
 from emobench.errors import PluginError
 from emobench.kinds.icl.examples import pool_of, query_texts, questions_of, search_keys
 from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
@@ -57,7 +57,7 @@ def kept_shots(
     `facts` identify what finds them; the texts and the rules of the search are added here.
     """
     pool, test = pool_of(rules, data), questions_of(rules, data)
-    texts = {name: texts_digest(chain(*search_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
+    texts = {name: digest(chain(*search_keys(rules, part))) for name, part in (("pool", pool), ("test", test))}
     search = {"shots": rules.shots, "seed": rules.seed, "exclude_duplicates": rules.exclude_duplicates}
 
     def work(folder: Path) -> None:
@@ -160,7 +160,7 @@ def embeddings(subject: Subject, encoder: SentenceEncoder, texts: Sequence[str],
             vectors_ND = encoder.encode(different, progress)
         np.save(folder / VECTORS, vectors_ND, allow_pickle=False)
 
-    facts = {**encoder_facts(encoder), "texts": texts_digest(different)}
+    facts = {**encoder_facts(encoder), "texts": digest(different)}
     vectors_ND = np.load(subject.keep("embeddings", facts, work) / VECTORS, allow_pickle=False)
     return dict(zip(different, vectors_ND, strict=True))
 
@@ -173,13 +173,3 @@ def encoder_facts(encoder: SentenceEncoder) -> dict[str, Any]:
         "device": encoder.device.partition(":")[0],
         "packages": {name: version(name) for name in packages},
     }
-
-
-def texts_digest(texts: Iterable[str]) -> str:
-    """Return "sha256:<hex>" of texts in their order."""
-    digest = hashlib.sha256()
-    for text in texts:
-        data = text.encode(errors="surrogatepass")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return f"sha256:{digest.hexdigest()}"

@@ -210,7 +210,7 @@ class Faulty(Retriever):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([[0, 1], [1, 2]], "returns list"),
+        ([[0, 1], [1, 2]], "returns a list"),
         (np.zeros((2, 2)), "returns a ndarray of float64"),
         (np.array([[0, 1, 2], [0, 1, 2]]), "returns the shape (2, 3)"),
         (np.array([[0, 1]]), "returns the shape (1, 2)"),

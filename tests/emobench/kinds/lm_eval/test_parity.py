@@ -153,7 +153,7 @@ def test_an_interrupted_evaluation_goes_on(
     own_tasks: Path, mmlu_folder: Path, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each answer is computed once, and is that of an evaluation without an interruption, bit for bit."""
-    monkeypatch.setattr("emobench.kinds.lm_eval.answers.BATCHES", 2)
+    monkeypatch.setattr("emobench.kinds.lm_eval.model.BATCHES", 2)
     rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 1, "batch": 2}
     task = lm_eval_task("own_three", rules)
     data = kind.load(task, data_dirs=(), offline=True)
