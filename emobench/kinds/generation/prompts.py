@@ -121,7 +121,11 @@ def _prompt(text: str, index: int, ids: list[int], bos: tuple[int, ...], tokeniz
     _check_bos(prefix_ids, bos, tokenizer, text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return Prompt(
-        id=f"{digest}-{index}", text=text, prefix_ids=(*bos, *prefix_ids), prefix_text=prefix, reference_text=reference
+        id=f"{digest}-{index}",
+        text=text,
+        prefix_ids=(*bos, *prefix_ids),
+        prefix_text=prefix,
+        reference_text=reference,
     )
 
 

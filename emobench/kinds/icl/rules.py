@@ -83,8 +83,8 @@ class IclProtocol(Rules):
         in_template, in_header = FIELD.findall(self.template), FIELD.findall(self.header)
         if in_template.count(LABEL) != 1 or LABEL in in_header or not {*in_template, *in_header} > {LABEL}:
             raise ConfigError(
-                f"`template` is {self.template!r}; expected a text with {{label}}, once, and a field of the data, such "
-                "as {text}; `header` holds no {label}."
+                f"`template` is {self.template!r}; expected a text with {{label}} and a field of the data, such as "
+                "{text}: {label} stands once in it, and not in `header`."
             )
         _check_labels(self.labels)
         object.__setattr__(self, "ties", self.ties or tuple(self.labels))  # the order counts as a rule

@@ -81,7 +81,10 @@ def _decode_shared(
         return ids_RT
     with _only(model, _config(batch, left)):
         return model.generate(
-            input_ids=ids_RT, attention_mask=mask_RT, past_key_values=read.past_key_values, logits_processor=processors
+            input_ids=ids_RT,
+            attention_mask=mask_RT,
+            past_key_values=read.past_key_values,
+            logits_processor=processors,
         )
 
 
