@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emobench.tasks.scores import RANGES
-
 Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
 
@@ -31,27 +29,25 @@ _SHARES = {
     *("prompt_level_strict_acc", "prompt_level_loose_acc", "inst_level_strict_acc", "inst_level_loose_acc"),
 }
 """Metrics that lm-eval gives from 0 to 1 in every task."""
-_FRACTIONS = {*_SHARES, "exact_match", "em", "f1", "rouge1", "rouge2", "rougeL", "rougeLsum"}
-"""Metrics that it gives from 0 to 1, and in some tasks in percent, which is then no fraction."""
-_LARGEST_ERROR = 0.5
-"""The standard error of a share of two examples, one right and one wrong; of more it is less."""
+_SHARES_OR_PERCENT = {"exact_match", "em", "f1", "rouge1", "rouge2", "rougeL", "rougeLsum"}
+"""Metrics that it gives from 0 to 1, and in some tasks in percent, which is then a score and no fraction."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One number of a task or group: `value` is None where it is none, and `said` is then what stands there."""
+class LmEvalNumber:
+    """One number of a task or group. `value` is None where there is none, and `text` is what stands in its place."""
 
     task: str
     metric: str
     filter: str
-    value: float | None
-    said: str
-    stderr: float | None
+    value: float | None = None
+    text: str = ""
+    stderr: float | None = None
 
     @property
     def shown(self) -> str:
         """The metric, with the filter behind a comma unless it is "none"."""
-        shown = self.metric if self.filter == "none" else f"{self.metric},{self.filter}"
+        shown = self.metric if self.filter == "none" else self.key
         return re.sub(r"\s", "_", clip(shown))
 
     @property
@@ -69,42 +65,22 @@ class Measured:
             return "perplexity"
         if self.metric == "bits_per_byte":
             return "bits per byte"
-        known = self.metric in _FRACTIONS and self.value is not None and 0 <= self.value <= 1
-        return "fraction" if known else "score"
-
-    @property
-    def impossible(self) -> str:
-        """What is impossible of the number or of its standard error, and what was expected; empty if nothing is."""
-        if self.value is None:
-            return ""
-        low, high = self._range
-        if not low <= self.value <= high:
-            return f"{self.shown} is {self.value:g}; expected a number from {low:g} to {high:g}"
-        most = _LARGEST_ERROR * high if self.metric in _FRACTIONS else math.inf
-        if self.stderr is not None and not 0 <= self.stderr <= most:
-            expected = f"from 0 to {most:g}" if most < math.inf else "of 0 or more"
-            return f"the standard error of {self.shown} is {self.stderr:g}; expected a number {expected}"
-        return ""
-
-    @property
-    def _range(self) -> tuple[float, float]:
-        if self.metric in _FRACTIONS:
-            return (0.0, 1.0 if self.metric in _SHARES or self.unit == "fraction" else 100.0)
-        return RANGES.get(self.unit, (-math.inf, math.inf))
+        share = self.metric in _SHARES_OR_PERCENT and self.value is not None and 0 <= self.value <= 1
+        return "fraction" if share or self.metric in _SHARES else "score"
 
 
-def measured(task: str, values: Mapping[str, Any]) -> Iterator[Measured]:
+def numbers_of(task: str, values: Mapping[str, Any]) -> Iterator[LmEvalNumber]:
     """Return every number of what `results` holds for a task or group, in its order."""
     for key, value in values.items():
         metric, _, chosen = key.partition(",")
         if key in _FACTS or not metric.strip() or metric.endswith("_stderr"):
             continue
         error = values.get(f"{metric}_stderr,{chosen}" if "," in key else f"{metric}_stderr")
-        said = clip(json.dumps(value, ensure_ascii=False), 40)
-        yield Measured(task, metric, chosen or "none", number(value), said, number(error))
+        text = clip(json.dumps(value, ensure_ascii=False), 40)
+        yield LmEvalNumber(task, metric, chosen or "none", number(value), text, number(error))
 
 
-def example_values(of: Measured, rows: Mapping[str, Any]) -> Values | None:
+def example_values(of: LmEvalNumber, rows: Mapping[str, Any]) -> Values | None:
     """Return examples on the scale on which their mean gives the number; None where it gives another (F1, BLEU)."""
     perplexity, bits = of.unit == "perplexity", of.metric == "bits_per_byte"
     values: Values = {}
@@ -118,7 +94,7 @@ def example_values(of: Measured, rows: Mapping[str, Any]) -> Values | None:
     return values if gives(of, values) else None
 
 
-def gives(of: Measured, values: Values) -> bool:
+def gives(of: LmEvalNumber, values: Values) -> bool:
     """Return whether the weighted mean of examples (its exponential for a perplexity) is the number."""
     total = math.fsum(weight for _, weight in values.values())
     if not total or of.value is None:
@@ -132,7 +108,7 @@ def gives(of: Measured, values: Values) -> bool:
 
 
 def example_id(sample: Mapping[str, Any]) -> str:
-    """Return an example's number and the hash of its document, so that another document is never taken for its twin."""
+    """Return an example's number and the hash of its document, so that two documents are never taken for one."""
     found = "-".join(filter(None, [str(sample.get("doc_id")), str(sample.get("doc_hash") or "")[:12]]))
     return clip(found, 60)
 

@@ -11,12 +11,12 @@ from emobench.cli import options
 from emobench.cli.console import print_json_text, print_text, remark
 from emobench.errors import ConfigError
 from emobench.files import write_whole
-from emobench.leaderboard.exchange import lm_eval_export, model_card, rows
+from emobench.leaderboard.exchange import model_card, rows
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
 
-Format = Literal["jsonl", "csv", "lm-eval", "model-card"]
+Format = Literal["jsonl", "csv", "model-card"]
 
 
 def export(
@@ -34,15 +34,14 @@ def export(
         typer.Option(
             "--to",
             help="jsonl: JSON Lines, one line for each entry and metric; csv: the same as a table; "
-            "lm-eval: results_*.json of lm-evaluation-harness; model-card: a Hugging Face model card "
-            "with model-index.",
+            "model-card: a Hugging Face model card with model-index.",
         ),
     ] = "jsonl",
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="A file (jsonl, csv) or a folder (lm-eval, model-card). Default: stdout.",
+            help="A file (jsonl, csv) or a folder (model-card). Default: stdout.",
             callback=options.holdable,
         ),
     ] = None,
@@ -56,7 +55,7 @@ def export(
             raise ConfigError(
                 f"--to {to} writes a file for each of {len(texts)} entries; name a folder with --out DIR."
             )
-        (print_json_text if to in ("jsonl", "lm-eval") else print_text)(next(iter(texts.values())))
+        (print_json_text if to == "jsonl" else print_text)(next(iter(texts.values())))
         return
     for name, text in texts.items():
         path = out if to in ("jsonl", "csv") else out / name
@@ -83,9 +82,4 @@ def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
         return {"": rows.to_json_lines(entries)}
     if to == "csv":
         return {"": rows.to_csv(entries)}
-    if to == "model-card":
-        return {f"{lm_eval_export.lm_eval_name(e)}.md": model_card.model_card(e) for e in entries}
-    return {
-        f"{lm_eval_export.lm_eval_name(e)}/{lm_eval_export.lm_eval_file_name(e)}": lm_eval_export.to_json(e)
-        for e in entries
-    }
+    return {model_card.card_name(e): model_card.model_card(e) for e in entries}

@@ -11,7 +11,7 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_out, remark
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
-from emobench.leaderboard.exchange.lm_eval_entry import Subject
+from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
 from emobench.leaderboard.exchange.lm_eval_import import Imported, find_results, import_each, import_results
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
@@ -57,7 +57,7 @@ def import_(
     Each file becomes an entry of kind `imported`, or one seed of an entry (--seed). The samples_*.jsonl in the same
     folder become its per-example results. A file that is already on the board adds nothing.
     """
-    subject, board = Subject(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
+    subject, board = ImportedModel(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
     paths: list[Path] = []
     found: list[tuple[str, Imported]] = []
     problems: list[str] = []

@@ -23,7 +23,15 @@ from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.tasks.lm_eval_numbers import Measured, Values, example_id, example_values, gives, measured, sampling_units
+from emobench.tasks.lm_eval_numbers import (
+    LmEvalNumber,
+    Values,
+    example_id,
+    example_values,
+    gives,
+    numbers_of,
+    sampling_units,
+)
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
@@ -102,16 +110,16 @@ def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Score
     name = task.protocol_as(LmEvalProtocol).task
     found = Scored()
     for part in _parts(results, name):
-        for number in measured(part, results["results"][part]):
+        for number in numbers_of(part, results["results"][part]):
             shown = number.shown if part == name else number.name
             if number.value is None:
-                found.missing[shown] = f"lm-eval has {number.said}"
+                found.missing[shown] = f"lm-eval has {number.text}"
             else:
                 found.scores[shown] = _score(number, results, rows)
     return found
 
 
-def _score(number: Measured, results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]) -> Score:
+def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]) -> Score:
     assert number.value is not None
     leaves = [leaf for leaf in _leaves(results, number.task) if number.key in results["results"][leaf]]
     examples = _examples(number, leaves, results, rows)
@@ -131,12 +139,15 @@ def _score(number: Measured, results: Mapping[str, Any], rows: Mapping[str, list
 
 
 def _examples(
-    number: Measured, leaves: Sequence[str], results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]
+    number: LmEvalNumber,
+    leaves: Sequence[str],
+    results: Mapping[str, Any],
+    rows: Mapping[str, list[dict[str, Any]]],
 ) -> Values | None:
     """Return the values of all examples, weighted so that their mean is the number; None where none gives it."""
     parts: dict[str, Values] = {}
     for leaf in leaves:
-        own = next(m for m in measured(leaf, results["results"][leaf]) if m.key == number.key)
+        own = next(m for m in numbers_of(leaf, results["results"][leaf]) if m.key == number.key)
         chosen = [row for row in rows.get(leaf, ()) if row["filter"] == number.filter and number.metric in row]
         values = example_values(own, {example_id(row): row[number.metric] for row in chosen})
         if values is None:
@@ -156,7 +167,7 @@ def _examples(
     return None
 
 
-def _units(number: Measured, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+def _units(number: LmEvalNumber, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
     """Return the sampling unit of each example that has one with others; examples are named as in `_examples`."""
     documents = {(leaf, example_id(row)): row.get("doc") for leaf in leaves for row in rows.get(leaf, ())}
     alone = leaves == [number.task]
@@ -169,8 +180,8 @@ def _parts(results: Mapping[str, Any], name: str) -> list[str]:
     """Return what has numbers of its own: a name, or else the nearest of its parts; all there is for a tag."""
     known = results["results"]
     if name not in known and name not in results["group_subtasks"]:
-        return [part for part in known if any(True for _ in measured(part, known[part]))]
-    if any(True for _ in measured(name, known.get(name, {}))):
+        return [part for part in known if any(True for _ in numbers_of(part, known[part]))]
+    if any(True for _ in numbers_of(name, known.get(name, {}))):
         return [name]
     return [part for child in results["group_subtasks"].get(name, ()) for part in _parts(results, child)]
 

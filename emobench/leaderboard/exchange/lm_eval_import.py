@@ -9,13 +9,12 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.exchange.lm_eval_entry import SUITE, Subject, entry_fields
+from emobench.leaderboard.exchange.lm_eval_entry import SUITE, ImportedModel, entry_fields
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_samples
 from emobench.leaderboard.schema.entry import Entry, new_entry
-from emobench.leaderboard.schema.examples import Recorded, digest, write_examples
+from emobench.leaderboard.schema.examples import Recorded, write_examples
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.reading import is_folder, path_exists
-from emobench.tasks.lm_eval_numbers import clip
 from emobench.tasks.scores import Score
 
 
@@ -45,65 +44,62 @@ def find_results(path: Path) -> list[Path]:
     return found
 
 
-def import_each(paths: Sequence[Path], subject: Subject) -> list[list[Path]]:
+def import_each(paths: Sequence[Path], given: ImportedModel) -> list[list[Path]]:
     """Return which files become one entry: each alone, or all together, one for each seed. Raises ConfigError."""
-    if not subject.seeds:
+    if not given.seeds:
         return [[path] for path in paths]
-    if subject.objective == PRETRAINED:
+    if given.objective == PRETRAINED:
         raise ConfigError("--seed is the seed of a training; add --objective NAME, what the models were trained with.")
-    if len(subject.seeds) != len(paths) or len(set(subject.seeds)) != len(paths):
-        given = ", ".join(map(str, subject.seeds))
-        raise ConfigError(f"--seed is given as {given}, for {len(paths)} results files; give each file its own seed.")
-    if len(paths) > 1 and subject.model is None:
+    if len(given.seeds) != len(paths) or len(set(given.seeds)) != len(paths):
+        seeds = ", ".join(map(str, given.seeds))
+        raise ConfigError(f"--seed is given as {seeds}, for {len(paths)} results files; give each file its own seed.")
+    if len(paths) > 1 and given.model is None:
         raise ConfigError("Several seeds are one entry; add --model NAME, what the models were trained from.")
     return [list(paths)]
 
 
 def import_results(
-    paths: Sequence[Path], board: Leaderboard, runs: Path, subject: Subject, *, renamed: bool = False
+    paths: Sequence[Path], board: Leaderboard, runs: Path, given: ImportedModel, *, renamed: bool = False
 ) -> Imported:
     """Append the entry of one results file, or of one for each seed; nothing is added where the board has it.
 
     The same files with other facts (samples found since) supersede their entry. One that names another model, objective
-    or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for a file that is
-    none, was exported from an entry, or stands on the board under another name, StorageError for a disk.
+    or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for any other file
+    and for one that is on the board under another name, ConfigError for an impossible number, StorageError for a disk.
     """
-    files = [_read(path) for path in paths]
+    files = [ResultsFile(path) for path in paths]
     read = [_examples(file) for file in files]
     examples, notes = [found for found, _ in read], tuple(note for _, note in read if note)
-    try:
-        fields = {**entry_fields(files, examples, subject), "supersedes": None}
-    except RecursionError:
-        raise _too_deep(paths[0]) from None
-    seeds = subject.seeds or (None,) * len(files)
-    made: list[dict[str, Any]] = [
-        {"seed": seed, "key": file.sha256[:16]} for seed, file in zip(seeds, files, strict=True)
-    ]
-    if len({run["key"] for run in made}) < len(made):
+    fields = {**entry_fields(files, examples, given), "supersedes": None}
+    seeds = given.seeds or (None,) * len(files)
+    fields["runs"] = [{"seed": seed, "key": file.sha256[:16]} for seed, file in zip(seeds, files, strict=True)]
+    keys = [run["key"] for run in fields["runs"]]
+    if len(set(keys)) < len(keys):
         raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
+    entry = new_entry(fields, str(paths[0]))
     paired = len(set(examples[0]).intersection(*examples))
     replaced = None
-    for known in _of_files(board, {run["key"] for run in made}):
-        given = new_entry({**fields, "runs": made}, str(paths[0]))
-        alike = [run.key for run in known.runs] == [run["key"] for run in made]
-        if not _named_alike(known, given) and not (renamed and alike):
-            raise DataError(_twice(paths[0], known, given, alike))
-        if alike and _same(known, {**fields, "runs": made}, examples):
+    for known in _of_files(board, keys):
+        alike = [run.key for run in known.runs] == keys
+        if not _named_alike(known, entry) and not (renamed and alike):
+            raise DataError(_twice(paths[0], known, entry, alike))
+        if alike and _same(known, entry, examples):
             return Imported(known, False, None, paired, notes)
         if alike:
             replaced, fields["supersedes"] = known, known.id
-    for run, found in zip(made, examples, strict=True):
+    for run, found in zip(fields["runs"], examples, strict=True):
         if found:
-            run["examples"] = _keep(found, runs / "imported" / run["key"] / "examples.jsonl", runs)
-    entry = new_entry({**fields, "runs": made}, str(paths[0]))
+            path = f"imported/{run['key']}/examples.jsonl"
+            run["examples"] = {"path": path, "sha256": write_examples(runs / path, _scores(found))}
+    entry = new_entry(fields, str(paths[0]))
     board.append(entry)
     return Imported(entry, True, replaced, paired, notes)
 
 
-def _of_files(board: Leaderboard, keys: set[str]) -> list[Entry]:
+def _of_files(board: Leaderboard, keys: Sequence[str]) -> list[Entry]:
     """Return the imported entries that hold results of any of these files."""
     rows = [row for row in board.rows() if row.kind == "imported" and row.suite == SUITE["name"]]
-    return [board.read(row) for row in rows if not keys.isdisjoint(row.runs)]
+    return [board.read(row) for row in rows if not set(keys).isdisjoint(row.runs)]
 
 
 def _named_alike(known: Entry, given: Entry) -> bool:
@@ -125,35 +121,14 @@ def _twice(path: Path, known: Entry, given: Entry, alike: bool) -> str:
     )
 
 
-def _same(known: Entry, fields: Mapping[str, Any], examples: Sequence[Mapping[str, Recorded]]) -> bool:
+def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]) -> bool:
     """Return whether an entry says all that these fields say, and has per-example results where there are some."""
     if any(found and run.examples is None for run, found in zip(known.runs, examples, strict=True)):
         return False
-    given = new_entry(fields)
-    # A file without a date takes its own, which a copy of it has not; and a copy may have another name.
+    # The time of a file without a date and the file's name are others of a copy.
+    of_known: dict[str, Any] = {name: getattr(known, name) for name in ("id", "supersedes", "runs", "source")}
     provenance = replace(given.provenance, created=known.provenance.created)
-    seeds = [run.seed for run in given.runs]
-    kept = {"id": known.id, "supersedes": known.supersedes, "runs": known.runs, "source": known.source}
-    given = replace(given, provenance=provenance, **kept)
-    return given == known and seeds == [run.seed for run in known.runs]
-
-
-def _read(path: Path) -> ResultsFile:
-    try:
-        file = ResultsFile(path)
-    except RecursionError:
-        raise _too_deep(path) from None
-    origin = file.text("emobench", "id")
-    if origin is not None:
-        raise DataError(
-            f"{path}: was exported from the entry {clip(origin, 40)} of an emobench leaderboard, and holds less than "
-            f"that; nothing was imported. Copy the entry's own file, {clip(origin, 40)}.json under leaderboards/."
-        )
-    return file
-
-
-def _too_deep(path: Path) -> DataError:
-    return DataError(f"{path}: nested too deeply for results of lm_eval.")
+    return replace(given, provenance=provenance, **of_known) == known
 
 
 def _examples(file: ResultsFile) -> tuple[dict[str, Recorded], str | None]:
@@ -163,10 +138,8 @@ def _examples(file: ResultsFile) -> tuple[dict[str, Recorded], str | None]:
         return {}, str(error)
 
 
-def _keep(examples: Mapping[str, Recorded], path: Path, runs: Path) -> dict[str, str]:
-    scores = {
+def _scores(examples: Mapping[str, Recorded]) -> dict[str, Score]:
+    return {
         name: Score(value=0.0, n=len(of.examples), higher_is_better=None, unit="", examples=of.examples, units=of.units)
         for name, of in examples.items()
     }
-    write_examples(path, scores)
-    return {"path": str(path.relative_to(runs)), "sha256": digest(path)}

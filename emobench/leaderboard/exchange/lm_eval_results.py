@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,32 +14,29 @@ from typing import Any
 
 from emobench.errors import DataError
 from emobench.leaderboard.schema.examples import Recorded
-from emobench.reading import open_file, parse_json, read_bytes
+from emobench.reading import parse_json, read_bytes
 from emobench.tasks.lm_eval_numbers import (
-    Measured,
+    LmEvalNumber,
     clip,
     example_id,
     example_values,
-    measured,
     number,
+    numbers_of,
     sampling_units,
     task_name,
 )
-
-LARGEST = LONGEST_LINE = 64 * 2**20
-"""Bytes of a results file, and of a sample; the results of whole MMLU are below 1 MiB."""
 
 _PLACES = ("data_files", "data_dir")
 
 
 class ResultsFile:
-    """A results file; raises DataError where it is none."""
+    """A results file; raises DataError for any other file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            content = _bytes(path)
-            data = parse_json(content.decode("utf-8"))
+            content = read_bytes(path)
+            self.data = mapping(parse_json(content.decode("utf-8")))
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
         except ValueError as error:
@@ -48,36 +44,35 @@ class ResultsFile:
             raise DataError(text) from None
         self._protocols: dict[str, str] = {}
         self.sha256 = hashlib.sha256(content).hexdigest()
-        self.data: Mapping[str, Any] = mapping(data)
-        self.results: Mapping[str, Any] = mapping(self.data.get("results"))
-        if not self.results:
-            raise DataError(f"{path}: has no `results`; expected a results_*.json as lm_eval --output_path writes it.")
-        for task, values in self.results.items():
-            if not isinstance(values, Mapping):
-                raise DataError(
-                    f"{path}: `results` of {clip(task, 60)!r} is {clip(repr(values), 60)}; expected numbers."
-                )
+        self.results = self.mapping("results")
+        if not self.results or not all(isinstance(values, Mapping) for values in self.results.values()):
+            raise DataError(
+                f"{path}: has no `results` with numbers of tasks; expected a results_*.json as lm_eval --output_path "
+                "writes it."
+            )
 
-    def measured(self) -> Iterator[Measured]:
-        """Return every number of every task and group, in the order of the file."""
-        for task, values in self.results.items():
-            yield from measured(task, values)
+    def numbers(self) -> dict[str, LmEvalNumber]:
+        """Return every number of every task and group by its name. DataError where two have one name."""
+        found: dict[str, LmEvalNumber] = {}
+        for one in (one for task, values in self.results.items() for one in numbers_of(task, values)):
+            if one.name in found:
+                raise DataError(f"{self.path}: two numbers are called {one.name!r}; rename one task.")
+            found[one.name] = one
+        return found
 
-    def examples(self, task: str, key: str) -> int | None:
-        """Return how many examples stand behind a number (`key` such as "acc,none"). DataError for fewer than one."""
-        values = self.results[task]
+    def examples(self, of: LmEvalNumber) -> int | None:
+        """Return how many examples a number is over."""
+        values = self.results[of.task]
         counts = (
-            mapping(values.get("sample_count")).get(key),
-            mapping(self.mapping("n-samples").get(task)).get("effective"),
+            mapping(values.get("sample_count")).get(of.key),
+            mapping(self.mapping("n-samples").get(of.task)).get("effective"),
             values.get("sample_len"),
         )
-        given = next((n for n in map(number, counts) if n is not None), None)
-        if given is not None and (given < 1 or given != int(given)):
-            raise DataError(
-                f"{self.path}: {clip(task, 60)}: {clip(key, 60)} is of {given:g} examples; expected 1 or more; nothing "
-                "was imported."
-            )
-        return None if given is None else int(given)
+        return next((int(n) for n in map(number, counts) if n is not None), None)
+
+    def higher_is_better(self, of: LmEvalNumber) -> bool | None:
+        found = mapping(self.mapping("higher_is_better").get(of.task)).get(of.metric)
+        return found if isinstance(found, bool) else None
 
     def members(self, task: str) -> list[str]:
         """Return the tasks that a group is an aggregate of; none for a task."""
@@ -90,7 +85,7 @@ class ResultsFile:
         Where the task's data lie, and whom it was run on, are no part of it. A group's has those of its members.
         """
         if task not in self._protocols:
-            self._protocols[task] = "its own group"  # what a group that holds itself finds
+            self._protocols[task] = "its own group"  # for a group that holds itself
             self._protocols[task] = self._protocol(task)
         return self._protocols[task]
 
@@ -123,7 +118,7 @@ class ResultsFile:
         return mapping(self.data.get(key))
 
     def text(self, *keys: str) -> str | None:
-        """Return the text under nested keys; None where there is none."""
+        """Return the text under nested keys, if any."""
         found: Any = self.data
         for key in keys:
             found = mapping(found).get(key)
@@ -134,15 +129,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _bytes(path: Path) -> bytes:
-    content = read_bytes(path, LARGEST + 1)
-    if len(content) > LARGEST:
-        raise DataError(
-            f"{path}: larger than {LARGEST // 2**20} MiB; expected the results_*.json of lm_eval, and not its samples."
-        )
-    return content
-
-
 def read_samples(results: ResultsFile) -> dict[str, Recorded]:
     """Return metric name -> its examples and their sampling units, from the samples_*.jsonl next to the results.
 
@@ -150,40 +136,32 @@ def read_samples(results: ResultsFile) -> dict[str, Recorded]:
     identified by its number and the hash of its document. Raises DataError for a line that is not a sample.
     """
     stamp = results.path.stem.rpartition("_")[2]
-    raw: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     documents: dict[str, dict[str, Any]] = {}
     for path in sorted(results.path.parent.glob(f"samples_*_{glob.escape(stamp)}.jsonl")):
         task = path.name.removeprefix("samples_").removesuffix(f"_{stamp}.jsonl")
         for where, row in _rows(path):
-            _collect(raw, task, row, where)
-            documents.setdefault(task_name(task), {})[example_id(row)] = row.get("doc")
+            example, metrics = example_id(row), row.get("metrics")
+            if row.get("doc_id") is None or not isinstance(metrics, list):
+                raise DataError(f"{where}: expected a sample of lm_eval with `doc_id` and `metrics`.")
+            for metric in map(str, metrics):
+                of = values.setdefault(LmEvalNumber(task, metric, str(row.get("filter", "none"))).name, {})
+                if example in of:
+                    raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
+                of[example] = row.get(metric)
+            documents.setdefault(task_name(task), {})[example] = row.get("doc")
     units = {task: sampling_units(of) for task, of in documents.items()}
-    numbers = {m.name: m for m in results.measured() if m.value is not None}
-    found = {name: example_values(numbers[name], rows) for name, rows in raw.items() if name in numbers}
-    return {name: Recorded(values, units[name.partition("/")[0]]) for name, values in found.items() if values}
-
-
-def _collect(raw: dict[str, dict[str, Any]], task: str, row: Mapping[str, Any], where: str) -> None:
-    names = row.get("metrics")
-    example = example_id(row)
-    if row.get("doc_id") is None or not isinstance(names, list):
-        raise DataError(f"{where}: expected a sample of lm_eval with `doc_id` and `metrics`.")
-    for metric in names:
-        name = Measured(task, str(metric), str(row.get("filter", "none")), None, "", None).name
-        rows = raw.setdefault(name, {})
-        if example in rows:
-            raise DataError(f"{where}: the example {example!r} of {metric} stands there twice; keep one.")
-        rows[example] = row.get(str(metric))
+    numbers = {name: one for name, one in results.numbers().items() if one.value is not None}
+    found = {name: example_values(numbers[name], of) for name, of in values.items() if name in numbers}
+    return {name: Recorded(of, units[name.partition("/")[0]]) for name, of in found.items() if of}
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     count = 0
     try:
-        with io.TextIOWrapper(open_file(path), encoding="utf-8") as file:
-            while line := file.readline(LONGEST_LINE):
-                count += 1
-                row = mapping(parse_json(line))
-                yield f"{path}:{count}", row
+        with path.open(encoding="utf-8") as file:
+            for count, line in enumerate(file, 1):
+                yield f"{path}:{count}", mapping(parse_json(line))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from emobench.leaderboard.render.grid import Cell, Label
@@ -12,6 +13,12 @@ from emobench.leaderboard.schema.labels import clean
 
 TASK_TYPE = "text-generation"
 """What the Hub calls the task of a causal language model; every result of one stands under it."""
+
+
+def card_name(entry: Entry) -> str:
+    """Return the name of a card's file: model and objective, as far as a file may be called so, and the entry's id."""
+    shown = re.sub(r"[^\w.,=()+-]+", "__", _title(entry))
+    return f"{shown[:100]}__{entry.id[:6]}.md"
 
 
 def model_card(entry: Entry) -> str:
@@ -35,9 +42,12 @@ def model_card(entry: Entry) -> str:
                 metric_args=_arguments(metric, len(entry.seeds)),
             )
         )
-    title = clean(entry.model.name if entry.untrained else f"{entry.model.name}-{entry.objective.label}")
-    data = ModelCardData(model_name=title, tags=["emobench"], eval_results=results)
-    return "\n".join(["---", data.to_yaml(), "---", "", _body(entry, title)])
+    data = ModelCardData(model_name=_title(entry), tags=["emobench"], eval_results=results)
+    return "\n".join(["---", data.to_yaml(), "---", "", _body(entry)])
+
+
+def _title(entry: Entry) -> str:
+    return clean(entry.model.name if entry.untrained else f"{entry.model.name}-{entry.objective.label}")
 
 
 def _arguments(metric: MetricSummary, seeds: int) -> dict[str, Any]:
@@ -53,10 +63,10 @@ def _arguments(metric: MetricSummary, seeds: int) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _body(entry: Entry, title: str) -> str:
+def _body(entry: Entry) -> str:
     seeds = {0: "", 1: ", 1 seed"}.get(len(entry.seeds), f", {len(entry.seeds)} seeds")
     lines = [
-        f"# {markdown_text(title)}",
+        f"# {markdown_text(_title(entry))}",
         "",
         f"Suite {markdown_text(str(entry.suite))}{seeds}, entry `{entry.id}` of an emobench leaderboard.",
         "",

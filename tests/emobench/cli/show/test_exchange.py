@@ -85,21 +85,6 @@ def test_the_whole_board_leaves_as_lines_and_tables(at: Callable[..., Any], resu
     assert [row["mean"] for row in rows] == [str(line["mean"]) for line in lines]
 
 
-def test_entries_leave_for_lm_eval_and_are_no_imports(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
-    at("import", results)
-    at("export", "--to", "lm-eval").refused(
-        "--to lm-eval writes a file for each of 2 entries; name a folder with --out DIR."
-    )
-    assert at("export", "--to", "lm-eval", "--out", tmp_path / "exported").code == 0
-    made = sorted((tmp_path / "exported").glob("*/results_*.json"))
-    assert {path.parent.name[:-8] for path in made} == {"gpt2", "opt"}
-    assert {json.loads(path.read_text())["results"]["t"]["acc,none"] for path in made} == {0.5, 0.25}
-    back = at("import", tmp_path / "exported")
-    assert (back.code, back.out) == (2, "")
-    for path in (tmp_path / "board" / "lm-eval-v1").iterdir():
-        assert f"{path.name} under leaderboards/" in back.err
-
-
 def test_one_file_under_a_second_name_takes_no_place(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
     (path,) = (results / "gpt2").iterdir()
     (old,) = at("import", path, "--json").json["entries"]
@@ -157,6 +142,15 @@ def test_a_papers_row_leaves_as_a_model_card(at: Callable[..., Any]) -> None:
     assert len(values) == 8
 
 
+def test_cards_of_several_entries_are_files_of_a_folder(at: Callable[..., Any], results: Path, tmp_path: Path) -> None:
+    at("import", results)
+    at("export", "--to", "model-card").refused(
+        "--to model-card writes a file for each of 2 entries; name a folder with --out DIR."
+    )
+    at("export", "--to", "model-card", "--out", tmp_path / "cards").ok()
+    assert {path.name.partition("__")[0] for path in (tmp_path / "cards").iterdir()} == {"gpt2", "opt"}
+
+
 def test_a_group_is_not_counted_again_in_a_mean_over_tasks(
     at: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -169,8 +163,6 @@ def test_a_group_is_not_counted_again_in_a_mean_over_tasks(
         assert at("import", path, "--objective", objective, "--model", "base", "--seed", 0).code == 0
     shown = {line.split()[0]: line.split()[1:] for line in at("show").out.splitlines() if line.strip()}
     assert (shown["mle"][0], shown["emo"][0]) == ("30.0", "35.0")  # the mean, then a, b, and both
-    told = command("leaderboard", "export", "--leaderboard", tmp_path / "board", "--to", "lm-eval", "emo")
-    assert told.json["groups"] == {"both": told.json["results"]["both"]}
     compared = command("compare", "emo", "mle", "--leaderboard", tmp_path / "board", "--json")
     (comparison,) = compared.json["comparisons"]
     assert [c["tasks"] for c in comparison["contrasts"] if c["metric"] == "mean/acc"] == [["a", "b"]]

@@ -6,15 +6,11 @@ import csv
 import io
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from emobench.leaderboard.exchange.lm_eval_entry import Subject
-from emobench.leaderboard.exchange.lm_eval_export import lm_eval_file_name, lm_eval_name, lm_eval_results, to_json
-from emobench.leaderboard.exchange.lm_eval_import import import_results
-from emobench.leaderboard.exchange.model_card import model_card
+from emobench.leaderboard.exchange.model_card import card_name, model_card
 from emobench.leaderboard.exchange.rows import to_csv, to_json_lines
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
@@ -69,81 +65,6 @@ def hostile(entry: MakeEntry) -> Entry:
     )
 
 
-def test_lm_eval_results_have_the_shape_of_lm_eval(entry: MakeEntry) -> None:
-    made = json.loads(to_json(entry()))
-    assert made["results"] == {
-        "sst2": {
-            "name": "sst2",
-            "alias": "sst2",
-            "sample_len": 1821,
-            "accuracy,none": 0.92,
-            "accuracy_stderr,none": pytest.approx(0.08 / 2 / 1.959964, abs=1e-7),
-        },
-        "lm": {"name": "lm", "alias": "lm", "sample_len": 100, "ppl_test,none": 30.5, "ppl_test_stderr,none": "N/A"},
-    }
-    assert made["versions"] == {"sst2": "paper@3fa9c1", "lm": "paper@77aa00"}
-    assert made["higher_is_better"] == {"sst2": {"accuracy": True}, "lm": {"ppl_test": False}}
-    assert made["n-samples"]["sst2"] == {"original": 1821, "effective": 1821}
-    assert (made["git_hash"], made["model_name"]) == ("c0ffee", "gpt2-tailr(gamma=0.2)")
-    assert made["config"]["model_args"] == "pretrained=openai-community/gpt2,revision=607a30d"
-    assert made["emobench"]["missing"] == {"mmlu/accuracy": "hendrycks_test is not at hand"}
-    assert lm_eval_file_name(entry()) == "results_2026-01-31T10-00-00.json"
-
-
-def test_a_standard_error_holds_the_interval_that_was_cut_at_one(entry: MakeEntry) -> None:
-    metrics = {"sst2/accuracy": summary(0.95, ci95=[0.89, 1.0], ci95_of="items")}
-    cut = entry(metrics=metrics, runs=[])
-    assert lm_eval_results(cut)["results"]["sst2"]["accuracy_stderr,none"] == pytest.approx(0.06 / 1.959964, abs=1e-7)
-
-
-def test_lm_eval_prints_its_table_of_an_export(entry: MakeEntry, hostile: Entry) -> None:
-    from lm_eval.utils import get_file_datetime, get_results_filenames, make_table, sanitize_model_name
-
-    table = make_table(json.loads(to_json(entry())))
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
-    # Task, version, filter, n-shot, metric, which way is better, value, +-, stderr.
-    assert rows == [
-        ["lm", "paper@77aa00", "none", "", "ppl_test", "↓", "30.50", "±", "N/A"],
-        ["sst2", "paper@3fa9c1", "none", "", "accuracy", "↑", "0.92", "±", "0.0204"],
-    ]
-    path = f"{lm_eval_name(entry())}/{lm_eval_file_name(entry())}"
-    assert get_results_filenames([path]) == [path]
-    assert get_file_datetime(path) == "2026-01-31T10-00-00.json"
-    for made in (entry(), hostile):
-        assert sanitize_model_name(lm_eval_name(made)) == lm_eval_name(made)
-        assert "/" not in lm_eval_name(made)
-        assert make_table(lm_eval_results(made))
-
-
-def test_datasets_reads_an_export_as_the_hub_does(
-    entry: MakeEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from datasets import load_dataset
-
-    path = tmp_path / lm_eval_file_name(entry())
-    path.write_text(to_json(entry()))
-    read = load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
-    assert read["results"][0]["sst2"]["accuracy,none"] == 0.92  # pyright: ignore
-
-
-@pytest.mark.slow
-def test_an_import_survives_its_export(results_files: list[Path], tmp_path: Path) -> None:
-    first = import_results([results_files[1]], Leaderboard(tmp_path / "a"), tmp_path / "runs", Subject()).entry
-    path = tmp_path / lm_eval_file_name(first)
-    content = lm_eval_results(first)
-    del content["emobench"]  # with it, an export is refused
-    path.write_text(json.dumps(content))
-    again = import_results([path], Leaderboard(tmp_path / "b"), tmp_path / "runs", Subject()).entry
-    assert again.metrics.keys() == first.metrics.keys()
-    for name, metric in first.metrics.items():
-        other = again.metrics[name]
-        assert (other.mean, other.n, other.unit) == (metric.mean, metric.n, metric.unit)
-        assert other.higher_is_better == metric.higher_is_better
-        assert other.ci95 == (metric.ci95 and pytest.approx(metric.ci95, abs=1e-12))
-    assert lm_eval_results(first)["groups"].keys() == {"tiny_group"}
-    assert first.provenance.data == again.provenance.data
-
-
 def test_a_model_card_is_read_back_by_huggingface_hub(entry: MakeEntry) -> None:
     from huggingface_hub import ModelCard
 
@@ -163,6 +84,7 @@ def test_a_hostile_name_stays_inside_its_field(hostile: Entry) -> None:
     from huggingface_hub import ModelCard
 
     card = ModelCard(model_card(hostile))
+    assert card_name(hostile) == f"=cmd__C__calc__A0__31m__b__x__---__name__y-tailr(gamma=0.2)__{hostile.id[:6]}.md"
     assert card.data.to_dict().keys() == {"tags", "model-index"}
     assert card.data.model_name.startswith("=cmd|' /C calc'!A0")  # pyright: ignore
     assert "\x1b" not in card.content
@@ -201,10 +123,3 @@ def test_tables_have_a_line_for_each_entry_and_metric(entry: MakeEntry, hostile:
     assert rows[3]["model"].startswith("'=cmd")
     assert rows[3]["metric"].startswith("'=1")
     assert "\x1b" not in to_csv([hostile])
-
-
-def test_an_interval_beyond_the_range_of_floats_has_no_stderr(entry: MakeEntry) -> None:
-    wide = summary(1.7e308, unit="perplexity", ci95=[-1.7e308, 1.7e308], ci95_of="items", higher_is_better=False)
-    metrics = {"lm/ppl": {**wide, "values": [1.7e308] * 3, "std": 0.0}}
-    found = json.loads(to_json(entry(metrics=metrics)))
-    assert found["results"]["lm"]["ppl_stderr,none"] == "N/A"
