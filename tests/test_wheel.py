@@ -139,12 +139,10 @@ def test_the_installed_wheel_works_from_another_folder(installed: Path, tmp_path
 
 def test_the_installed_wheel_shows_the_papers_numbers(installed: Path, tmp_path: Path) -> None:
     board = installed / "emobench" / "leaderboard" / "store" / "data" / "published"
-    code = (
-        f"import sys; sys.path.insert(0, {str(installed)!r})\nfrom emobench.leaderboard.store import published as p\n"
-    )
-    code += "print(p.published_root(), p.publish(p.published_root()))"
+    code = f"import sys; sys.path.insert(0, {str(installed)!r})\nfrom emobench.leaderboard.store import board\n"
+    code += "root = board.published_root(); print(root, len(board.Leaderboard(root).entries()))"
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(board), "0"]
+    assert done.stdout.split() == [str(board), "49"]
 
 
 def test_the_installed_wheel_plans_a_run(installed: Path, tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render import leaderboard_table
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.published import published_root
+from emobench.leaderboard.store.board import Leaderboard, published_root
 
 ROWS = 40
 

@@ -14,8 +14,7 @@ from emobench.cli.console import print_text, remark
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.published import published_root
+from emobench.leaderboard.store.board import Leaderboard, published_root
 from emobench.training.curves import mean_curve, read_curves
 
 Boards = Annotated[

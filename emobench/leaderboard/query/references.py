@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.leaderboard.query.code_versions import older_code
-from emobench.leaderboard.schema.comparable import groups
+from emobench.leaderboard.schema.comparable import groups, older_code
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import is_meant
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.published import published_root
+from emobench.leaderboard.store.board import Leaderboard, published_root
 from emobench.leaderboard.store.row import Row
 
 PUBLISHED = "published:"

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from emobench.errors import UnknownNameError
-from emobench.leaderboard.query.baseline_differences import baseline_of, deltas
-from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.query.ranks import Ranking, ranking
 from emobench.leaderboard.query.view import ORDERS, View, named
-from emobench.leaderboard.schema.comparable import groups
+from emobench.leaderboard.schema.comparable import groups, older_code
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, is_row
@@ -78,9 +76,10 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     places = ranking(current, metrics, series, pairs, view)
     means = [f"{MEAN}/{places.name}"] if places and places.means else []
     tops = {metric: _best(current, pairs, metric) for metric in (*shown, *means)}
-    baseline = baseline_of(current, view.baseline) if view.baseline else None
+    baseline = _baseline(current, view.baseline) if view.baseline else None
+    names = [*((metric, metric) for metric in shown), *((MEAN, metric) for metric in means)]
     differences = {
-        entry.id: deltas(entry, baseline, shown, pairs, places)
+        entry.id: {name: test for name, metric in names if (test := pairs(entry, baseline, metric)) is not None}
         for entry in group
         if isinstance(baseline, Entry) and entry.id != baseline.id
     }
@@ -96,6 +95,17 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
         differences=differences,
         tested=tuple(contrast for contrast in pairs.made if contrast.p is not None),
     )
+
+
+def _baseline(group: Sequence[Entry], text: str) -> Entry | str:
+    """Return the row that `--baseline` means among a group's rows, or why there is none."""
+    meant = [entry for entry in group if is_row(text, entry.id, entry.objective.name, entry.objective.label)]
+    if len(meant) == 1:
+        return meant[0]
+    if not meant:
+        return f"no objective here is {text}"
+    shown = ", ".join(f"{entry.objective.label} [{entry.id[:6]}]" for entry in meant[:3])
+    return f"{text} means {len(meant)} objectives here ({shown}{', ...' if len(meant) > 3 else ''})"
 
 
 def _series(group: Sequence[Entry], metrics: Sequence[str], examples_of: ExamplesOf | None) -> SeriesByMetric:

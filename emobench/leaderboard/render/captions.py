@@ -8,8 +8,7 @@ from emobench.config import content_hash
 from emobench.leaderboard.query.standings import Standings
 from emobench.leaderboard.render.adjustment import adjustment
 from emobench.leaderboard.render.numbers import listed
-from emobench.leaderboard.schema import protocol_changes as changes
-from emobench.leaderboard.schema.comparable import differences, digests
+from emobench.leaderboard.schema.comparable import changed_rules, differences, digests
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean, parameters
 from emobench.leaderboard.stats.thresholds import MIN_SEEDS
@@ -27,7 +26,7 @@ def conditions(entry: Entry, tasks: Sequence[str]) -> str:
     recipe = str(entry.recipe.get("name", ""))
     if entry.recipe.get("corpus"):
         recipe += f" on {entry.recipe['corpus']}"
-    own = changes.said(entry, tasks)
+    own = changed_rules(entry, tasks)
     protocol = f"protocol {_protocols(entry, tasks)}" + (f" with {own}" if own else "")
     parts = [protocol, f"recipe {recipe}" if recipe else "", _data(entry)]
     return clean(" · ".join(filter(None, parts)))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from emobench.config import content_hash, to_plain
-from emobench.leaderboard.schema import protocol_changes as changes
 from emobench.leaderboard.schema.entry import Entry
 
 MOST_NAMED = 4
 """Tasks of an entry that are named one by one."""
+MOST_RULES = 6
+"""Rules that are named one by one."""
+LONGEST = 60
+"""Characters of a rule's value."""
+Rules = Mapping[str, Any]
 
 
 def conditions(entry: Entry) -> dict[str, Any]:
@@ -89,6 +94,51 @@ def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
     return [*made, *alone.values()]
 
 
+def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[str]:
+    """Return the ids of the rows of a comparable group whose objective was recorded again with newer code.
+
+    Rows of the same objective and parameters have the same code if its version and source digest are the same; a row
+    without a recorded digest is left out. Where there are several codes, that of the newest row counts, or of the
+    newest among `own` (the ids of the run that is being shown: what was just run is never "older").
+    Older code is shown, and neither gets nor prevents a star or a place; nor can it be a baseline.
+    """
+    by_label: dict[str, list[Entry]] = {}
+    for entry in group:
+        if entry.objective.source_sha256:
+            by_label.setdefault(entry.objective.label, []).append(entry)
+    older: set[str] = set()
+    for rows in by_label.values():
+        newest = max(rows, key=lambda e: (e.id in own, e.provenance.created, e.id))
+        older |= {entry.id for entry in rows if _code(entry) != _code(newest)}
+    return frozenset(older)
+
+
+def _code(entry: Entry) -> tuple[str, str | None]:
+    return entry.objective.version, entry.objective.source_sha256
+
+
+def changed_rules(entry: Entry, tasks: Sequence[str] = (), leaving: Rules | None = None) -> str:
+    """Return the rules of an entry's tasks (those named, or all) that differ from the protocols of their names.
+
+    In words, first what all tasks share: "sampling.method=greedy, limit=40"; "" where there are none, and for older
+    entries, which recorded none. `leaving` holds rules to leave out, with their values.
+    """
+    of_tasks = {task: _other_than(entry.changes.get(task, {}), leaving or {}) for task in tasks or entry.protocols}
+    common = shared_rules(list(of_tasks.values()))
+    by_words: dict[str, list[str]] = {}
+    for task, rules in of_tasks.items():
+        if own := _words(_other_than(rules, common)):
+            by_words.setdefault(own, []).append(task)
+    parts = [f"{_listed(names, MOST_RULES)}: {own}" for own, names in by_words.items()]
+    return "; ".join(filter(None, [_words(common), *parts]))
+
+
+def shared_rules(several: Sequence[Rules]) -> dict[str, Any]:
+    """Return the rules that all of several have, with the same value."""
+    first = several[0] if several else {}
+    return {k: v for k, v in first.items() if all(k in rules and rules[k] == v for rules in several)}
+
+
 def _flat(mapping: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in mapping.items():
@@ -115,7 +165,7 @@ def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
     alike: dict[tuple[str, ...], list[str]] = {}
     for task in (task for task, own in a.protocols.items() if b.protocols.get(task, own) != own):
         mine, theirs = (entry.changes.get(task, {}) for entry in (a, b))
-        own = [changes.words(changes.other_than(*pair)) for pair in ((mine, theirs), (theirs, mine))]
+        own = [_words(_other_than(*pair)) for pair in ((mine, theirs), (theirs, mine))]
         ids = [entry.protocols[task] for entry in (a, b)]
         names = [one.partition("@")[0] for one in ids] if any(own) else ids
         alike.setdefault((*names, *own), []).append(task)
@@ -130,7 +180,26 @@ def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
 
 
 def _tasks(tasks: Sequence[str]) -> str:
-    return ", ".join(tasks[:MOST_NAMED]) + (f" and {len(tasks) - MOST_NAMED} more" if len(tasks) > MOST_NAMED else "")
+    return _listed(tasks, MOST_NAMED)
+
+
+def _words(rules: Rules) -> str:
+    """Return rules as --set takes them, after one another."""
+    return _listed([f"{name}={_value(value)}" for name, value in rules.items()], MOST_RULES)
+
+
+def _value(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+
+
+def _listed(texts: Sequence[str], most: int) -> str:
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")
+
+
+def _other_than(rules: Rules, others: Rules) -> dict[str, Any]:
+    """Return the rules that `others` has not, or with another value."""
+    return {name: value for name, value in rules.items() if name not in others or others[name] != value}
 
 
 def _model(entry: Entry) -> str:

@@ -43,7 +43,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suite:
+class SuiteVersion:
     name: str
     version: int
 
@@ -82,7 +82,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class TrainedObjective:
     name: str
     version: str
     params: Mapping[str, Any]
@@ -129,7 +129,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class EntryCost:
     """Sums over the runs; the memory is the highest of any."""
 
     train_seconds: float | None = None
@@ -144,7 +144,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class EntrySource:
     """The command that made the entry, or the paper, table and cell (or file) that it was taken from."""
 
     command: str | None = None
@@ -177,13 +177,13 @@ class Entry:
     kind: Literal["measured", "published", "imported"]
     id: str
     supersedes: str | None
-    suite: Suite
+    suite: SuiteVersion
     protocols: Mapping[str, str]
     """Task -> the id of its protocol, such as "paper@3fa9c1"."""
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Task -> the rules that differ from the protocol of that name: "sampling.top_p" -> 0.9."""
     model: Model
-    objective: Objective
+    objective: TrainedObjective
     recipe: Mapping[str, Any]
     seeds: tuple[int, ...]
     metrics: Mapping[str, MetricSummary]
@@ -193,8 +193,8 @@ class Entry:
     """Metric -> the family of tests within which its p is adjusted (`tasks.families`); one in none gets no verdict."""
     missing: Mapping[str, str]
     runs: tuple[Run, ...]
-    cost: Cost
-    source: Source
+    cost: EntryCost
+    source: EntrySource
     provenance: Provenance
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Per-example results beside a run, so that two entries can be compared pair by pair.
+"""Per-example results of a run, so that two entries can be compared pair by pair.
 
 JSON Lines: {"metric": "wikitext2/ppl_test", "example": "17", "value": 3.21, "weight": 57}. `value` is on the scale on
 which examples are averaged (nats per token for a perplexity), `weight` its weight in that mean (tokens). A line whose
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from emobench.config import file_sha256
 from emobench.errors import DataError
@@ -24,7 +23,7 @@ RunExamples = Mapping[str, Examples]
 """Metric -> sampling unit -> (mean value, weight), of one run."""
 
 ExamplesOf = Callable[[Entry], Sequence[RunExamples] | None]
-"""An entry -> the results of its runs by sampling unit, or None where they are not at hand."""
+"""An entry -> the results of its runs by sampling unit, or None where they are not available."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
         for example, (value, weight) in (score.examples or {}).items():
             _check(value, weight, f"{metric}, example {example!r}")
             row = {"metric": metric, "example": example, "value": float(value), "weight": float(weight)}
-            row |= _unit(example, score)
+            if (unit := (score.units or {}).get(example, example)) != example:
+                row["unit"] = unit
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     hint = "Free space or choose another folder with --runs DIR; finished stages are reused."
     write_whole(path, "".join(lines), "The per-example results", hint)
@@ -59,24 +59,33 @@ def write_examples(path: Path, scores: Mapping[str, Score]) -> str:
 def read_examples(path: Path) -> dict[str, Recorded]:
     """Return what is recorded of each metric. Raises DataError with the line that cannot be used."""
     found: dict[str, Recorded] = {}
-    for number, line in _lines(path):
-        where = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-            metric, example = str(row["metric"]), str(row["example"])
-            value, weight = float(row["value"]), float(row["weight"])
-            unit = str(row.get("unit", example))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            text = f"{where}: expected JSON with metric, example, value and weight. Run again: it is made anew."
-            raise DataError(text) from None
-        _check(value, weight, where)
-        recorded = found.setdefault(metric, Recorded())
-        if example in recorded.examples:
-            raise DataError(f"{where}: the example {example!r} of {metric} stands there twice; keep one.")
-        recorded.examples[example] = (value, weight)
-        if unit != example:
-            recorded.units[example] = unit
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                _add(found, line, f"{path}:{number}")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error}). Run again, which makes it anew.") from error
     return found
+
+
+def _add(found: dict[str, Recorded], line: str, where: str) -> None:
+    try:
+        row = json.loads(line)
+        metric, example = str(row["metric"]), str(row["example"])
+        value, weight = float(row["value"]), float(row["weight"])
+        unit = str(row.get("unit", example))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        text = f"{where}: expected JSON with metric, example, value and weight. Run again, which makes it anew."
+        raise DataError(text) from None
+    _check(value, weight, where)
+    recorded = found.setdefault(metric, Recorded())
+    if example in recorded.examples:
+        raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
+    recorded.examples[example] = (value, weight)
+    if unit != example:
+        recorded.units[example] = unit
 
 
 def digest(path: Path) -> str:
@@ -127,23 +136,6 @@ class ExamplesReader:
             if str(error) not in self.problems:
                 self.problems.append(str(error))
             return None
-
-
-def _unit(example: str, score: Score) -> dict[str, Any]:
-    unit = (score.units or {}).get(example, example)
-    return {} if unit == example else {"unit": unit}
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            yield from enumerate(file, 1)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: no UTF-8 text ({error}); expected JSON Lines. Run again, which makes it anew."
-        ) from error
 
 
 def _check(value: float, weight: float, where: str) -> None:

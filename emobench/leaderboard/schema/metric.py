@@ -87,8 +87,9 @@ class MetricSummary:
         refuse(self._wrong())
 
     def _wrong(self) -> Iterator[str]:
-        numbers = self._numbers()
-        for place, number in numbers:
+        values = {"mean": self.mean, **{f"values[{i}]": value for i, value in enumerate(self.values)}}
+        bounds = {f"ci95[{i}]": bound for i, bound in enumerate(self.ci95 or ())}
+        for place, number in {**values, "std": self.std or 0.0, **bounds}.items():
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; a score that could not be computed is missing."
         if self.ci95 is not None and len(self.ci95) != 2:
@@ -112,21 +113,13 @@ class MetricSummary:
             if not math.isclose(mean, self.mean, rel_tol=1e-6, abs_tol=1e-9):
                 yield f"`mean` is {self.mean}, of its values {mean}."
         low, high = RANGES.get(self.unit, (-math.inf, math.inf))
-        for place, number in numbers:
-            if not low <= number <= high and (place.startswith(("mean", "values")) or self._is_bound(place)):
+        # The bounds of a fraction are kept within its range by those who compute them.
+        for place, number in {**values, **(bounds if self.unit == "fraction" else {})}.items():
+            if not low <= number <= high:
                 percent = " (percent is only shown)" if self.unit == "fraction" else ""
                 yield f"`{place}` is {number}, no {self.unit}; expected numbers in [{low:g}, {high:g}]{percent}."
         if self.unit == "fraction" and (self.std or 0) > WIDEST:
             yield f"`std` is {self.std}; numbers in [0, 1] spread by {WIDEST} at most."
-
-    def _is_bound(self, place: str) -> bool:
-        """Whether a place is a bound of an interval that its makers keep within the range of the unit."""
-        return self.unit == "fraction" and place.startswith("ci95")
-
-    def _numbers(self) -> list[tuple[str, float]]:
-        found = [("mean", self.mean), *((f"values[{i}]", value) for i, value in enumerate(self.values))]
-        found += [("std", self.std)] if self.std is not None else []
-        return found + [(f"ci95[{i}]", bound) for i, bound in enumerate(self.ci95 or ())]
 
 
 def refuse(wrong: Iterable[str]) -> None:

@@ -1,11 +1,12 @@
-"""Older entry files: for each schema version, what turns its plain data into that of the next version.
+"""Older entry files: what turns their plain data into that of the current schema.
 
 A file is never rewritten: it is migrated each time it is read, and its id stays the hash of what is written in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from emobench.errors import ConfigError
@@ -29,61 +30,39 @@ Entries of earlier schemas recorded none.
 """
 
 
-def _add_curves_and_samples(plain: Plain) -> Plain:
-    """Schema 2 added `curves` and `samples` to a run, which may be absent."""
-    return {**plain, "schema": 2}
+def migrate(plain: Plain, version: int, where: str) -> Plain:
+    """Return the plain data of an entry in a schema version; raises ConfigError for a schema that is not known.
 
-
-def _add_components_and_changes(plain: Plain) -> Plain:
-    """Schema 3 added `components` to a metric and `changes` of protocols, which may be absent."""
-    return {**plain, "schema": 3}
-
-
-def _add_families(plain: Plain) -> Plain:
-    """Schema 4 added the primary endpoint and the families of metrics: by the rule by which they are recorded now.
-
-    It added `units` to a metric and `pretraining` to a model, too, which may be absent.
+    Schema 2 added `curves` and `samples` to a run, schema 3 `components` to a metric and `changes` of protocols, and
+    schema 4 `units` to a metric and `pretraining` to a model: all of these may be absent. The primary endpoint and the
+    families of metrics, of schema 4, too, are those by the rule by which they are recorded now.
     """
-    return {**plain, "schema": 4, "primary": _declared(plain), "families": families_of(plain)}
+    given = plain.get("schema")
+    if type(given) is not int:  # True and 1.0 would be 1
+        raise ConfigError(f"{where}: does not hold an entry (`schema` is {given!r:.60}; expected {version}).")
+    if given > version:
+        raise ConfigError(f"{where}: `schema` is {given}; this emobench reads {version} at most. Install a newer one.")
+    if given < 1:
+        raise ConfigError(f"{where}: `schema` is {given}; expected 1 to {version}.")
+    if given == version:
+        return plain
+    return {**plain, "schema": version, "primary": _declared(plain), "families": families_of(plain)}
 
 
-_NO_ENTRY = (AttributeError, LookupError, TypeError)
-"""What plain data raises that is no entry, which is refused when it is built."""
+_NOT_AN_ENTRY = (AttributeError, LookupError, TypeError)
+"""What plain data raises that is not an entry, which is refused when it is built."""
 
 
 def _declared(plain: Plain) -> str | None:
-    try:
+    with suppress(*_NOT_AN_ENTRY):
         metric, tasks = DECLARED.get(plain["suite"]["name"], (None, 0))
-        whole = plain["suite"]["version"] == 1 and len(plain["protocols"]) == tasks
-        return endpoint(metric, [*plain["metrics"], *plain["missing"]]) if whole else None
-    except _NO_ENTRY:
-        return None
+        if plain["suite"]["version"] == 1 and len(plain["protocols"]) == tasks:
+            return endpoint(metric, [*plain["metrics"], *plain["missing"]])
+    return None
 
 
 def families_of(plain: Plain) -> dict[str, str]:
     """Return the families of the metrics of a plain entry."""
-    try:
+    with suppress(*_NOT_AN_ENTRY):
         return families(plain["metrics"], plain["missing"])
-    except _NO_ENTRY:
-        return {}
-
-
-MIGRATIONS: dict[int, Callable[[Plain], Plain]] = {
-    1: _add_curves_and_samples,
-    2: _add_components_and_changes,
-    3: _add_families,
-}
-
-
-def migrate(plain: Plain, version: int, where: str) -> Plain:
-    """Return the plain data of an entry in a schema version; raises ConfigError where nothing leads there."""
-    given = plain.get("schema")
-    if type(given) is not int:  # True and 1.0 would be 1
-        raise ConfigError(f"{where}: holds no entry (`schema` is {given!r:.60}; expected {version}).")
-    if given > version:
-        raise ConfigError(f"{where}: `schema` is {given}; this emobench reads {version} at most. Install a newer one.")
-    while plain["schema"] != version:
-        if plain["schema"] not in MIGRATIONS:
-            raise ConfigError(f"{where}: `schema` is {given}; expected 1 to {version}.")
-        plain = MIGRATIONS[plain["schema"]](plain)
-    return plain
+    return {}

@@ -12,7 +12,7 @@ from typing import Any
 from emobench.leaderboard.charts.board_charts import page_charts
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.schema import protocol_changes as changes
+from emobench.leaderboard.schema.comparable import changed_rules, shared_rules
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, labels
@@ -142,8 +142,8 @@ class _Suite:
         Rules that all groups of the model share in all tasks set none apart.
         """
         like = [group.first for group in self.groups if group.first.model.name == first.model.name]
-        common = changes.shared([entry.changes.get(task, {}) for entry in like for task in entry.protocols])
-        own = [changes.said(entry, leaving=common) for entry in like]
+        common = shared_rules([entry.changes.get(task, {}) for entry in like for task in entry.protocols])
+        own = [changed_rules(entry, leaving=common) for entry in like]
         words = own[number - 1]
         if own.count(words) == 1:
             return " · ".join(filter(None, [first.model.name, words]))

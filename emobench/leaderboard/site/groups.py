@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.query.ranks import Ranking, mean_summary
 from emobench.leaderboard.query.standings import group_metrics, standings
 from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.comparable import groups
+from emobench.leaderboard.schema.comparable import groups, older_code
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from emobench.errors import ConfigError
-from emobench.leaderboard.schema import protocol_changes as changes
-from emobench.leaderboard.schema.comparable import differences
+from emobench.leaderboard.schema.comparable import changed_rules, differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN
@@ -165,4 +164,4 @@ def title(entry: Entry) -> str:
 
 def place(entry: Entry) -> str:
     """Return an entry's model and suite, with the rules that differ from the protocols of that name."""
-    return " · ".join(filter(None, [entry.model.name, str(entry.suite), changes.said(entry)]))
+    return " · ".join(filter(None, [entry.model.name, str(entry.suite), changed_rules(entry)]))

@@ -21,7 +21,7 @@ from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id, read_entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
-from emobench.leaderboard.store.index import Index, remember
+from emobench.leaderboard.store.index import Index
 from emobench.leaderboard.store.row import NO_ROW, Row, row_of, row_of_plain
 from emobench.reading import is_folder
 
@@ -29,14 +29,16 @@ LARGEST = 16 * 2**20
 """Bytes of the largest file that is read as an entry."""
 LONGEST = 600
 """Characters of a sentence about a file: what it quotes may have any length."""
+_INSTALLED = Path(__file__).with_name("data") / "published"
+_CHECKOUT = Path(__file__).parents[3] / "leaderboards" / "published"
 
 
-def refuse_constant(token: str) -> NoReturn:
+def _refuse_constant(token: str) -> NoReturn:
     """Refuse NaN and Infinity, which Python would read."""
-    raise ValueError(f"{token} is no number of JSON")
+    raise ValueError(f"{token} is not a number of JSON")
 
 
-_JSON = JSONDecoder(parse_constant=refuse_constant)
+_JSON = JSONDecoder(parse_constant=_refuse_constant)
 
 
 @contextlib.contextmanager
@@ -51,6 +53,11 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def published_root() -> Path:
+    """Return the folder of the papers' numbers: in an installed package next to this module, else in the checkout."""
+    return _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
+
+
 class Leaderboard:
     """The entries under one folder, which need not exist yet."""
 
@@ -63,7 +70,7 @@ class Leaderboard:
         """Raise DataError where the board has no folder: nothing was recorded in it yet, or its name is mistyped."""
         if not is_folder(self.root):
             raise DataError(
-                f"There is no leaderboard {self.root}: it is no folder. Name another one, or record in it with "
+                f"There is no leaderboard {self.root}: it is not a folder. Name another one, or record in it with "
                 f"`emobench run --leaderboard {self.root}`."
             )
 
@@ -79,8 +86,9 @@ class Leaderboard:
         """
         plain, path = to_plain(entry), self.path(entry)
         if path.exists():
-            if self._holds(entry):
-                return path
+            with contextlib.suppress(OSError, UserError):
+                if read_file(self.root, file_of(entry)) == entry:
+                    return path
             text = f"{path} exists with other content than the entry {entry.id}: it was altered. Restore or remove it."
             raise StorageError(text)
         if entry_id(plain) != entry.id:
@@ -88,15 +96,14 @@ class Leaderboard:
                 f"The content of the entry {entry.id} has the id {entry_id(plain)}. Where it was altered, make another "
                 f"entry of it with `new_entry`; where it was read from a file of an older schema, copy that to {path}."
             )
-        hint = "Free space or choose another folder with --leaderboard DIR; finished runs are reused."
         text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        hint = "Free space or choose another folder with --leaderboard DIR; finished runs are reused."
         write_whole(path, text, f"The entry {entry.id}", hint)
-        remember(self.root, row_of(entry, path))
         return path
 
     @_uncollected()
     def rows(self, *, superseded: bool = False) -> list[Row]:
-        """Return light facts of the entries, oldest first, with the help of an index that is kept beside the board.
+        """Return light facts of the entries, oldest first, with the help of an index that is kept in the board.
 
         With `superseded`, those too that others supersede, whose runs are all among the more runs of another one, or
         that hold the same values of the same runs as an older one: what two boards recorded, and one has after a merge.
@@ -194,36 +201,31 @@ class Leaderboard:
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield what should hold entries, as "folder/name"; add what cannot be one to `problems`."""
         for folder, status in self._list(""):
-            if not stat.S_ISDIR(status.st_mode):  # a README or a licence beside the suites
+            if not stat.S_ISDIR(status.st_mode):  # a README or a licence next to the suites
                 continue
-            for file, status in self._list(folder):
+            for file, status in self._list(f"{folder}/"):
                 if not stat.S_ISREG(status.st_mode):
-                    self._problem(f"{file}: is no file; expected an entry. Move it elsewhere.")
+                    self._problem(f"{file}: is not a file; expected an entry. Move it elsewhere.")
                 elif status.st_size > LARGEST:
                     self._problem(f"{file}: has {status.st_size} bytes; expected an entry. Move it elsewhere.")
                 else:
                     yield file, status
 
-    def _list(self, folder: str) -> list[tuple[str, os.stat_result]]:
-        """Return what is in a folder of the board, by name; what begins with a dot is no part of the board."""
-        found = []
+    def _list(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield what is in a folder of the board, by name; what begins with a dot is not part of the board."""
         try:
             with os.scandir(self.root / folder) as listed:
-                for item in listed:
-                    if not item.name.startswith("."):
-                        found.append((f"{folder}/{item.name}" if folder else item.name, item))
+                items = sorted((item for item in listed if not item.name.startswith(".")), key=lambda item: item.name)
         except FileNotFoundError:
-            return []
+            return
         except OSError as error:
-            self._problem(f"{folder}: cannot be listed ({error.strerror}).")
-        return list(self._statuses(sorted(found, key=lambda pair: pair[0])))
-
-    def _statuses(self, found: Iterable[tuple[str, os.DirEntry[str]]]) -> Iterator[tuple[str, os.stat_result]]:
-        for name, item in found:
+            self._problem(f"{folder.rstrip('/')}: cannot be listed ({error.strerror}).")
+            return
+        for item in items:
             try:
-                yield name, item.stat()
+                yield f"{folder}{item.name}", item.stat()
             except OSError as error:  # such as a link to nothing
-                self._problem(f"{name}: cannot be read ({error.strerror}).")
+                self._problem(f"{folder}{item.name}: cannot be read ({error.strerror}).")
 
     def _problem(self, text: str) -> None:
         self.problems.append(self._sentence(text))
@@ -231,12 +233,6 @@ class Leaderboard:
     def _sentence(self, text: object) -> str:
         """Return a sentence that begins with a file's name, with its folder; names are untrusted."""
         return clean(f"{self.root}/{text}"[:LONGEST])
-
-    def _holds(self, entry: Entry) -> bool:
-        try:
-            return read_file(self.root, file_of(entry)) == entry
-        except (OSError, UserError):
-            return False
 
 
 def read_file(root: Path, file: str) -> Entry:
@@ -256,12 +252,12 @@ def _entry(content: bytes, file: str) -> Entry:
     return entry
 
 
-def parse(content: bytes, where: str, decoder: JSONDecoder = _JSON) -> Entry:
+def parse(content: bytes, where: str) -> Entry:
     """Read and verify the entry in a file's content, wherever it lies; raises a UserError that begins with `where`."""
     try:
-        return read_entry(decoder.decode(content.decode()), where)
+        return read_entry(_JSON.decode(content.decode()), where)
     except (ValueError, RecursionError) as error:
-        text = f"{where}: no JSON of an entry ({error}); it may be truncated. Restore or remove it."
+        text = f"{where}: not the JSON of an entry ({error}); it may be truncated. Restore or remove it."
         raise ConfigError(text) from None
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from emobench.config import PRETRAINED, build
 from emobench.errors import UserError
 from emobench.leaderboard.schema.comparable import comparison_key
-from emobench.leaderboard.schema.entry import Entry, Model, Objective, Provenance, Run, Suite
+from emobench.leaderboard.schema.entry import Entry, Model, Provenance, Run, SuiteVersion, TrainedObjective
 
 NO_ROW = (UserError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What unchecked data raises where it holds no row."""
@@ -74,9 +74,9 @@ def row_of_plain(plain: Mapping[str, Any], root: Path, file: str) -> Row:
     """
     entry = object.__new__(Entry)  # without the checks of all the rest, which take as long as reading
     parts = {
-        "suite": Suite(**plain["suite"]),
+        "suite": SuiteVersion(**plain["suite"]),
         "model": build(Model, plain["model"], file),
-        "objective": Objective(**plain["objective"]),
+        "objective": TrainedObjective(**plain["objective"]),
         "provenance": Provenance(**plain["provenance"]),
         "runs": [Run(seed=None, key=run["key"]) for run in plain["runs"]],
     }

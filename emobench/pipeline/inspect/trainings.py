@@ -10,7 +10,7 @@ from typing import Any
 
 from emobench.config import content_hash, parse_call
 from emobench.errors import ConfigError, DataError, UserError
-from emobench.leaderboard.schema.entry import Entry, Objective
+from emobench.leaderboard.schema.entry import Entry, TrainedObjective
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.pipeline.planning.tiny_models import TINY_MODELS
 from emobench.pipeline.stages.stage import FACTS, Stage
@@ -50,12 +50,12 @@ class FoundTraining:
         return None if self.facts is None else self.facts.get("seed")
 
     @property
-    def objective(self) -> Objective | None:
+    def objective(self) -> TrainedObjective | None:
         """The objective as an entry names it."""
         if self.facts is None:
             return None
         found = self.facts["objective"]
-        return Objective(name=found["name"], version=found["version"], params=found["params"])
+        return TrainedObjective(name=found["name"], version=found["version"], params=found["params"])
 
     @property
     def pretraining(self) -> str:

@@ -8,8 +8,7 @@ from typing import Any
 
 from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.published import published_root
+from emobench.leaderboard.store.board import Leaderboard, published_root
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.ingredients import Ingredients, shown_name

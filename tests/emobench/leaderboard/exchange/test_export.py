@@ -13,8 +13,7 @@ import pytest
 from emobench.leaderboard.exchange.model_card import card_name, model_card
 from emobench.leaderboard.exchange.rows import to_csv, to_json_lines
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.published import published_root
+from emobench.leaderboard.store.board import Leaderboard, published_root
 
 MakeEntry = Callable[..., Entry]
 

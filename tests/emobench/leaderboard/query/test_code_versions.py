@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from shown import board_text
 
-from emobench.leaderboard.query.code_versions import older_code
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render.leaderboard_table import to_json
+from emobench.leaderboard.schema.comparable import older_code
 from emobench.leaderboard.schema.entry import Entry
 
 MakeEntry = Callable[..., Entry]

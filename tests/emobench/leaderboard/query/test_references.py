@@ -47,7 +47,7 @@ def test_a_broken_file_is_hinted_at(board: Leaderboard, make_entry: Callable[...
     board.append(make_entry("mle", ONES))
     broken = board.append(make_entry("emo", ONES))
     broken.write_text(broken.read_text()[:-20])
-    with pytest.raises(ConfigError, match=r"Files of the board cannot be read, see .*\.json: no JSON of an entry"):
+    with pytest.raises(ConfigError, match=r"Files of the board cannot be read, see .*\.json: not the JSON of an entry"):
         select("emo", board.root)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from emobench.config import content_hash
-from emobench.leaderboard.schema.comparable import comparison_key, differences, groups
+from emobench.leaderboard.schema.comparable import changed_rules, comparison_key, differences, groups
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.protocol_changes import said
 
 MakeEntry = Callable[..., Entry]
 
@@ -117,10 +116,10 @@ def test_a_side_without_recorded_rules_keeps_its_id(make: MakeEntry) -> None:
 
 def test_changed_rules_are_in_words_first_what_tasks_share(make: MakeEntry) -> None:
     entry = of_rules(make, sst2={"limit": 40, "sampling.top_p": 0.9}, trec={"limit": 40, "suppress": True}, cr={})
-    assert said(entry, ["sst2", "trec"]) == "limit=40; sst2: sampling.top_p=0.9; trec: suppress=true"
-    assert said(entry, ["sst2"]) == "limit=40, sampling.top_p=0.9"
-    assert said(entry, leaving={"limit": 40}) == "sst2: sampling.top_p=0.9; trec: suppress=true"
-    assert said(entry, ["cr"]) == "" == said(make())
+    assert changed_rules(entry, ["sst2", "trec"]) == "limit=40; sst2: sampling.top_p=0.9; trec: suppress=true"
+    assert changed_rules(entry, ["sst2"]) == "limit=40, sampling.top_p=0.9"
+    assert changed_rules(entry, leaving={"limit": 40}) == "sst2: sampling.top_p=0.9; trec: suppress=true"
+    assert changed_rules(entry, ["cr"]) == "" == changed_rules(make())
     many = of_rules(make, sst2={f"rule{i}": "x" * 99 for i in range(9)})
-    assert said(many).count("=") == 6
-    assert said(many).endswith("… and 3 more")
+    assert changed_rules(many).count("=") == 6
+    assert changed_rules(many).endswith("… and 3 more")

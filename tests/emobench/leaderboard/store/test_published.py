@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shutil
+import sys
 from collections import defaultdict
 from decimal import Decimal
 from pathlib import Path
@@ -16,10 +17,13 @@ from emobench.config import to_plain
 from emobench.errors import UserError
 from emobench.leaderboard.schema.comparable import differences, groups
 from emobench.leaderboard.schema.entry import Entry, new_entry
-from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.published import paper_fields, publish, published_root, read_paper
+from emobench.leaderboard.store.board import Leaderboard, published_root
 
 CHECKOUT = Path(__file__).parents[4] / "leaderboards" / "published"
+sys.path.insert(0, str(CHECKOUT.parent))
+
+from transcribe import paper_fields, publish, read_paper  # noqa: E402
+
 TRANSCRIPTIONS = Path(__file__).parents[5] / "shared" / "published"
 
 # Summed from the tables, in what is printed: table -> cells, the sum of each objective's rows, of each column.

@@ -1,6 +1,6 @@
-"""The papers' own numbers: where their board is, and how a transcribed paper (TOML) becomes entries.
+"""Turn transcribed papers (TOML) into entries of the published board.
 
-`python -m emobench.leaderboard.store.published` writes the entries of every paper in `leaderboards/published/`.
+`python leaderboards/transcribe.py` writes the entries of every paper in `leaderboards/published/`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from emobench.leaderboard.store.index import remove_index
 from emobench.models.catalog import CATALOG
 
 NO_INTERVAL = "the paper prints none"
-_INSTALLED = Path(__file__).with_name("data") / "published"
-_CHECKOUT = Path(__file__).parents[3] / "leaderboards" / "published"
+_PUBLISHED = Path(__file__).with_name("published")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +66,6 @@ class Paper:
     transcribed: datetime
     experiments: tuple[Experiment, ...]
     perplexities: tuple[str, ...] = ()
-
-
-def published_root() -> Path:
-    """Return the folder of the published board: in an installed package beside this module, else in the checkout."""
-    return _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT
 
 
 def read_paper(path: Path) -> Paper:
@@ -159,4 +153,4 @@ def _floats(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(f"{publish(_CHECKOUT)} new entries in {_CHECKOUT}")
+    print(f"{publish(_PUBLISHED)} new entries in {_PUBLISHED}")
