@@ -95,7 +95,8 @@ def _of_seeds(
         if absent:
             missing[name] = f"no number in {clip(absent[0], 100)}"
             continue
-        scores = [_score(of[name], *of_seed, name) for of, *of_seed in zip(numbers, files, examples, strict=True)]
+        seeds = zip(numbers, files, examples, strict=True)
+        scores = [_score(of[name], file, recorded.get(name)) for of, file, recorded in seeds]
         try:
             counted = all(file.examples(numbers[0][name]) for file in files)
             metrics[name] = {**to_plain(summarise(scores)), **({} if counted else {"n": None})}
@@ -104,9 +105,8 @@ def _of_seeds(
     return metrics, missing
 
 
-def _score(of: LmEvalNumber, file: ResultsFile, examples: Mapping[str, Recorded], name: str) -> Score:
+def _score(of: LmEvalNumber, file: ResultsFile, recorded: Recorded | None) -> Score:
     """Return a seed's score; where the file does not count its examples, `n` is a placeholder."""
-    recorded = examples.get(name)
     mean = "exp_mean" if of.unit == "perplexity" else "mean"
     return Score(
         value=of.value or 0.0,
