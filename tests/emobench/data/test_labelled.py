@@ -230,12 +230,6 @@ def test_texts_may_stand_for_classes_in_the_source(cache: Path) -> None:
     assert [example.label for example in load(source).pool] == ["no"]
 
 
-def test_a_number_that_the_task_does_not_know_is_refused(cache: Path) -> None:
-    downloaded(cache, [*TRAIN[:2], {"text": "c", "label": 2}])
-    with pytest.raises(DataError, match=rf"hub: some/toy@{COMMIT}, train\.jsonl:3: the label is the number 2"):
-        load(HUB)
-
-
 def test_sizes_are_those_of_the_source_and_of_no_local_file(cache: Path, tmp_path: Path) -> None:
     downloaded(cache, TRAIN[:2])
     with pytest.raises(DataError, match=rf"hub: some/toy@{COMMIT} gave 2 rows for toy \(train\), expected 3"):

@@ -88,12 +88,6 @@ def test_a_source_of_another_size_is_refused(cache: Path) -> None:
         load_texts("wikitext2", "test", data_dirs=[], offline=True)
 
 
-def test_ptb_is_read_from_the_converted_branch(cache: Path) -> None:
-    table = pa.table({"sentence": [f"s {i}" for i in range(3_761)]})
-    downloaded(cache, "ptb-text-only/ptb_text_only", {"penn_treebank/test/0000.parquet": table})
-    assert load_texts("ptb", "test", data_dirs=[], offline=True).texts[7] == "s 7"
-
-
 def test_ag_news_validation_is_carved_out_of_train(cache: Path) -> None:
     table = pa.table({"text": [str(i) for i in range(120_000)], "label": [0] * 120_000})
     downloaded(cache, "fancyzhx/ag_news", {"data/train-00000-of-00001.parquet": table})

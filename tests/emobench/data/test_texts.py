@@ -37,11 +37,6 @@ def test_a_local_file_is_read_as_it_is_and_the_first_folder_wins(tmp_path: Path)
     assert texts.fingerprint == "sha256:" + hashlib.sha256(framed).hexdigest()
 
 
-def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    write(tmp_path, "m.test.jsonl", b"\xef\xbb\xbf" + b'{"text": "a"}')
-    assert load_texts("m", "test", data_dirs=[tmp_path], offline=True).texts == ["a"]
-
-
 def test_the_fingerprint_sees_where_texts_end() -> None:
     assert fingerprint(["ab", "c"]) != fingerprint(["a", "bc"])
     assert fingerprint(["a", ""]) != fingerprint(["a"])
@@ -105,12 +100,3 @@ def test_bad_options_are_named(tmp_path: Path) -> None:
     for limit in (0, -1):
         with pytest.raises(DataError, match=f"limit of texts is {limit}"):
             load_texts("wikitext2", "train", data_dirs=[], offline=True, limit=limit)
-
-
-def test_the_real_files_are_read_where_they_are_at_hand() -> None:
-    folder = Path(__file__).parents[4] / "shared" / "data" / "lm"
-    if not folder.is_dir():
-        pytest.skip("../shared/data/lm is not at hand")
-    sizes = {"train": 2_214, "validation": 247, "test": 2_891}
-    for split, size in sizes.items():
-        assert len(load_texts("wikitext2", split, data_dirs=[folder], offline=True).texts) == size

@@ -112,10 +112,6 @@ def test_a_folder_is_found_by_path_and_an_alias_wins_over_a_folder_of_its_name(
     assert find_model("gpt2", offline=True).kind == "hub"
 
 
-def test_the_model_that_the_harness_makes_has_no_folder_yet() -> None:
-    assert find_model("tiny-oracle", offline=True) == ModelSource("tiny-oracle", "tiny-oracle", None, "made")
-
-
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"no model 'gtp2'; did you mean 'gpt2'.*org/name"):
         find_model("gtp2", offline=True)

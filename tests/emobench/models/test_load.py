@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import (
-    AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -265,19 +264,6 @@ def test_a_hub_model_loads_from_the_cache_and_is_known_by_its_commit(
     (repo / "snapshots" / commit / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=f"hf download org/name --revision {commit} --local-dir FOLDER"):
         load_model(source, offline=True)
-
-
-def test_the_small_real_model_loads_where_it_is_at_hand() -> None:
-    folder = Path(__file__).parents[4] / "shared" / "models" / "base-en-7m"
-    if not folder.is_dir():
-        pytest.skip("../shared/models/base-en-7m is not at hand")
-    facts = check_model(found(folder))
-    assert (facts.vocabulary_rows, facts.context) == (8_192, 512)
-    loaded = load_model(found(folder))
-    ids = loaded.tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
-    expected = AutoModelForCausalLM.from_pretrained(folder)
-    with torch.no_grad():
-        assert torch.equal(loaded.model(ids).logits, expected(ids).logits)
 
 
 def test_the_harness_made_model_has_to_be_made_first() -> None:

@@ -192,18 +192,6 @@ def test_a_repository_whose_safetensors_are_not_whole_is_refused_while_planning(
         check_model(find_model(NAME, offline=False))
 
 
-def test_a_run_stops_before_any_training(
-    published: Callable[..., None], command: Callable[..., Any], opt: Path, small_data: Path, tmp_path: Path
-) -> None:
-    without_embeddings(opt)
-    published()
-    given = ("--model", NAME, "--objective", "mle", "--data-dir", small_data, "--runs", tmp_path / "runs")
-    command("train", *given, "--set", "recipe.max_length=32", "--device", "cpu").refused(
-        "lack model.decoder.embed_positions.weight"
-    )
-    assert not (tmp_path / "runs").exists()
-
-
 def test_offline_a_model_without_its_weights_stops_the_plan_and_is_a_download_of_the_dry_run(
     published: Callable[..., None], command: Callable[..., Any], small_data: Path, tmp_path: Path
 ) -> None:

@@ -91,22 +91,18 @@ def test_a_tie_is_answered_by_the_first_label_and_counted() -> None:
     assert json.loads(found.files[TABLE])["tied"] == 2
 
 
-def test_shots_that_were_dropped_are_counted_and_named() -> None:
-    found = icl_scores(RULES, [sample("1", dropped=2), sample("2"), sample("3", dropped=1)])
+def test_prompts_that_lost_shots_or_their_end_are_counted_and_named() -> None:
+    found = icl_scores(RULES, [sample("1", dropped=2), sample("2", cut=2), sample("3", dropped=1)])
     for score in found.scores.values():
         assert "3 shots left out of 2 of 3 prompts, to make them fit" in score.flags
+        assert "1 of 3 prompts cut at their end, to make them fit" in score.flags
     one = icl_scores(RULES, [sample("1", dropped=1), sample("2")])
     assert "1 shot left out of 1 of 2 prompts, to make it fit" in one.scores["accuracy"].flags
     table = json.loads(found.files[TABLE])
-    assert (table["shortened"], table["dropped_shots"]) == (2, 3)
+    assert (table["shortened"], table["dropped_shots"], table["cut"]) == (2, 3, 1)
+    assert (table["classes"], [row["name"] for row in table["per_class"]]) == (["yes", "no"], ["yes", "no"])
+    assert [row["cut"] for row in table["examples"]] == [0, 2, 0]
     assert {row["id"]: row["dropped"] for row in table["examples"]} == {"1": 2, "2": 0, "3": 1}
-
-
-def test_prompts_that_were_cut_are_counted_and_named() -> None:
-    found = icl_scores(RULES, [sample("1", cut=2), sample("2")])
-    assert all("1 of 2 prompts cut at their end, to make them fit" in score.flags for score in found.scores.values())
-    table = json.loads(found.files[TABLE])
-    assert (table["cut"], [row["cut"] for row in table["examples"]]) == (1, [2, 0])
 
 
 def test_accuracy_alone_decides_and_each_metric_says_what_it_is() -> None:
@@ -160,25 +156,6 @@ def test_calibration_error_by_hand() -> None:
     # Not by each example, which would be (0.3 + 0.5 + 0.4 + 1.0) / 4.
     assert calibration_error([0.0, 1.0], [False, True]).value == 0.0
     assert calibration_error([0.0, 1.0], [True, False]).value == 1.0
-
-
-def test_calibration_error_sees_confidence_that_is_not_earned() -> None:
-    generator = random.Random(0)
-    honest = [generator.random() for _ in range(4000)]
-    right = [generator.random() < p for p in honest]
-    assert calibration_error(honest, right).value < 0.03
-    assert calibration_error([0.5 + p / 2 for p in honest], right).value == pytest.approx(0.25, abs=0.03)
-
-
-def test_the_table_holds_each_answer_and_the_classes_in_the_order_of_ties() -> None:
-    table = json.loads(icl_scores(RULES, [sample("1"), sample("2", label="no")]).files[TABLE])
-    assert table["classes"] == ["yes", "no"]
-    assert table["confusion"] == [[1, 0], [1, 0]]
-    assert [row["name"] for row in table["per_class"]] == ["yes", "no"]
-    assert [(row["id"], row["right"], row["answer"]) for row in table["examples"]] == [
-        ("1", "yes", "yes"),
-        ("2", "no", "yes"),
-    ]
 
 
 def test_groups_count_alike_whatever_their_size() -> None:

@@ -179,13 +179,6 @@ def test_what_is_finished_is_not_scored_again(subject: Any, tmp_path: Path, mode
     assert len(passes) - probes == scored - 2
 
 
-def test_the_first_ids_of_the_first_prompt_are_kept(subject: Any, tmp_path: Path, tokenizer: Any) -> None:
-    generated(subject(), tmp_path / "a")
-    shown = json.loads((tmp_path / "a" / icl.FIRST_IDS).read_text())
-    assert len(shown) == 8
-    assert tokenizer.convert_ids_to_tokens(shown)[:6] == list('"train')
-
-
 def test_a_sample_has_what_every_rule_needs(subject: Any, tmp_path: Path, tokenizer: Any) -> None:
     task = replace(TASK, protocol=replace(RULES, scorer="calibrated"))
     generated(subject(), tmp_path / "a", task)
@@ -196,6 +189,8 @@ def test_a_sample_has_what_every_rule_needs(subject: Any, tmp_path: Path, tokeni
         assert sample.label_tokens == (4, 10)  # bytes, with the full stop
         assert len(sample.content_free_nats) == 2
         assert all(0 < label < prompt for label, prompt in zip(sample.label_nats, sample.prompt_nats, strict=True))
+    first_ids = json.loads((tmp_path / "a" / icl.FIRST_IDS).read_text())
+    assert tokenizer.convert_ids_to_tokens(first_ids)[:6] == list('"train')
     plain = generated(subject(), tmp_path / "b")
     assert all(sample["content_free_nats"] == [] for sample in map(json.loads, plain.splitlines()))
 
@@ -238,23 +233,6 @@ class Base:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
-
-
-def test_a_pool_smaller_than_the_shots_names_task_and_file(tokenizer: Any) -> None:
-    few = replace(TASK, protocol=replace(RULES, shots=21))
-    with pytest.raises(
-        ConfigError, match=r"Task mine, mine\.train\.jsonl: the pool has 20 examples, fewer than the 21 sh"
-    ):
-        icl.check(few, DATA, Base(tokenizer))
-    icl.check(replace(TASK, protocol=replace(RULES, shots=20, max_length=None)), DATA, Base(tokenizer))
-
-
-def test_a_group_smaller_than_the_shots_is_named(tokenizer: Any) -> None:
-    pool = [replace(one, group="even" if i % 2 == 0 else "odd") for i, one in enumerate(DATA.pool[:5])]
-    grouped = replace(DATA, pool=pool, test=[replace(one, group="odd") for one in DATA.test])
-    icl.check(TASK, grouped, Base(tokenizer))
-    with pytest.raises(ConfigError, match=r"the pool has 2 examples of group odd, fewer than the 3 shots; .*shots=2"):
-        icl.check(replace(TASK, protocol=replace(RULES, shots=3)), grouped, Base(tokenizer))
 
 
 def test_a_prompt_that_never_fits_is_found_before_anything_is_scored(tokenizer: Any) -> None:

@@ -118,19 +118,6 @@ def test_a_prompt_is_the_header_the_shots_nearest_first_and_the_example() -> Non
     assert draft.texts(replace(rules, order="nearest-last"))[0] == (last + "bad.", len(last))
 
 
-def test_labels_stand_in_the_order_of_ties() -> None:
-    draft = Draft(example=example("x"), shots=())
-    assert [text for text, _ in draft.texts(replace(RULES, ties=("pos", "neg")))] == [
-        '"x" It is very good.',
-        '"x" It is bad.',
-    ]
-
-
-def test_braces_in_a_text_are_text() -> None:
-    draft = Draft(example=example("{label} and {text}"), shots=(example("{text}", "neg"),))
-    assert draft.texts(RULES)[0][0] == '"{text}" It is bad.\n"{label} and {text}" It is bad.'
-
-
 def test_values_take_the_place_of_the_test_examples_fields_alone() -> None:
     text, start = DRAFT.texts(RULES, {"text": "N/A"})[1]
     assert text == '"near" It is very good.\n"far" It is bad.\n"N/A" It is very good.'
@@ -146,17 +133,6 @@ def test_tokens_are_those_of_the_whole_text_in_one_call(name: str) -> None:
     prompt = made(DRAFT, tokenizer)
     assert prompt.tokens == tuple(tuple(tokenizer(text)["input_ids"]) for text, _ in DRAFT.texts(RULES))
     assert (prompt.id, prompt.shots, prompt.dropped) == ("id of this one", ("id of near", "id of far"), 0)
-
-
-@pytest.mark.parametrize("name", LIKE)
-def test_a_label_begins_with_the_first_token_of_its_text(name: str) -> None:
-    tokenizer = LIKE[name]()
-    prompt = made(DRAFT, tokenizer)
-    assert prompt.label_starts is not None
-    for ids, start, label in zip(prompt.tokens, prompt.label_starts, RULES.texts, strict=True):
-        # A space that the tokenizer joins to the word is the label's.
-        assert tokenizer.decode(ids[start:]).lstrip() == f"{label}."
-        assert tokenizer.decode(ids[:start]).endswith(('" It is', '" It is '))
 
 
 @pytest.mark.parametrize("name", LIKE)
@@ -216,14 +192,6 @@ def test_the_least_similar_shots_go_for_all_labels_alike(name: str) -> None:
         assert (prompt.shots, prompt.dropped) == (tuple(s.id for s in shots[:kept]), 6 - kept)
         if kept:
             assert made(draft, tokenizer, limit=limit - 1).dropped == 7 - kept
-
-
-def test_the_longest_label_decides_what_fits() -> None:
-    tokenizer = TOKENIZERS["gpt2"]
-    short, long = (len(ids) for ids in made(DRAFT, tokenizer).tokens)
-    assert short < long
-    assert made(DRAFT, tokenizer, limit=long).dropped == 0
-    assert made(DRAFT, tokenizer, limit=short).dropped == 1
 
 
 def test_a_prompt_that_is_cut_keeps_its_shots_and_loses_its_end() -> None:
@@ -311,19 +279,12 @@ def byte_with_bos() -> PreTrainedTokenizerFast:
     return adding(byte_level(bos_token="<s>", eos_token="</s>"), "<s>")
 
 
-def test_an_eos_behind_the_prompt_is_refused() -> None:
+def test_an_eos_behind_the_prompt_and_a_missing_bos_are_refused() -> None:
     with pytest.raises(ModelError, match="puts an EOS token behind the prompt"):
         made(DRAFT, llama_like("<s>", "</s>"))
+    with pytest.raises(ModelError, match=r"asks for one BOS, but the tokenizer .* has no BOS token; use --set"):
+        made(DRAFT, byte_level(eos_token="</s>"), replace(RULES, bos="one"))
     assert made(DRAFT, llama_like("<s>", "</s>"), replace(RULES, bos="one")).tokens[0][-1] != 1
-
-
-def test_one_bos_needs_a_tokenizer_that_has_one() -> None:
-    without = byte_level(eos_token="</s>")
-    with pytest.raises(
-        ModelError, match=r"asks for one BOS, but the tokenizer .* has no BOS token; use --set icl\.bos"
-    ):
-        made(DRAFT, without, replace(RULES, bos="one"))
-    assert made(DRAFT, without).tokens[0][0] != without.eos_token_id
 
 
 # Labels whose own losses cannot be compared.
@@ -343,11 +304,6 @@ def test_a_tokenizer_that_joins_the_label_to_what_stands_before_is_refused_by_ex
         check_boundaries([prompt], "mine", rules.texts)
     spaced = replace(rules, template="{text} un {label}")
     check_boundaries([made(Draft(example=example("a"), shots=()), tokenizer, spaced)], "mine", rules.texts)
-
-
-@pytest.mark.parametrize("name", LIKE)
-def test_usual_templates_have_labels_that_can_be_compared(name: str) -> None:
-    check_boundaries([made(DRAFT, TOKENIZERS[name])], "mine", RULES.texts)
 
 
 def test_a_tokenizer_without_offsets_has_whole_prompts_alone() -> None:

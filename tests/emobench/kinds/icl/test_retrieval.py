@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,18 +53,6 @@ def test_the_nearest_come_first_and_equal_texts_by_their_place(
         for one, other in pairwise(places):
             if made.pool[one].fields == made.pool[other].fields:
                 assert one > other
-
-
-def test_progress_says_what_is_embedded(subject: Make, encoder_folder: Path, made: LabelledData) -> None:
-    titles: list[str] = []
-
-    @contextmanager
-    def work(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-        titles.append(title)
-        yield lambda done, total: None
-
-    found(replace(subject(encoder_folder), work=work), made)
-    assert titles == ["find shots of made", "embed test of made", "embed pool of made"]
 
 
 def test_a_second_run_encodes_nothing(subject: Make, encoder_folder: Path, made: LabelledData, tmp_path: Path) -> None:

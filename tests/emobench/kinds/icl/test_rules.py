@@ -42,67 +42,37 @@ def task(tmp_path: Path, text: str = TASK, **given: Any) -> Task:
     return task_from(read_yaml(path), kind_of_file, **given)
 
 
-def test_a_task_is_read_with_each_of_its_protocols(tmp_path: Path) -> None:
-    first, other = task(tmp_path), task(tmp_path, protocol="other")
-    assert isinstance(first.protocol, IclProtocol)
-    assert isinstance(other.protocol, IclProtocol)
-    assert (first.corpus, first.protocol_name, first.protocol.shots) == ("mine", "paper", 8)
-    assert (first.protocol.ties, other.protocol.ties) == (("neg", "pos"), ("pos", "neg"))
-    assert (first.protocol.texts, other.protocol.texts) == (("bad", "good"), ("good", "bad"))
-
-
-def test_ties_are_the_order_of_the_labels_unless_they_are_given() -> None:
-    assert IclProtocol(**MADE).ties == ("neg", "pos")
-    given = IclProtocol(**MADE, ties=("pos", "neg"))
-    assert given.texts == ("good", "bad")
-    assert IclProtocol(**MADE, ties=("neg", "pos")) == IclProtocol(**MADE)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ("neg: bad", "neg: ''", "mine.yaml:11: `labels`: the text of 'neg' is empty; give it a word."),
-        ("neg: bad", "neg: '  '", "mine.yaml:11: `labels`: the text of 'neg' is empty"),
+        ("neg: bad", "neg: '  '", "mine.yaml:11: `labels`: the text of 'neg' is empty; give it a word."),
         ("pos: good", "pos: bad", "mine.yaml:11: `labels` holds 'bad' twice"),
         ("      pos: good\n", "", "mine.yaml:11: `labels` is {'neg': 'bad'}; expected the texts of two or more"),
         ("neg: bad\n", "neg: bad\n      more: so\n", "mine.yaml:11: task mine: `labels` has texts for"),
-        (
-            "{text} is {label}",
-            "{txt} is {label}",
-            "mine.yaml:11: task mine: the template or query: There is no field 'txt'",
-        ),
-        (
-            "{text} is {label}",
-            "{text} is",
-            "mine.yaml:11: `template` is '{text} is.'; expected a text with {label} and",
-        ),
-        ("{text} is {label}", "It is {label}", "mine.yaml:11: `template` is 'It is {label}.'; expected a text with"),
+        ("{text} is", "{txt} is", "mine.yaml:11: task mine: the template or query: There is no field 'txt'"),
+        ("{text} is {label}", "{text} is", "`template` is '{text} is.'; expected a text with {label} and"),
+        ("{text} is {label}", "It is {label}", "`template` is 'It is {label}.'; expected a text with"),
         ("{text} is {label}", "{label}: {text} is {label}", "{label} stands once in it"),
-        (
-            "    labels:\n",
-            "    query: [body]\n    labels:\n",
-            "task mine: the template or query: There is no field 'body'",
-        ),
+        ("    labels:\n", "    query: [body]\n    labels:\n", "the template or query: There is no field 'body'"),
         (
             "    labels:\n",
             "    ties: [neg]\n    labels:\n",
-            "mine.yaml:11: `ties` is ['neg']; expected each of neg, pos",
+            "mine.yaml:11: `ties` is ['neg']; expected each of",
         ),
         ("    labels:\n", "    header: '{label}'\n    labels:\n", "and not in `header`"),
         ("    labels:\n", "    header: '{body}'\n    labels:\n", "There is no field 'body'. Known: text."),
         (
             "    labels:\n",
             "    scorer: best\n    labels:\n",
-            "mine.yaml:12: `scorer` is 'best'; expected one of 'prompt'",
+            "mine.yaml:12: `scorer` is 'best'; expected one of",
         ),
         ("'Review: {text} It is {label}'", "'Review: {tex} It is {label}'", "mine.yaml:16: task mine: the template or"),
         ("kind: icl", "kind: icl\ncorpus: ag_news", "`corpus` is not read by a task of kind icl"),
         (TASK[TASK.index("dataset") : TASK.index("protocols")], "", "mine.yaml:1: `dataset` is missing"),
-        ("classes: [neg, pos]", "classes: [neg]", "`classes` is ['neg']; expected two or more different names"),
         (
             "pool: {split: train}",
             "pool: {splt: train}",
-            "mine.yaml:7: There is no setting 'splt'; did you mean 'split'?",
+            "mine.yaml:7: There is no setting 'splt'; did you mean",
         ),
     ],
 )
@@ -119,24 +89,13 @@ def test_a_slip_is_named_with_its_task_file_and_line(tmp_path: Path, old: str, n
     [
         (
             {"template": "{txt} {label}"},
-            "--set icl: task mine: the template or query: There is no field 'txt'; did you mean",
+            "--set icl: task mine: the template or query: There is no field 'txt'",
         ),
-        ({"template": "{text}"}, "--set icl: `template` is '{text}'; expected a text with {label}"),
-        ({"labels": {"neg": "bad", "pos": "bad"}}, "--set icl: `labels` holds 'bad' twice"),
-        ({"query": ["body"]}, "There is no field 'body'"),
         ({"shots": -1}, "--set icl: `shots` is -1; expected at least 0"),
-        ({"limit": 0}, "`limit` is 0; expected at least 1"),
-        ({"max_length": 1}, "`max_length` is 1; expected at least 2"),
-        ({"pool": 0}, "`pool` is 0"),
-        (
-            {"too_long": "cut_right", "scorer": "label"},
-            "`scorer` is label, a loss of the label's own tokens, which `too_long` cut_right may cut off; expected",
-        ),
-        ({"pool": 1.5}, "`pool` is 1.5; expected a number above 0, at most 1"),
+        ({"too_long": "cut_right", "scorer": "label"}, "`scorer` is label, a loss of the label's own tokens, which"),
         ({"seed": -1}, "`seed` holds -1; expected a number from 0 to 2**32 - 1"),
         ({"scorer": "calibrated", "content_free": []}, "`content_free` is empty; scorer=calibrated needs a text"),
         ({"shot": 3}, "There is no setting 'icl.shot'; did you mean 'icl.shots'?"),
-        ({"bos": "two"}, "`bos` is 'two'; expected one of 'tokenizer', 'none', 'one'"),
     ],
 )
 def test_a_slip_in_an_override_is_named(tmp_path: Path, changes: dict[str, Any], text: str) -> None:

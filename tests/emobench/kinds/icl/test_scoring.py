@@ -200,15 +200,6 @@ def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) ->
     assert any(nats != torch.tensor(nats).to(dtype).item() for nats in found[0].prompt_nats)
 
 
-def test_the_model_is_left_in_its_mode(gpt2: Any) -> None:
-    gpt2.train()
-    try:
-        scored(PromptScorer(gpt2, Tokenizer()), random_prompts(2))
-        assert gpt2.training
-    finally:
-        gpt2.eval()
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
