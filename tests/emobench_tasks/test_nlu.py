@@ -5,10 +5,8 @@ Sources: EMO paper, Table 5 (protocol paper); the official repository's icl.py (
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,10 +49,7 @@ OFFICIAL: dict[str, tuple[str, dict[str, str]]] = {
     "ag_news": ('"<X>" It is about <L>.', TOPIC),
 }
 CASES = [(n, "paper", *c) for n, c in PAPER.items()] + [(n, "official-code", *c) for n, c in OFFICIAL.items()]
-SIZES = {
-    "tweet_emotion": (3257, 1421), "sst2": (6920, 1821), "trec": (5452, 500), "subj": (8000, 2000), "cr": (3394, 376),
-    "rotten_tomatoes": (8530, 1066), "ag_news": (120_000, 7600), "mmlu": (285, 14_042),
-}  # fmt: skip
+NAMES = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_news", "mmlu")
 
 
 def rules_of(task: Task) -> IclProtocol:
@@ -104,25 +99,6 @@ def test_the_other_rules_are_those_of_openicl(name: str, protocol: str, prompt: 
     assert rules.pool == (0.3 if official and name == "ag_news" else 1.0)
 
 
-def test_official_code_shares_no_id_with_the_paper() -> None:
-    for name in PAPER:
-        assert find_task(name).protocol_name == "paper"
-        assert find_task(name).protocol_id != find_task(name, protocol="official-code").protocol_id
-
-
-def test_the_prompts_are_those_of_the_papers_table() -> None:
-    table = SHARED / "published" / "table5_prompts.csv"
-    if not table.is_file():
-        pytest.skip("../shared/published is not at hand")
-    with table.open() as file:
-        rows = {row["task"]: row for row in csv.DictReader(file)}
-    assert set(rows) == set(PAPER)
-    for name, row in rows.items():
-        prompt, labels = PAPER[name]
-        assert row["template"].replace("{label}", "<L>") == prompt
-        assert row["labels"].split("|") == list(labels.values())
-
-
 def test_mmlu_is_opencompasss_prompt_byte_by_byte() -> None:
     task = find_task("mmlu")
     rules = rules_of(task)
@@ -143,16 +119,8 @@ def test_mmlu_is_opencompasss_prompt_byte_by_byte() -> None:
     assert source_of(task).group == "subject"
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_are_those_of_the_source(name: str) -> None:
-    source = source_of(find_task(name))
-    assert (source.pool.rows, source.test.rows) == SIZES[name]
-    assert source.pool.split == ("dev" if name == "mmlu" else "train")
-    assert source.test.split == "test"
-
-
 def test_numbers_of_the_sources_are_named_as_the_hub_has_them() -> None:
-    names = {name: source_of(find_task(name)).names for name in SIZES}
+    names = {name: source_of(find_task(name)).names for name in NAMES}
     for name in ("sst2", "cr", "rotten_tomatoes"):
         assert names[name] == {"0": "negative", "1": "positive"}
     assert names["subj"] == {"0": "objective", "1": "subjective"}
@@ -175,7 +143,7 @@ def data() -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", sorted(set(SIZES) - {"cr"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"cr"}))
 def test_every_class_of_a_source_has_a_golden_row(name: str) -> None:
     """Of CR no public copy of the repository's own texts was found; its sizes are checked."""
     source = source_of(find_task(name))
@@ -219,23 +187,3 @@ def test_the_golden_questions_of_mmlu_are_questions_of_mmlu(data: Path, tmp_path
     fields = ((e.label, "\x1f".join(text.strip() for text in e.fields.values())) for e in found.test)
     classes = {hashlib.sha256(text.encode()).hexdigest()[:12]: label for label, text in fields}
     assert {key: classes[key] for key in source.golden} == source.golden
-
-
-ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "trec": (
-        ("test", "How far is it from Denver to Aspen ?", "NUM"),
-        ("test", "What county is Modesto , California in ?", "LOC"),
-        ("test", "Who was Galileo ?", "HUM"),
-        ("test", "What is an atom ?", "DESC"),
-    ),
-    "sst2": (("test", "no movement , no yuks , not much of anything .", "negative"),),
-    "subj": (("test", "standard story of boy meets girl and girl thinks he is gay .", "objective"),),
-}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_rows_whose_class_is_plain_to_a_reader_have_it(data: Path, name: str) -> None:
-    found: Any = load_labelled(source_of(find_task(name)), data_dirs=[data], offline=True)
-    splits = {"test": {e.fields["text"]: e.label for e in found.test}}
-    for split, text, label in ROWS[name]:
-        assert splits[split][text] == label

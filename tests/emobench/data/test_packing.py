@@ -120,15 +120,6 @@ def test_rows_without_a_target_are_refused() -> None:
         pack_rows(["w1", "", "w2"], make_tokenizer(), length=8)
 
 
-def test_rows_are_indexed_as_a_sequence() -> None:
-    packed = pack_rows(["w1 w2", "w3 w4 w5"], make_tokenizer(), length=8)
-    assert packed[-1]["input_ids"].tolist() == [3, 4, 5]
-    assert len(list(packed)) == len(packed) == 2
-    for index in (2, -3):
-        with pytest.raises(IndexError):
-            packed[index]
-
-
 def test_the_collator_pads_on_the_right_and_keeps_a_real_token_equal_to_the_pad() -> None:
     packed = pack_rows(["w1", "w2 w3"], make_tokenizer(), length=8, eos=True)
     batch = RowCollator(pad_id=EOS)(list(packed))

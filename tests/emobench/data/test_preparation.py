@@ -8,7 +8,7 @@ import pytest
 
 from emobench.data import preparation
 from emobench.data.preparation import Fields, detokenized, webtext, writingprompts
-from emobench.data.sources import SPLITS, Split
+from emobench.data.sources import Split
 
 
 def rows(**splits: list[Fields]) -> preparation.Rows:
@@ -29,18 +29,6 @@ def test_texts_of_over_50_and_under_1000_words_are_kept(count: int, kept: bool) 
     assert bool(list(writingprompts("train", rows(train=[("w", text(count - 1))])))) == kept
 
 
-def test_the_splits_are_filled_up_from_train_and_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "HELD_OUT", 3)
-    some = rows(
-        train=[(text(60, f" train {i}"),) for i in range(6)],
-        validation=[(text(60, " validation 0"),), (text(2),)],
-        test=[(text(60, f" test {i}"),) for i in range(2)],
-    )
-    ends = {split: [t[-1] + t.split()[-2][0] for t in webtext(split, some)] for split in SPLITS}
-    assert ends == {"test": ["0t", "1t", "0t"], "validation": ["0v", "1t", "2t"], "train": ["3t", "4t", "5t"]}
-    assert list(webtext("test", some))[-1].endswith("train 0")
-
-
 def test_a_text_is_one_line_and_a_carriage_return_ends_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """They write the texts to a file and read its lines, after the lengths were looked at."""
     monkeypatch.setattr(preparation, "HELD_OUT", 0)
@@ -52,12 +40,6 @@ def test_marks_of_a_story_are_written_out_and_those_of_a_prompt_stay() -> None:
     story = f"``Yes,''<newline><newline>she said .\n{text(60)}"
     (found,) = writingprompts("train", rows(train=[(" [ WP ] `` A b \n", story)]))
     assert found == f'[WP] ``A b "Yes," she said. {text(60)}'
-
-
-def test_held_out_splits_are_cut_and_not_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "HELD_OUT", 2)
-    some = rows(train=[("p", text(60))] * 4, validation=[("p", text(60))], test=[("p", text(60))] * 3)
-    assert [len(list(writingprompts(split, some))) for split in ("train", "validation", "test")] == [4, 1, 2]
 
 
 @pytest.mark.parametrize(

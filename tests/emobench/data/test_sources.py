@@ -208,11 +208,3 @@ def test_a_text_that_is_filled_up_needs_the_training_file(cache: Path) -> None:
     write_urls(cache, test=[words("test", 60)])
     with pytest.raises(DataError, match=r"webtext\.train\.jsonl was not downloaded before"):
         load_texts("webtext", "test", data_dirs=[], offline=True)
-
-
-@pytest.mark.parametrize("domain", ["source", "target"])
-def test_generated_corpora_come_from_the_oracle_language(domain: str) -> None:
-    oracle = pytest.importorskip("emobench.data.oracle")
-    texts = load_texts(f"oracle-{domain}", "test", data_dirs=[], offline=True, limit=20)
-    assert texts.texts == oracle.oracle_texts(domain, "test")[:20]
-    assert texts.origin.startswith("generated: ")

@@ -139,13 +139,6 @@ def test_positions_past_the_context_are_left_out_and_flagged(language: HiddenMar
         assert (scores[name].flags, whole[name].flags) == (("truncated",), ())
 
 
-def test_the_model_s_mode_is_left_as_it_was(language: HiddenMarkovLanguage) -> None:
-    model = tiny_gpt2().train()
-    first, second = (oracle_distances(model, language, [[1, 2]])["forward_kl"].value for _ in range(2))
-    assert first == second  # dropout was off
-    assert model.training
-
-
 def test_oracle_perplexity_by_hand(language: HiddenMarkovLanguage) -> None:
     samples, ended = [[3, 1], [0, 5, 5], [], []], [True, False, True, False]
     probabilities = [probability_by_paths(language, p) for p in ((3, 1, EOS), (0, 5, 5), (EOS,))]
