@@ -85,7 +85,7 @@ def _begin_file(file: IO[bytes], name: str, columns: Sequence[str]) -> tuple[lis
             )
         batch = next(table.iter_batches(FIRST, columns=list(columns) or None), None)
     except pa.ArrowInvalid as error:
-        raise DataError(f"{name} is no whole Parquet file ({error})") from None
+        raise DataError(f"{name} is not a whole Parquet file ({error})") from None
     return ([] if batch is None else batch.to_pylist()), table.metadata.num_rows
 
 
@@ -93,4 +93,4 @@ def _row(line: bytes, where: str) -> Any:
     try:
         return json.loads(line)
     except ValueError:
-        raise DataError(f"{where}: its first lines are no JSON objects") from None
+        raise DataError(f"{where}: its first lines are not JSON objects") from None

@@ -88,7 +88,7 @@ def _object(raw: bytes, where: str) -> Row:
     try:
         row = parse_json(raw.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: byte {error.start + 1} of the line is no UTF-8; save the file as UTF-8.") from None
+        raise DataError(f"{where}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
     except TooDeepError as error:
         raise DataError(f"{where}: the row is {error}; expected texts and labels.") from None
     except ValueError:  # also a number with more digits than Python reads

@@ -74,7 +74,7 @@ class Scored:
     scores: dict[str, Score] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """What else is known of the results: file name -> text, written beside the scores."""
+    """What else is known of the results: file name -> text, written next to the scores."""
 
     def add(self, names: tuple[str, ...], compute: Callable[[], Mapping[str, Score]]) -> None:
         """Compute metrics; a MetricError makes all of `names` missing, with its reason, and costs no other metric."""
@@ -137,7 +137,7 @@ class LabelPrompts(Protocol):
 
 
 class LabelAnswers(Protocol):
-    """Answers by labels, which `emobench answers` shows: a table beside the scores."""
+    """Answers by labels, which `emobench answers` shows: a table next to the scores."""
 
     @property
     def METRICS(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class LabelAnswers(Protocol):
 
     @property
     def TABLE(self) -> str:
-        """The file of the table, beside the scores."""
+        """The file of the table, in the folder of the scores."""
         ...
 
     def pooled_table(self, tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from pathlib import Path
 from emobench.errors import DataError
 
 UNFINISHED = "unfinished.jsonl"
-"""Beside the results that it becomes."""
+"""In the folder of the results that it becomes."""
 DIGITS = 16
 
 
 class Journal:
     """A file that grows while work is done; it is removed when the results that it becomes are finished.
 
-    A line that was torn, or is not as it was written, is no longer there: its work is done again.
+    A line that was torn or altered is dropped, and its work is done again.
     """
 
     def __init__(self, path: Path) -> None:

@@ -65,7 +65,7 @@ def check_device(device: str) -> None:
 
 
 def is_here(device: str) -> bool:
-    """Return whether a device is one to be used here: a GPU that is elsewhere is no error of a dry run."""
+    """Return whether this machine has the device. A dry run may be for the GPU of another machine."""
     return not device.startswith("cuda") or _has_cuda()
 
 

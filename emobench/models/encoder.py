@@ -87,26 +87,22 @@ def find_encoder(
         files = _checked_files(folder, name)
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
         return SentenceEncoder(name, folder, {"kind": "local", "files": digests}, device)
-    repo = ALIASES.get(name, name)
+    repo, given = ALIASES.get(name, name), f" with --set {setting}=" if setting else ""
     if HUB_ID.fullmatch(repo) is None:
         raise ModelError(
-            f"The sentence encoder {name} is no folder, no hub id such as org/name, and none of {', '.join(ALIASES)}; "
-            f"give one of them{_with(setting)}."
+            f"The sentence encoder {name} is not a folder, a hub id such as org/name, or one of {', '.join(ALIASES)}; "
+            f"give one of them{given and given + 'NAME'}."
         )
     try:
         commit = resolve_revision(repo, COMMITS.get(repo, "main"), offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)
     except ModelError as error:
         raise ModelError(
-            f"The sentence encoder {name} is not at hand. {error} Or give a local one"
-            f"{_with(setting, 'FOLDER')}{f', or {instead}' if instead else ''}."
+            f"The sentence encoder {name} is not on this machine. {error} Or give a local one"
+            f"{given and given + 'FOLDER'}{f', or {instead}' if instead else ''}."
         ) from None
     _checked_files(folder, name)
     return SentenceEncoder(name, folder, {"kind": "hub", "repo": repo, "commit": commit}, device)
-
-
-def _with(setting: str, value: str = "NAME") -> str:
-    return f" with --set {setting}={value}" if setting else ""
 
 
 def _checked_files(folder: Path, name: str) -> list[Path]:
@@ -128,19 +124,12 @@ def _checked_files(folder: Path, name: str) -> list[Path]:
         ) from None
     files = {file for pattern in PATTERNS for file in folder.glob(pattern)}
     for path, kind in modules.items():
-        _require_own_files(folder / path, name)
-        if not kind.startswith(OWN):
-            raise ModelError(
-                f"The sentence encoder {name} needs code of its own ({kind}), which is not run; use another."
-            )
-        files |= (own := {file for pattern in PATTERNS for file in (folder / path).rglob(pattern)})
-        if kind.endswith("Transformer") or any((folder / path).glob("*.bin")):
-            _require_weights(own, folder / path, name)
+        files |= _module_files(folder / path, kind, name)
     return sorted(files)
 
 
-def _require_own_files(folder: Path, name: str) -> None:
-    """Raise ModelError for a module with an adapter, or with weights outside of its folder."""
+def _module_files(folder: Path, kind: str, name: str) -> set[Path]:
+    """Return the files of a module. Raises ModelError for code, an adapter, or other weights than safetensors."""
     if (folder / ADAPTER).is_file():
         raise ModelError(
             f"The sentence encoder {name} holds an adapter ({folder / ADAPTER}), whose base is another model; merge it "
@@ -148,11 +137,13 @@ def _require_own_files(folder: Path, name: str) -> None:
         )
     if (folder / INDEX).is_file():
         indexed_files(folder / INDEX, "safetensors")
-
-
-def _require_weights(files: set[Path], folder: Path, name: str) -> None:
-    if not any(file.suffix == ".safetensors" for file in files):
+    if not kind.startswith(OWN):
+        raise ModelError(f"The sentence encoder {name} needs code of its own ({kind}), which is not run; use another.")
+    files = {file for pattern in PATTERNS for file in folder.rglob(pattern)}
+    needs_weights = kind.endswith("Transformer") or any(folder.glob("*.bin"))
+    if needs_weights and not any(file.suffix == ".safetensors" for file in files):
         raise ModelError(
             f"The sentence encoder {name} has no safetensors weights in {folder}; .bin files can run code when they "
             "are read. Save it again with a newer sentence-transformers, or use another."
         )
+    return files

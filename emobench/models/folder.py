@@ -57,7 +57,7 @@ def require_config_and_tokenizer(folder: Path, name: str) -> None:
     read_config(folder, name)
     if not any((folder / file).is_file() for file in VOCABULARY_FILES):
         files = ", ".join(VOCABULARY_FILES)
-        raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, saved beside it.")
+        raise ModelError(f"The model {name} has no tokenizer in {folder}: expected one of {files}, in the same folder.")
 
 
 def refuse_adapter(folder: Path, name: str) -> None:
@@ -128,13 +128,13 @@ def indexed_files(index: Path, kind: str) -> list[str]:
             raise TypeError
         if outside := next((name for name in names if Path(name).name != name), None):
             raise ModelError(
-                f"{index} names {outside!r}, which is no file beside it: only a model's own folder is read. Save the "
-                "model again."
+                f"{index} names {outside!r}, which is not a file in its folder: only a model's own folder is read. "
+                "Save the model again."
             )
     except OSError as error:
         raise ModelError(f"{index} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ModelError(f"{index} is no index of {kind} files; save or copy the whole model again.") from None
+        raise ModelError(f"{index} is not an index of {kind} files; save or copy the whole model again.") from None
     return sorted(set(names))
 
 
@@ -146,7 +146,7 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
     except OSError as error:
         raise ModelError(f"{file} of {name} cannot be read: {error.strerror}.") from None
     except ValueError as error:
-        raise ModelError(f"{file} of {name} is no JSON of a configuration: {error}.") from None
+        raise ModelError(f"{file} of {name} is not the JSON of a configuration: {error}.") from None
     if not isinstance(config, dict):
         raise ModelError(f"{file} of {name} holds no mapping; expected a configuration that transformers saved.")
     if config.get("transformers_weights") is not None:

@@ -190,7 +190,7 @@ def _fit(model: Any, linear: nn.Linear, probe_BTD: Tensor, logits_BTV: Tensor) -
     nearest = min(errors, key=lambda m: errors[m])
     raise _refusal(
         model,
-        f"its logits are no scaled and declared-capped output of the head (nearest: scale {nearest.scale:.6g}, cap "
+        f"its logits are not a scaled and declared-capped output of the head (nearest: scale {nearest.scale:.6g}, cap "
         f"{nearest.cap}, relative error {errors[nearest]:.1e}, allowed {tolerance:.0e}).",
         "It seems to change its logits in a way that its configuration does not declare.",
     )

@@ -56,8 +56,8 @@ def require_whole(source: ModelSource, skeleton: Any, stored: Shapes, ignored: I
     if missing:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if missing[3:] else "")
         raise ModelError(
-            f"The safetensors of {source.name} lack {shown}, which a {type(skeleton).__name__} needs: they are no "
-            f"whole model. {how_to_convert(source)}"
+            f"The safetensors of {source.name} lack {shown}, which a {type(skeleton).__name__} needs: they are not "
+            f"a whole model. {how_to_convert(source)}"
         )
 
 
@@ -95,5 +95,5 @@ def _read_headers(files: Iterable[Path], name: str) -> Shapes:
             raise ModelError(f"{file} of {name} cannot be read: {error.strerror or error}.") from None
         except SafetensorError as error:
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise ModelError(f"{file} of {name} is no whole safetensors file: {reason}") from None
+            raise ModelError(f"{file} of {name} is not a whole safetensors file: {reason}") from None
     return shapes

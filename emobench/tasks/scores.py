@@ -12,7 +12,7 @@ Examples: TypeAlias = Mapping[str, tuple[float, float]]
 
 SECONDARY = "secondary"
 """A flag of metrics that describe a result and decide nothing: boards show and test them only where they are asked for,
-so that a task may report many without weakening what is said of its main ones."""
+so that a task may report many without weakening the tests of its main ones."""
 
 RANGES: dict[str, tuple[float, float]] = {
     "fraction": (0.0, 1.0),
@@ -32,7 +32,7 @@ class Score:
     are of `sampled`, the means of units. An example that `units` does not name is a unit of its own; with None all are.
     `aggregate` says how `value` follows from them:
     "mean" is their weighted mean, "exp_mean" the exponential of it (a perplexity from nats per token, weighted by
-    tokens), "corpus" is no mean of examples, so that there are none (self-BLEU), and "jackknife" has an example's
+    tokens), "corpus" is not a mean of examples, which are then absent (self-BLEU), and "jackknife" has an example's
     pseudo-value, n value - (n - 1) (value without the example): their spread is the value's, their mean is not (MAUVE).
     Who reads examples back knows no aggregate and needs none: a value is always taken for the centre of its examples.
     `repeats` holds the value of each sampling run, a row, by each k-means seed; empty where nothing is repeated. Runs

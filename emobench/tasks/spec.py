@@ -117,7 +117,7 @@ def task_from(
     name = protocol or next(iter(file.protocols))
     if name not in file.protocols:
         raise UnknownNameError("protocol", name, file.protocols, where=f"Task {file.name}: ")
-    # Every protocol is built, so that a slip in the one that nobody asked for shows, too.
+    # Every protocol is built, so that a mistake in a protocol that is not used shows, too.
     built = {n: build(kind.rules, rules or {}, data.where("protocols")) for n, rules in file.protocols.items()}
     chosen = override(built[name], overrides or {}, f"--set {file.kind}")
     places = {n: rules.where() if isinstance(rules, Located) else data.where() for n, rules in file.protocols.items()}

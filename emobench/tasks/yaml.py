@@ -22,9 +22,9 @@ def read_yaml(path: Path) -> Located:
         data = yaml.load(text, _loader(str(path)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path}:{line}: this is no YAML: {error.problem}.") from None
+        raise ConfigError(f"{path}:{line}: this is not YAML: {error.problem}.") from None
     except yaml.YAMLError as error:  # a character that no YAML may hold
-        raise ConfigError(f"{path}: this is no YAML: {str(error).partition(chr(10))[0]}.") from None
+        raise ConfigError(f"{path}: this is not YAML: {str(error).partition(chr(10))[0]}.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, Located):
@@ -53,7 +53,7 @@ def _loader(file: str) -> type[PlainLoader]:
     def construct_scalar(loader: Any, node: Any) -> Any:
         try:
             return getattr(PlainLoader, f"construct_yaml_{node.tag.rpartition(':')[2]}")(loader, node)
-        except ValueError:  # a date or number that is none, such as 2020-13-45
+        except ValueError:  # not a date or number, such as 2020-13-45
             line = node.start_mark.line + 1
             raise ConfigError(f"{file}:{line}: {node.value} cannot be read; put text in quotes.") from None
 

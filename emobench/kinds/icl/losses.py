@@ -26,7 +26,7 @@ class ExampleLosses:
     """Shots left out because the prompt was too long."""
     prompt_nats: tuple[float, ...]
     prompt_tokens: tuple[int, ...]
-    """Tokens that are no EOS: what OpenICL divides by, one more than are scored where no BOS is."""
+    """Tokens other than EOS: what OpenICL divides by, one more than are scored if there is no BOS."""
     label_nats: tuple[float, ...] = ()
     """Empty where the tokenizer gives no offsets; so are the next two."""
     label_tokens: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ def sample_line(losses: ExampleLosses) -> str:
 
 
 def parse_sample(line: str, where: str) -> ExampleLosses:
-    """Return the losses of a line; DataError, which begins with `where`, for a line that is none."""
+    """Return the losses of a line; DataError, which begins with `where`, for a line that cannot be read."""
     try:
         return build(ExampleLosses, json.loads(line), where)
     except (ValueError, ConfigError, UnknownNameError) as error:
@@ -56,6 +56,6 @@ def write_samples(path: Path, losses: Iterable[ExampleLosses]) -> None:
 
 
 def read_samples(path: Path) -> list[ExampleLosses]:
-    """Read losses; DataError for a line that is none."""
+    """Read losses; DataError for a line that cannot be read."""
     with path.open(encoding="utf-8") as file:
         return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]

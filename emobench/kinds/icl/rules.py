@@ -48,7 +48,7 @@ class IclProtocol(Rules):
     """raw, or tokenized and decoded by GPT-2 with the spaces cleaned up, as transformers 4 did for the official code
     (" ." becomes ".")."""
     order: Literal["nearest-first", "nearest-last"] = "nearest-first"
-    """nearest-first is OpenICL's: the least similar shot stands beside the test example."""
+    """nearest-first is OpenICL's: the least similar shot stands next to the test example."""
     pool: float = ranged(1.0, above=0, high=1)
     """The first share of the pool that shots are taken from."""
     held_out: int = ranged(0, low=0, high=10**9)

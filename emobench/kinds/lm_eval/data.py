@@ -1,6 +1,6 @@
 """A task of lm-evaluation-harness with its data, and what identifies both: the examples that are read, and the rules.
 
-The rules are lm-eval's own resolved configurations and the Python beside them; the examples are those that lm-eval
+The rules are lm-eval's own resolved configurations and the Python next to them; the examples are those that lm-eval
 builds its prompts from, so that a copy on disk and the hub's own data are known to be the same.
 """
 
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import huggingface_hub
@@ -170,11 +171,15 @@ def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str]
         raise _unbuilt(rules, error) from error
     definition = {
         "lm-eval": version("lm-eval"),
-        "tasks": {name: _config(one) for name, one in tasks.items()},
-        "groups": {name: _without_source(group.to_dict() or {}) for name, group in groups.items()},
+        "tasks": {name: _without_places(one.dump_config()) for name, one in tasks.items()},
+        "groups": {name: _without_places(group.to_dict() or {}) for name, group in groups.items()},
         "code": code,
     }
-    text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(definition, sort_keys=True, default=_named))
+
+    def named(value: Any) -> str:
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+    text = re.sub(r" at 0x[0-9a-f]+", "", json.dumps(definition, sort_keys=True, default=named))
     digests = {
         task: f"sha256:{content_hash(docs)} ({', '.join(sorted(origins)) or 'code of the task'})",
         f"definition of {task}": f"sha256:{content_hash(text)} (lm-eval {version('lm-eval')})",
@@ -196,27 +201,19 @@ def _docs(task: Any, num_fewshot: int | None) -> str:
     return found.hexdigest()
 
 
-def _config(task: Any) -> dict[str, Any]:
-    """Return a task's configuration without where its data are: the documents identify them."""
-    return _without_source({key: value for key, value in task.dump_config().items() if key not in _PLACES})
-
-
-def _without_source(config: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = config.get("metadata")
-    if isinstance(metadata, Mapping):
-        config = {**config, "metadata": {k: v for k, v in metadata.items() if k != "config_source"}}
-    return dict(config)
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without where it and its data are: the documents identify the data."""
+    kept = {key: value for key, value in config.items() if key not in _PLACES}
+    if isinstance(kept.get("metadata"), Mapping):
+        kept["metadata"] = {key: value for key, value in kept["metadata"].items() if key != "config_source"}
+    return kept
 
 
 def _code(names: Iterable[str], manager: TaskManager) -> list[str]:
-    """Return the digests of the Python files beside the YAML: a task's functions may use any of them."""
+    """Return the digests of the Python files next to the YAML: a task's functions may use any of them."""
     entries = [manager.task_index[name] for name in names if name in manager.task_index]
     paths = {source for entry in entries if entry.yaml_path is not None for source in sources(entry.yaml_path)}
     return sorted({file_sha256(file) for folder in {path.parent for path in paths} for file in folder.glob("*.py")})
-
-
-def _named(value: Any) -> str:
-    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _require_placed(rules: LmEvalProtocol, tasks: Mapping[str, Any]) -> None:
@@ -230,9 +227,9 @@ def _require_placed(rules: LmEvalProtocol, tasks: Mapping[str, Any]) -> None:
 
 
 def _unbuilt(rules: LmEvalProtocol, error: Exception) -> DataError:
-    said = " ".join(str(error).split())
+    reason = shorten(str(error), 300, placeholder="...")
     return DataError(
         f"lm-evaluation-harness could not read the task '{rules.task}' and its data ({type(error).__name__}: "
-        f"{said if len(said) <= 300 else said[:297] + '...'}). Give the data by --set lm_eval.data=DIR, a folder laid "
-        "out like its repository on the hub, or mend what is named."
+        f"{reason}). Give the data by --set lm_eval.data=DIR, a folder laid out like its repository on the hub, or "
+        "mend what is named."
     )

@@ -5,7 +5,6 @@ Its caches stay off: they return the answers of other models and other prompts.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -90,12 +89,9 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
     samples: dict[str, list[dict[str, Any]]] = found["samples"]
     with (folder / SAMPLES).open("w", encoding="utf-8") as file:
         for name, rows in samples.items():
-            file.writelines(json.dumps(_sample(name, row), ensure_ascii=False) + "\n" for row in rows)
+            file.writelines(json.dumps(_json_safe({"task": name, **row}), ensure_ascii=False) + "\n" for row in rows)
     results = {key: value for key, value in found.items() if key not in _LEFT_OUT}
-    own = {
-        "task_hashes": {name: _task_hash(rows) for name, rows in samples.items()},
-        "emobench": _facts(model, samples),
-    }
+    own = {"emobench": {"prompts_cut": len(model.cut)}}
     text = json.dumps(_json_safe({**results, **own}), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
 
@@ -139,10 +135,7 @@ def _score(number: LmEvalNumber, results: Mapping[str, Any], rows: Mapping[str, 
 
 
 def _examples(
-    number: LmEvalNumber,
-    leaves: Sequence[str],
-    results: Mapping[str, Any],
-    rows: Mapping[str, list[dict[str, Any]]],
+    number: LmEvalNumber, leaves: Sequence[str], results: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]]
 ) -> Values | None:
     """Return the values of all examples, weighted so that their mean is the number; None where none gives it."""
     parts: dict[str, Values] = {}
@@ -178,26 +171,18 @@ def _units(number: LmEvalNumber, leaves: Sequence[str], rows: Mapping[str, list[
 
 def _parts(results: Mapping[str, Any], name: str) -> list[str]:
     """Return what has numbers of its own: a name, or else the nearest of its parts; all there is for a tag."""
-    known = results["results"]
-    if name not in known and name not in results["group_subtasks"]:
-        return [part for part in known if any(True for _ in numbers_of(part, known[part]))]
-    if any(True for _ in numbers_of(name, known.get(name, {}))):
+    known, groups = results["results"], results["group_subtasks"]
+    with_numbers = [part for part in known if any(True for _ in numbers_of(part, known[part]))]
+    if name not in known and name not in groups:
+        return with_numbers
+    if name in with_numbers:
         return [name]
-    return [part for child in results["group_subtasks"].get(name, ()) for part in _parts(results, child)]
+    return [part for child in groups.get(name, ()) for part in _parts(results, child)]
 
 
 def _leaves(results: Mapping[str, Any], name: str) -> list[str]:
     members = results["group_subtasks"].get(name)
     return [leaf for member in members for leaf in _leaves(results, member)] if members else [name]
-
-
-def _sample(task: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a sample as JSON, with the context once where all its requests share it."""
-    plain = _json_safe({"task": task, **row})
-    arguments = plain["arguments"]
-    if len({json.dumps(argument[0]) for argument in arguments}) == 1 and all(len(a) == 2 for a in arguments):
-        plain["arguments"] = {"context": arguments[0][0], "rest": [argument[1] for argument in arguments]}
-    return plain
 
 
 def _read_samples(path: Path) -> dict[str, list[dict[str, Any]]]:
@@ -209,22 +194,8 @@ def _read_samples(path: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _facts(model: MemoryModel, samples: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return what lm-eval does not say: prompts that it cut, and how they begin. Its own rule puts the BOS there."""
-    first = next((str(rows[0]["arguments"][0][0]) for rows in samples.values() if rows), "")
-    ids = model.tok_encode(first) if first else [model.prefix_token_id]
-    return {"prompts_cut": len(model.cut), "first_prompt_ids": ids[:8], "prefix_token_id": model.prefix_token_id}
-
-
-def _task_hash(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return lm-eval's own hash of a task's documents, prompts and targets (its EvaluationTracker writes it)."""
-    return hashlib.sha256(
-        "".join(r["doc_hash"] + r["prompt_hash"] + r["target_hash"] for r in rows).encode()
-    ).hexdigest()
-
-
 def _json_safe(value: Any) -> Any:
-    """Return a value as JSON has it: a number that is none as null, anything unknown as text."""
+    """Return a value as JSON has it: NaN and infinity as null, anything unknown as text."""
     if isinstance(value, Mapping):
         return {str(key): _json_safe(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple, set)):

@@ -17,8 +17,8 @@ class LmEvalProtocol(Rules):
 
     task: str
     include: str = ""
-    """A folder with YAML of one's own, which lm-eval reads besides its own tasks; it runs the Python that they name, so
-    that --trust-remote-code is asked for."""
+    """A folder with your own YAML, which lm-eval reads besides its own tasks. It runs the Python that these files name,
+    so --trust-remote-code is required."""
     data: str = ""
     """A folder or repository that takes the place of the task's `dataset_path`, laid out alike."""
     num_fewshot: int | None = ranged(None, low=0, high=10_000)

@@ -13,6 +13,7 @@ from typing import Any
 
 import lm_eval.tasks
 from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
 
 from emobench.errors import ConfigError
 from emobench.reading import expand_home, is_folder
@@ -23,7 +24,7 @@ _NAMES = re.compile(r"""^["']?(?:task|group|tag)["']?\s*:\s*["']?([\w.+-]+)""", 
 
 
 def find_manager(name: str, include: str) -> TaskManager:
-    """Return a manager that knows a task, group or tag and all that it is made of; `include` is a folder of one's own.
+    """Return a manager that knows a task, group or tag and all that it is made of; `include` is the user's folder.
 
     It reads the folders that mention these names, and knows what a manager of everything would say of them.
     Raises ConfigError for a name that nothing defines, with the nearest ones.
@@ -33,8 +34,10 @@ def find_manager(name: str, include: str) -> TaskManager:
     while True:
         manager = TaskManager(include_path=[*_first_wins(folders), *own], include_defaults=False)
         _join_tags(manager, own)
-        # A tag is spread over files, so that those at hand need not be all.
-        more = {f for other in reached(name, manager) if not _is_whole(other, manager) for f in _folders_of(other)}
+        # A tag is spread over files, so that those of the first folders need not be all.
+        entries = {other: manager.task_index.get(other) for other in reached(name, manager)}
+        partial = [other for other, entry in entries.items() if entry is None or entry.kind.name == "TAG"]
+        more = {folder for other in partial for folder in _folders_of(other)}
         if more <= folders:
             break
         folders |= more
@@ -83,20 +86,15 @@ def _members(listed: Any) -> list[str]:
 
 def _join_tags(manager: TaskManager, own: list[Path]) -> None:
     """Give each tag the tasks of all folders, where a manager has those of the last. One's own replaces lm-eval's."""
+
+    def tags(entry: Any) -> list[str]:
+        found = (entry.cfg or {}).get("tag") or []
+        return [found] if isinstance(found, str) else found
+
     for tag in (entry for entry in manager.task_index.values() if entry.kind.name == "TAG"):
-        tagged = {n: e for n, e in manager.task_index.items() if tag.name in _tags(e.cfg)}
+        tagged = {n: e for n, e in manager.task_index.items() if tag.name in tags(e)}
         ours = {n for n, e in tagged.items() if e.yaml_path and any(e.yaml_path.is_relative_to(f) for f in own)}
         tag.tags = ours or set(tagged)
-
-
-def _tags(config: Mapping[str, Any] | None) -> list[str]:
-    found = (config or {}).get("tag") or []
-    return [found] if isinstance(found, str) else found
-
-
-def _is_whole(name: str, manager: TaskManager) -> bool:
-    entry = manager.task_index.get(name)
-    return entry is not None and entry.kind.name != "TAG"
 
 
 @cache
@@ -135,11 +133,8 @@ def _folders_of(name: str) -> set[Path]:
 
 def _first_wins(folders: Iterable[Path]) -> list[Path]:
     """Return folders without those inside of others, the last first: of two definitions the first in order counts."""
-    kept: list[Path] = []
-    for folder in sorted(folders, key=lambda f: f"{f.as_posix()}/"):
-        if not any(folder.is_relative_to(other) for other in kept):
-            kept.append(folder)
-    return kept[::-1]
+    known = set(folders)
+    return sorted((f for f in known if not known & {*f.parents}), key=lambda f: f"{f.as_posix()}/", reverse=True)
 
 
 def _own_folder(include: str) -> Path:
@@ -152,9 +147,11 @@ def _own_folder(include: str) -> Path:
 
 
 def _unknown(name: str, manager: TaskManager, include: str) -> ConfigError:
-    own = _own_folder(include) if include else None
-    for path in sorted(own.rglob("*.yaml")) if own else []:
-        _require_readable(path)
+    for path in sorted(_own_folder(include).rglob("*.yaml")) if include else []:
+        try:  # lm-eval passes over YAML that it cannot read without a word
+            load_yaml(path, resolve_func=False)
+        except Exception as error:  # of YAML, of an include, or of a cycle of them
+            return ConfigError(f"{path} is not a task of lm-eval ({' '.join(str(error).split())}).")
     known = {*manager.task_index, *(found for text in _texts().values() for found in _NAMES.findall(text))}
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     guess = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
@@ -162,13 +159,3 @@ def _unknown(name: str, manager: TaskManager, include: str) -> ConfigError:
         f"lm-evaluation-harness {version('lm-eval')} has no task, group or tag '{name}'{guess} `lm_eval ls tasks` "
         "lists all; a folder of your own YAML is --set lm_eval.include=DIR."
     )
-
-
-def _require_readable(path: Path) -> None:
-    """Raise ConfigError for YAML that lm-eval would pass over without a word."""
-    from lm_eval.tasks._yaml_loader import load_yaml
-
-    try:
-        load_yaml(path, resolve_func=False)
-    except Exception as error:  # of YAML, of an include, or of a cycle of them
-        raise ConfigError(f"{path} is no task of lm-eval ({' '.join(str(error).split())}).") from None

@@ -21,7 +21,7 @@ from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
 
 COUNTS = "texts.json"
-"""Beside the scores: how many texts were used, and how many were skipped, and why."""
+"""In the folder of the scores: how many texts were used, and how many were skipped, and why."""
 TEXTS_A_TIME = 256
 
 

@@ -58,7 +58,7 @@ def test_limit_takes_the_first_rows_and_reads_no_further(tmp_path: Path) -> None
         ('{"body": "a", "id": 1}', "expected a field \"text\"; the fields are: 'body', 'id'"),
         ('{"text": 3}', '"text" must be a string, got `3`'),
         ('{"text": null}', '"text" must be a string, got `null`'),
-        (b'{"text": "caf\xe9"}', "byte 14 of the line is no UTF-8"),
+        (b'{"text": "caf\xe9"}', "byte 14 of the line is not UTF-8"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str | bytes, words: str) -> None:

@@ -87,7 +87,7 @@ def test_weights_lie_beside_their_index(name: str, model: Path) -> None:
     shutil.copy(model / "model.safetensors", model.parent / "outside.safetensors")
     (model / "model.safetensors").unlink()
     (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"wte": name}}))
-    with pytest.raises(ModelError, match=f"names '{name}', which is no file beside it"):
+    with pytest.raises(ModelError, match=f"names '{name}', which is not a file in its folder"):
         check(model)
 
 
@@ -158,5 +158,5 @@ def test_an_encoder_has_its_own_weights_alone(tmp_path: Path) -> None:
         find_encoder(str(folder), offline=True)
     (folder / "adapter_config.json").unlink()
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../w.safetensors"}}')
-    with pytest.raises(ModelError, match="which is no file beside it"):
+    with pytest.raises(ModelError, match="which is not a file in its folder"):
         find_encoder(str(folder), offline=True)

@@ -101,7 +101,7 @@ def llama_with(change: Callable[[torch.Tensor], torch.Tensor], **settings: Any) 
 @pytest.mark.parametrize("cap", [5.0, 30.0, 1000.0])
 def test_an_undeclared_cap_is_refused_even_where_small_logits_would_hide_it(cap: float) -> None:
     model = llama_with(lambda z: cap * torch.tanh(z / cap))
-    with pytest.raises(ModelError, match="LM head of Changed cannot be used: its logits are no scaled"):
+    with pytest.raises(ModelError, match="LM head of Changed cannot be used: its logits are not a scaled"):
         probe_head(model)
 
 

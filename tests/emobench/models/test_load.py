@@ -147,7 +147,7 @@ def test_broken_files_are_refused(gpt2: Path) -> None:
     weights = gpt2 / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ModelError, match=r"model\.safetensors of m is no whole safetensors file"):
+    with pytest.raises(ModelError, match=r"model\.safetensors of m is not a whole safetensors file"):
         check_model(found(gpt2))
     weights.write_bytes(whole)
     config = (gpt2 / "config.json").read_text()

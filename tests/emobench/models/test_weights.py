@@ -117,7 +117,7 @@ def test_opt_without_embeddings_and_head_is_refused_by_the_names_of_what_lacks(o
     whole = load_model(find_model(str(out), offline=True)).model
     assert torch.equal(whole.lm_head.weight, whole.model.decoder.embed_tokens.weight)
     (opt / "pytorch_model.bin").unlink()
-    with pytest.raises(ModelError, match=r"they are no whole model\. Copy the whole model, or save it again"):
+    with pytest.raises(ModelError, match=r"they are not a whole model\. Copy the whole model, or save it again"):
         check_model(find_model(str(opt), offline=True))
 
 

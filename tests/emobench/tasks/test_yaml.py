@@ -32,13 +32,13 @@ def test_nested_mappings_know_their_lines(path: Path) -> None:
     [
         ("a: 1\nb: 2\na: 3\n", 3, "`a` stands twice; keep one."),
         ("a:\n  b: 1\n  b: 1\n", 3, "`b` stands twice; keep one."),
-        ("a: 1\nb: [1, 2\nc: 3\n", 3, "this is no YAML"),
-        ("a: 1\n\tb: 2\n", 2, "this is no YAML"),
-        ("a: 1\n--- \nb: 2\n", 2, "this is no YAML: but found another document"),
-        ("a: *other\n", 1, "this is no YAML: found undefined alias"),
-        ("a: &x [*x]\n", 1, "this is no YAML: an alias (`*name`) stands for other text"),
-        ("a: 1\nb: !!python/object/apply:os.getcwd []\n", 2, "this is no YAML: could not determine a constructor"),
-        ("a: 1\nb: !include other.yaml\n", 2, "this is no YAML: could not determine a constructor"),
+        ("a: 1\nb: [1, 2\nc: 3\n", 3, "this is not YAML"),
+        ("a: 1\n\tb: 2\n", 2, "this is not YAML"),
+        ("a: 1\n--- \nb: 2\n", 2, "this is not YAML: but found another document"),
+        ("a: *other\n", 1, "this is not YAML: found undefined alias"),
+        ("a: &x [*x]\n", 1, "this is not YAML: an alias (`*name`) stands for other text"),
+        ("a: 1\nb: !!python/object/apply:os.getcwd []\n", 2, "this is not YAML: could not determine a constructor"),
+        ("a: 1\nb: !include other.yaml\n", 2, "this is not YAML: could not determine a constructor"),
         ("a: 1\nwhen: 2020-13-45\n", 2, "2020-13-45 cannot be read; put text in quotes."),
         ("a: 0b_\n", 1, "0b_ cannot be read"),
         ("a: 1\n3: x\n", 2, "a key is 3; expected text"),
@@ -59,7 +59,7 @@ def test_bytes_that_are_no_text_and_files_that_are_none(path: Path, tmp_path: Pa
     with pytest.raises(ConfigError, match="cannot be read"):
         read_yaml(path)
     path.write_bytes(b"a: \x07\n")
-    with pytest.raises(ConfigError, match=rf"^{path}: this is no YAML: unacceptable character"):
+    with pytest.raises(ConfigError, match=rf"^{path}: this is not YAML: unacceptable character"):
         read_yaml(path)
     for place in (tmp_path, tmp_path / "none.yaml"):
         with pytest.raises(ConfigError, match=rf"^{place} cannot be read"):

@@ -2,7 +2,7 @@
 
 - `tree`: one forward pass over [shared prefix | label 1 | label 2 | ...] of each example. A label's tokens see the
   prefix and their own, and stand at the positions that they have behind the prefix. The last token of a label predicts
-  nothing, so that it is no input: an example costs P + sum(k - 1) tokens.
+  nothing and is not read: an example costs P + sum(k - 1) tokens.
 - `cache`: the shared prefix once, then each label's tokens behind its keys and values. For models that refuse a mask of
   their caller's own, such as those with ALiBi. A second, short pass and a copy of the keys and values for each label
   make it a little slower than `tree`.

@@ -36,7 +36,7 @@ from emobench.kinds.interface import Subject
 from emobench.tasks.spec import Task
 
 SAMPLES, OUTPUT = "samples.jsonl", "openicl"
-"""OpenICL's own results, openicl.json, lie beside the samples."""
+"""OpenICL's own results, openicl.json, are in the folder of the samples."""
 NO_LIMIT = 10**30
 """transformers' own number for it: OpenICL has nothing to cut off."""
 BATCH = 8

@@ -1,6 +1,6 @@
 """Which engine a model computes rightly: found by comparing hidden states with those of `plain`, not by names.
 
-A mask or positions of one's own are refused by some models (ALiBi), silently ignored by others, and overrule a sliding
+A mask or positions of the caller are refused by some models (ALiBi), silently ignored by others, and overrule a sliding
 window; keys and values behave otherwise in a state-space model.
 
 Legend: N pairs, D hidden width.
@@ -26,7 +26,7 @@ TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 5e-3, tor
 TIMES_ROUNDING, MOST = 4, 0.1
 """Otherwise this many times the difference that another kernel makes to `plain` itself, and never more than MOST."""
 PREFIXES, BEHIND = (9, 6), ((4, 1, 3), (1, 2, 4))
-"""Tokens of the made prompts' prefixes, and of each label behind them; one token behind is no input of its own."""
+"""Tokens of the made prompts' prefixes, and of each label behind them; a label of one token is not read."""
 MADE_LENGTH = max(prefix + max(behind) for prefix, behind in zip(PREFIXES, BEHIND, strict=True))
 
 
@@ -58,7 +58,7 @@ def extreme_prompts(prompts: Sequence[Prompt]) -> list[Prompt]:
 
 
 def refusal(engine: Engine, model: Any, prompts: Sequence[Prompt], device: torch.device) -> str | None:
-    """Return why an engine is no good for a model, or None: what it finds for each prompt's last label is compared."""
+    """Return why an engine is wrong for a model, or None: what it finds for each prompt's last label is compared."""
     pairs = pairs_of(prompts, [prompt.shared for prompt in prompts], None)
     last_B = np.array([len(prompt.tokens) - 1 for prompt in prompts])
     pairs = pairs[(pairs.label_N == SHARED) | (pairs.label_N == last_B[pairs.example_N])]
@@ -90,9 +90,9 @@ def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
 
 
 def _otherwise(model: Any, alone: Sequence[Prompt], pairs: ScoredTokens, device: torch.device) -> Tensor:
-    """Return what `plain` gives beside a shorter row: its padding asks for a mask, and so for another kernel.
+    """Return what `plain` gives in a batch with a shorter row: its padding asks for a mask, and so for another kernel.
 
-    On a GPU in half precision (or TF32) that difference grows with each layer, and is no fault of an engine.
+    On a GPU in half precision (or TF32) that difference grows with each layer, and is not the engine's fault.
     """
     shorter = max(alone, key=lambda prompt: len(prompt.tokens[0]))
     shorter = replace(shorter, tokens=(shorter.tokens[0][: -(-len(shorter.tokens[0]) // 2)],))

@@ -99,7 +99,7 @@ def test_what_cannot_be_run_is_said(
 
 def test_a_file_that_lm_eval_would_pass_over_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("task: broken\nmetric_list: [\n")
-    with pytest.raises(ConfigError, match=r"broken\.yaml is no task of lm-eval"):
+    with pytest.raises(ConfigError, match=r"broken\.yaml is not a task of lm-eval"):
         load("broken", include=str(tmp_path))
 
 

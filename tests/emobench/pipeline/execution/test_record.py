@@ -114,7 +114,7 @@ def test_an_entry_says_how_many_texts_gave_prompts(job: Callable[..., Any]) -> N
 
 
 def test_a_command_that_is_no_unicode_text_is_recorded_all_the_same(job: Callable[..., Any], tmp_path: Path) -> None:
-    odd = tmp_path / "data\udcff"  # a byte that is no UTF-8, as Python reads it from the command line
+    odd = tmp_path / "data\udcff"  # a byte that is not UTF-8, as Python reads it from the command line
     odd.mkdir()
     _, entry = job("evaluate", *EVALUATED, "--data-dir", odd, folder=tmp_path)
     assert entry["source"]["command"].endswith(" --data-dir DIR")
