@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ MERGE = (
 """Python code that merges an adapter into its base model."""
 BIN = "pytorch_model*.bin"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# The largest mixtures of experts have about this many layers times experts; more takes minutes to build.
+MOST_MODULES = 50_000
 
 
 def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) -> Path:
@@ -139,7 +142,7 @@ def indexed_files(index: Path, kind: str) -> list[str]:
 
 
 def read_config(folder: Path, name: str) -> dict[str, Any]:
-    """Return a model's config.json. Raises ModelError if it is not a configuration."""
+    """Return a model's config.json. Raises ModelError if it is not a configuration, or of too many modules."""
     file = folder / "config.json"
     try:
         config = parse_json(read_text(file))
@@ -154,7 +157,22 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
             f"{file} of {name} takes its weights from `transformers_weights`: {config['transformers_weights']!r}; "
             f"expected {SINGLE}, or {INDEX} with its files. Load the model with transformers and save it again."
         )
+    _require_buildable(config, file)
     return config
+
+
+def _require_buildable(config: Mapping[str, Any], file: Path) -> None:
+    """Raise ModelError for so many layers or experts that building the model would take minutes."""
+    modules = 1
+    for word in ("layer", "expert"):
+        counts = {key: value for key, value in config.items() if word in key and isinstance(value, int)}
+        key = max(counts, key=lambda name: counts[name], default="")
+        modules *= max(counts.get(key, 1), 1)
+        if modules > MOST_MODULES:
+            raise ModelError(f"{file}: `{key}` is {counts[key]:,}; expected {MOST_MODULES:,} modules at most.")
+    for inner in config.values():
+        if isinstance(inner, dict):
+            _require_buildable(inner, file)
 
 
 def identity(source: ModelSource) -> dict[str, Any]:

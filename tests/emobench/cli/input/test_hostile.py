@@ -14,7 +14,7 @@ import pytest
 DEEP = 5000
 LONG = "x" * 300
 BOMB = "{a: &a [x, x, x, x, x, x, x, x, x], " + ", ".join(f"b{i}: &b{i} [*a, *a, *a, *a]" for i in range(9)) + "}"
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_the_small_job_is_planned(dry: Callable[..., Any]) -> None:

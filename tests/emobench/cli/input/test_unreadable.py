@@ -21,7 +21,7 @@ OVERRIDES = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (capabilities(7)): with these, root reads everything."""
 pytestmark = [
     pytest.mark.usefixtures("ordinary_user"),
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux", reason="of Linux"),
 ]
 
