@@ -36,12 +36,13 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                     "low": effect(contrast, contrast.ci95[0]) if contrast.ci95 else None,
                     "high": effect(contrast, contrast.ci95[1]) if contrast.ci95 else None,
                     "verdict": contrast.word or "none",
-                    "said": _verdict(contrast),
+                    "label": _verdict(contrast),
                 }
                 for label, contrast in pairs
                 if unit_of(contrast) == unit
             ]
-            panels.append(_panel(rows, "" if place else table.grid.title, unit))
+            title = {"text": clean("" if place else table.grid.title), "fontSize": 12}
+            panels.append({"title": title, "width": WIDTH, **forest(rows, unit, PAPER)})
     return {
         "background": "white",
         "padding": 12,
@@ -57,12 +58,8 @@ def _verdict(contrast: Contrast) -> str:
     return (contrast.word or "") + p
 
 
-def _panel(rows: list[dict[str, Any]], heading: str, unit: str) -> dict[str, Any]:
-    return {"title": {"text": clean(heading), "fontSize": 12}, "width": WIDTH, **forest(rows, unit, PAPER)}
-
-
 def forest(rows: list[dict[str, Any]] | str, unit: str, palette: Palette) -> dict[str, Any]:
-    """Return a forest plot of rows {metric, effect, low, high, verdict, said}, without a width.
+    """Return a forest plot of rows {metric, effect, low, high, verdict, label}, without a width.
 
     `rows` and `unit` may name what a page fills in (`board_charts`).
     """
@@ -90,7 +87,7 @@ def forest(rows: list[dict[str, Any]] | str, unit: str, palette: Palette) -> dic
             },
             {
                 "mark": {"type": "text", "align": "left", "dx": 8, "color": palette.text},
-                "encoding": {"y": y, "x": {"value": "width"}, "text": {"field": "said", "type": "nominal"}},
+                "encoding": {"y": y, "x": {"value": "width"}, "text": {"field": "label", "type": "nominal"}},
             },
         ],
     }

@@ -6,8 +6,12 @@ Each function takes plain rows, and returns a specification with a panel for eac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 from emobench.leaderboard.charts.vega_lite import HUMAN, Row, axis, grouped, panel, picture, series_of, shape
 from emobench.leaderboard.schema.labels import clean
@@ -63,8 +67,8 @@ def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
     layers = [lines("one", 0.5, 0.25), lines("mean", 2, 1)]
     panels = []
     for task, own in grouped(rows, "task"):
-        said = [f"{name} {_mean([c['mauve'] for c in some]):.3f}" for name, some in grouped(own, "series")]
-        panels.append(panel(task, list(_points(own)), layers, series, subtitle=f"MAUVE: {', '.join(said)}"))
+        means = [f"{name} {fmean([c['mauve'] for c in some]):.3f}" for name, some in grouped(own, "series")]
+        panels.append(panel(task, list(_points(own)), layers, series, subtitle=f"MAUVE: {', '.join(means)}"))
     note = "thin: one for each sampling run and k-means seed; thick: their mean"
     return picture("Divergence curves of generated against human texts", panels, note)
 
@@ -111,7 +115,7 @@ def _points(curves: Sequence[Row]) -> Iterable[dict[str, Any]]:
             for place, (x, y) in enumerate(curve["points"]):
                 yield {"series": series, "kind": "one", "curve": number, "place": place, "x": x, "y": y}
         for place, alike in enumerate(zip(*(curve["points"] for curve in own), strict=True)):
-            x, y = (_mean(numbers) for numbers in zip(*alike, strict=True))
+            x, y = (fmean(numbers) for numbers in zip(*alike, strict=True))
             yield {"series": series, "kind": "mean", "curve": -1, "place": place, "x": x, "y": y}
 
 
@@ -119,32 +123,22 @@ def _bars(samples: Sequence[Row], whole: bool) -> Iterable[dict[str, Any]]:
     """Yield the steps of each series, over bars that all have in common, down to zero at both ends."""
     low = min(min(sample["values"]) for sample in samples)
     high = max(max(sample["values"]) for sample in samples)
-    fewest = min(sum(len(sample["values"]) for sample in own) for _, own in grouped(samples, "series"))
-    width = _width((high - low) / min(max(2 * fewest ** (1 / 3), FEWEST), MOST), whole)
-    first, count = int(low // width), int(high // width) - int(low // width) + 1
+    by_series = dict(grouped(samples, "series"))
+    values_of = {series: np.concatenate([row["values"] for row in own]) for series, own in by_series.items()}
+    bars = min(max(2 * min(map(len, values_of.values())) ** (1 / 3), FEWEST), MOST)
+    width = _width((high - low) / bars, whole)
+    edges = width * np.arange(low // width - 1, high // width + 3)
     shift = 0.5 if whole and width == 1 else 0.0  # a bar of one whole number stands around it
-    for series, own in grouped(samples, "series"):
-        values = [value for sample in own for value in sample["values"]]
-        counts = [0] * (count + 2)
-        for value in values:
-            counts[int(value // width) - first + 1] += 1
-        for place, number in enumerate(counts):
-            value = (first + place - 1) * width - shift
-            if low >= 0:  # the axis begins at 0, too
-                value = max(value, 0.0)
-            yield {"series": series, "value": value, "share": 100 * number / len(values)}
+    for series, values in values_of.items():
+        for edge, count in zip(edges[:-1], np.histogram(values, edges)[0], strict=True):
+            value = float(edge) - shift
+            # Where no value is below 0, the axis begins at 0, too.
+            shown = max(value, 0.0) if low >= 0 else value
+            yield {"series": series, "value": shown, "share": 100 * int(count) / len(values)}
 
 
 def _width(least: float, whole: bool) -> float:
     """Return the next greater width of a bar that is 1, 2 or 5 times a power of ten, at least 1 for whole numbers."""
     least = max(least, 1.0 if whole else 1e-6)
-    power = 1.0
-    while power > least:
-        power /= 10
-    while 10 * power <= least:
-        power *= 10
+    power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
-
-
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import vl_convert
 
 from emobench.errors import StorageError
 from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.stats.contrasts import NO_VERDICT
 
 HUMAN = "human"
 """A series that is drawn in grey."""
@@ -20,6 +22,8 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 GREY = "#9ca3af"
 SIDE, COLUMNS, SCALE = 260, 3, 3
 """Points of a panel's side, panels in a row, and pixels for each point."""
+LONGEST = 48
+"""Letters of a line, no wider than a panel."""
 
 LEGEND = {"title": None, "orient": "bottom", "labelLimit": 320, "symbolOpacity": 1}
 
@@ -58,7 +62,7 @@ PAPER = Palette(
         "worse": "#c2410c",
         "tied": "#6b7280",
         "undetermined": "#c4c8cf",
-        "describes": "#c4c8cf",
+        NO_VERDICT: "#c4c8cf",
     },
 )
 PAGE = Palette(
@@ -66,9 +70,7 @@ PAGE = Palette(
     verdicts={
         "better": _variable("better-text"),
         "worse": _variable("worse-text"),
-        "tied": _variable("muted"),
-        "undetermined": _variable("muted"),
-        "describes": _variable("muted"),
+        **dict.fromkeys(("tied", "undetermined", NO_VERDICT), _variable("muted")),
     },
 )
 """The variables of `site/assets/page.css`, which has them for both themes."""
@@ -76,17 +78,23 @@ PAGE = Palette(
 
 def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
     """Write a picture as NAME.png and NAME.svg, with fonts that come with vl-convert; raises StorageError."""
+    paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+    for path in paths:
+        write_picture(picture, path, "Name another folder with --out DIR.")
+    return paths
+
+
+def write_picture(picture: Mapping[str, Any], path: Path, hint: str) -> None:
+    """Write a picture as PNG or SVG, by the name's end. Raises StorageError, which ends in `hint`."""
     spec = dict(picture)
-    svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        png.write_bytes(vl_convert.vegalite_to_png(spec, scale=SCALE))
-        svg.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix.lower() == ".png":
+            path.write_bytes(vl_convert.vegalite_to_png(spec, scale=SCALE))
+        else:
+            path.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
     except OSError as error:
-        raise StorageError(
-            f"{folder} could not be written: {error.strerror}. Name another folder with --out DIR."
-        ) from error
-    return [png, svg]
+        raise StorageError(f"{path} could not be written: {error.strerror}. {hint}") from error
 
 
 def axis(field: str, title: str, domain: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -100,13 +108,8 @@ def series_of(rows: Iterable[Row]) -> list[str]:
 
 def _colour(series: Sequence[str], symbol: str | None) -> dict[str, Any]:
     own = [GREY if name == HUMAN else COLOURS[i % len(COLOURS)] for i, name in enumerate(series)]
-    scale = {"domain": list(series), "range": own}
-    return {
-        "field": "series",
-        "type": "nominal",
-        "scale": scale,
-        "legend": {**LEGEND, **({"symbolType": symbol} if symbol else {})},
-    }
+    legend = {**LEGEND, **({"symbolType": symbol} if symbol else {})}
+    return {"field": "series", "type": "nominal", "scale": {"domain": list(series), "range": own}, "legend": legend}
 
 
 def shape(series: Sequence[str]) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def panel(
 ) -> dict[str, Any]:
     heading: dict[str, Any] = {"text": clean(title), "fontSize": 12, "fontWeight": "bold", "anchor": "middle"}
     if subtitle:
-        heading |= {"subtitle": _lines(subtitle), "subtitleFontSize": 10, "subtitleColor": "#4b5563"}
+        heading |= {"subtitle": textwrap.wrap(subtitle, LONGEST), "subtitleFontSize": 10, "subtitleColor": "#4b5563"}
     colour = _colour(series, symbol)
     return {
         "title": heading,
@@ -138,7 +141,9 @@ def panel(
 
 def picture(title: str, panels: Sequence[Mapping[str, Any]], note: str = "") -> dict[str, Any]:
     """Return a specification of panels under a title; `note`, below it, says what the marks are."""
-    below = {"subtitle": _lines(note), "subtitleFontSize": 11, "subtitleColor": "#4b5563"} if note else {}
+    below = (
+        {"subtitle": textwrap.wrap(note, LONGEST), "subtitleFontSize": 11, "subtitleColor": "#4b5563"} if note else {}
+    )
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
@@ -162,16 +167,3 @@ def grouped(rows: Iterable[Row], key: str) -> list[tuple[str, list[Row]]]:
     for row in rows:
         found.setdefault(row[key], []).append(row)
     return list(found.items())
-
-
-def _lines(text: str, longest: int = 48) -> list[str]:
-    """Break a text at its commas, so that it is no wider than a panel."""
-    lines = [""]
-    for part in text.split(", "):
-        joined = f"{lines[-1]}, {part}" if lines[-1] else part
-        if len(joined) > longest and lines[-1]:
-            lines[-1] += ","
-            lines.append(part)
-        else:
-            lines[-1] = joined
-    return lines

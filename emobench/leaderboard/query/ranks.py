@@ -13,9 +13,8 @@ from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import MEAN
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.stats.holm import holm
-from emobench.leaderboard.stats.means import mean
-from emobench.leaderboard.stats.pairwise import Pairs, SeriesByMetric
-from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.pairwise import PairContrasts, SeriesByMetric
+from emobench.leaderboard.stats.series import Series, mean
 from emobench.leaderboard.stats.thresholds import ALPHA, MIN_SEEDS, SMALL_N_FLAG
 
 
@@ -40,7 +39,7 @@ class Ranking:
 
 
 def ranking(
-    group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetric, pairs: Pairs, view: View
+    group: Sequence[Entry], metrics: Sequence[str], series: SeriesByMetric, pairs: PairContrasts, view: View
 ) -> Ranking | None:
     """Rank the rows of a group, of which `metrics` are all metrics; None where there is nothing to rank by.
 

@@ -18,7 +18,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, is_row
 from emobench.leaderboard.stats.contrasts import Contrast
-from emobench.leaderboard.stats.pairwise import Pairs, SeriesByMetric
+from emobench.leaderboard.stats.pairwise import PairContrasts, SeriesByMetric
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.thresholds import MIN_SEEDS, SMALL_N_FLAG
 
@@ -72,7 +72,7 @@ def _standings(group: Sequence[Entry], examples_of: ExamplesOf | None, view: Vie
     asked = view.shown(metrics, group)
     shown = [metric for metric in asked if any(metric in entry.metrics for entry in group)]
     series = _series(group if view.baseline else current, metrics, examples_of)
-    pairs = Pairs(series)
+    pairs = PairContrasts(series)
     places = ranking(current, metrics, series, pairs, view)
     means = [f"{MEAN}/{places.name}"] if places and places.means else []
     tops = {metric: _best(current, pairs, metric) for metric in (*shown, *means)}
@@ -124,7 +124,7 @@ def _reason(group: Sequence[Entry], metric: str) -> str:
     return next((entry.missing[metric] for entry in group if metric in entry.missing), "not measured")
 
 
-def _best(current: Sequence[Entry], pairs: Pairs, metric: str) -> tuple[str | None, str | None]:
+def _best(current: Sequence[Entry], pairs: PairContrasts, metric: str) -> tuple[str | None, str | None]:
     """Return the best row of a metric, or None and why the rows cannot be told apart, if that is why."""
     if any(metric in entry.metrics and SMALL_N_FLAG in entry.metrics[metric].flags for entry in current):
         return None, "too few examples"

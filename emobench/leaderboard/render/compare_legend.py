@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from emobench.leaderboard.render.adjustment import adjustment
-from emobench.leaderboard.render.grid import ABSENT
-from emobench.leaderboard.render.numbers import contrast_effect, effect_decimals, listed, p_value
+from emobench.leaderboard.render.captions import adjustment
+from emobench.leaderboard.render.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.labels import MEAN
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.stats.thresholds import ALPHA, POWER
-from emobench.leaderboard.stats.within_seed import WithinSeed
 
 UNCOVERED = "; other test texts and sampling runs are not covered"
 """Of a test over seeds alone: entries share the test texts, and the random numbers that texts are sampled with."""
+BASES = "Bases are the unit: a value is the mean over the seeds of one pre-trained model, paired with its rival's."
+ONE_BASE = (
+    "All values are of one pre-trained model: no interval and no p covers the effect of another (--across-bases "
+    "compares over several)."
+)
 
 
 def legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
@@ -23,7 +25,7 @@ def legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     contrasts, apart = comparison.of(candidate), comparison.apart.get(candidate.id)
     name = candidate.objective.label
     if apart:
-        yield f"{name} is not comparable, so there is no verdict: {listed(apart, separator='; ', more='; and')}."
+        yield f"{name} is not comparable, so there is no verdict: {listed(apart, separator='; ')}."
     if not contrasts:
         yield f"{name} and the baseline have no metric in common."
     if "published" in (comparison.baseline.kind, candidate.kind):
@@ -32,44 +34,30 @@ def legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     if tested:
         yield (
             "p: the probability of a difference at least as large if both were equal; verdicts are at "
-            f"{100 * ALPHA:.0f} %. Intervals are for each metric alone. tied: no difference is shown beyond the noise; "
-            "the interval holds the differences that remain possible."
+            f"{100 * ALPHA:.0f} %. tied: no difference is shown beyond the noise; the interval holds the differences "
+            "that remain possible."
         )
         yield from adjustment(tested)
-        yield _base(comparison)
+        yield BASES if comparison.replicates == "bases" else ONE_BASE
         yield (
             f"detectable: the true difference that a single test with this many {comparison.replicates} and examples "
-            f"finds with {100 * POWER:.0f} % power. It is estimated from the noise, roughly where "
-            f"{comparison.replicates} are few; it is large enough in 4 of 5 comparisons."
+            f"finds with {100 * POWER:.0f} % power; estimated, and large enough in 4 of 5 comparisons."
         )
     for test in dict.fromkeys(c.test for c in tested):
-        seeds = sorted({c.seeds for c in tested if c.test == test and c.seeds})
-        used = [c.metric.split("/", 1)[1] for c in tested if c.test == test]
-        about = "" if any(c.items for c in tested if c.test == test) else UNCOVERED
-        many = f"{' and '.join(map(str, seeds))} {comparison.replicates}"
-        yield f"By {test} ({many}{about}): {', '.join(dict.fromkeys(used))}."
+        own = [c for c in tested if c.test == test]
+        seeds = " and ".join(map(str, sorted({c.seeds for c in own if c.seeds})))
+        about = "" if any(c.items for c in own) else UNCOVERED
+        metrics = ", ".join(dict.fromkeys(c.metric.split("/", 1)[1] for c in own))
+        yield f"By {test} ({seeds} {comparison.replicates}{about}): {metrics}."
     if any(contrast.log_scale for contrast in contrasts):
         yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):
         yield "Differences of percentages are in percentage points."
-    missing = comparison.missing.get(candidate.id)
-    if missing:
+    if missing := comparison.missing.get(candidate.id):
         yield f"{name} or the baseline lacks {listed(missing)}."
     if comparison.left_out:
         left = [f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out]
         yield f"Left out, as they are comparable with no baseline that was named: {listed(left)}."
-
-
-def _base(comparison: Comparison) -> str:
-    """Return which pre-trained models the verdicts are about."""
-    if comparison.replicates == "bases":
-        return (
-            "Bases are the unit: a value is the mean over the seeds of one pre-trained model, paired with its rival's."
-        )
-    return (
-        "All values are of one pre-trained model: no interval and no p covers the effect of another (--across-bases "
-        "compares over several)."
-    )
 
 
 def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
@@ -79,19 +67,10 @@ def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]
             "Within a seed only the test examples are a sample: these tests compare two trained models, not two "
             "objectives. Their p are not adjusted."
         )
-    alone = [contrast for contrast in contrasts if not contrast.metric.startswith(f"{MEAN}/")]
-    untested = [c.metric.split("/", 1)[1] for c in alone if not c.within and c.p is None and c.verdict != "tied"]
-    if untested and any(contrast.within for contrast in contrasts):
-        yield f"Not tested within a seed, for lack of per-example results: {', '.join(untested)}."
     for contrast in contrasts:
+        places = effect_decimals(contrast) + 1
         for test in contrast.within:
             name = contrast.metric.split("/", 1)[1] if one_task else contrast.metric
-            yield f"  {name}, {_within(contrast, test)}"
-
-
-def _within(contrast: Contrast, test: WithinSeed) -> str:
-    decimals, percent = effect_decimals(contrast) + 1, " %" if contrast.log_scale else ""
-    interval = ", ".join(contrast_effect(contrast, end, decimals) for end in test.ci95 or ()) or ABSENT
-    seed = "no seed" if test.seed is None else f"seed {test.seed}"
-    difference = f"{contrast_effect(contrast, test.effect, decimals)}{percent} [{interval}]"
-    return f"{seed}: {difference}, p {p_value(test.p)} ({test.test}, {test.items} examples)"
+            seed = "no seed" if test.seed is None else f"seed {test.seed}"
+            shown = f"{contrast_effect(contrast, test.effect, places)} {contrast_interval(contrast, test.ci95, places)}"
+            yield f"  {name}, {seed}: {shown}, p {p_value(test.p)} ({test.test}, {test.items} examples)"

@@ -9,16 +9,20 @@ from typing import Any
 from emobench.config import to_plain
 from emobench.leaderboard.render.compare_legend import legend, within_lines
 from emobench.leaderboard.render.csv_text import csv_text
-from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label, Notes, Report, Style, numbered
-from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components, unrepeated
-from emobench.leaderboard.render.numbers import contrast_effect, contrast_mean, effect_decimals, p_value
+from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Label, Notes, Report, numbered
+from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components
+from emobench.leaderboard.render.numbers import (
+    contrast_effect,
+    contrast_interval,
+    contrast_mean,
+    effect_decimals,
+    p_value,
+)
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
 from emobench.leaderboard.stats.compare import Comparison, place, title
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.tasks.families import PRIMARY
-
-_STYLES: dict[str | None, Style] = {"better": "green", "worse": "red", "undetermined": "dim", "describes": "dim"}
 
 _CSV = (
     *("baseline", "baseline_objective", "candidate", "candidate_objective", "model", "suite"),
@@ -41,7 +45,7 @@ def report(comparisons: Sequence[Comparison]) -> Report:
     pairs = pair_tables(comparisons, notes)
     lines = [text for of in comparisons for candidate in of.candidates for text in legend(of, candidate)]
     noise = noise_tables(comparisons)
-    lines += [*EXPLAINED, *unrepeated(comparisons)] if noise else []
+    lines += [EXPLAINED] if noise else []
     grids = (*(pair.grid for pair in pairs), *noise)
     return Report(grids, (*numbered(notes.texts), *dict.fromkeys(map(clean, lines))))
 
@@ -78,9 +82,7 @@ def _grid(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast
 
 def _columns(baseline: str, candidate: str) -> list[Column]:
     return [
-        Column("", baseline),
-        Column("", candidate),
-        Column("", "difference"),
+        *(Column("", name) for name in (baseline, candidate, "difference")),
         Column("", "95 % interval", below=True),
         Column("", "p"),
         Column("", "detectable", below=True),
@@ -89,22 +91,17 @@ def _columns(baseline: str, candidate: str) -> list[Column]:
 
 
 def _cells(contrast: Contrast, notes: Notes) -> list[Cell]:
-    places, percent = effect_decimals(contrast), " %" if contrast.log_scale else ""
-    bounds = ", ".join(contrast_effect(contrast, end, places) for end in contrast.ci95 or ())
-    least = contrast.detectable
+    places = effect_decimals(contrast)
+    why = notes.number([f"{contrast.why}."] if contrast.why else [])
+    word = contrast.word
     return [
         Cell(contrast_mean(contrast, contrast.baseline_mean)),
         Cell(contrast_mean(contrast, contrast.candidate_mean)),
-        Cell(contrast_effect(contrast, contrast.effect, places) + percent, contrast.beyond_noise),
-        Cell(f"[{bounds}]" if bounds else ABSENT),
+        Cell(contrast_effect(contrast, contrast.effect, places), contrast.beyond_noise),
+        Cell(contrast_interval(contrast, contrast.ci95, places)),
         Cell(p_value(contrast.p_holm)),
-        Cell(ABSENT if least is None else contrast_effect(contrast, least, places).lstrip("+") + percent),
-        Cell(
-            contrast.word or ABSENT,
-            contrast.beyond_noise,
-            notes.number([f"{contrast.why}."] if contrast.why else []),
-            _STYLES.get(contrast.word, ""),
-        ),
+        Cell(contrast_effect(contrast, contrast.detectable, places, "")),
+        Cell(word or ABSENT, contrast.beyond_noise, why, VERDICT_STYLES.get(word, "")),
     ]
 
 

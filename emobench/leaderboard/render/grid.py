@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.stats.contrasts import NO_VERDICT
 
 Style = Literal["", "bold", "dim", "green", "red"]
 ABSENT = "–"
+VERDICT_STYLES: dict[str | None, Style] = {"better": "green", "worse": "red", "undetermined": "dim", NO_VERDICT: "dim"}
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from rich.cells import cell_len
 
@@ -62,7 +62,7 @@ def fit(grid: Grid, width: int | None) -> list[Sheet]:
     """Return the tables that show a grid in `width` columns; of any width where that is None.
 
     It is one table if that fits. Else a grid that may be turned is: one row for each column; or several tables, by
-    column. Another one has cells below each other, and last of all labels on two lines.
+    column. Another one has cells below each other.
     """
     if not grid.columns:
         return []
@@ -76,13 +76,12 @@ def fit(grid: Grid, width: int | None) -> list[Sheet]:
     )
     # A table needs no gap after its last column; one that may be turned keeps it as a margin.
     room = math.inf if width is None else width if grid.turned else width + GAP
-    other = _turned(grid, upright) if grid.turned else _stacked(upright, grid.columns)
-    for sheet in (upright, other):
-        if sum(sheet.widths()) <= room:
-            return [sheet]
-    if grid.turned:
-        return _split(upright, grid.columns, int(room))
-    return [replace(other, labels=tuple(replace(label, text=_broken(label.text)) for label in other.labels))]
+    if sum(upright.widths()) <= room:
+        return [upright]
+    if not grid.turned:
+        return [_stacked(upright, grid.columns)]
+    turned = _turned(grid, upright)
+    return [turned] if sum(turned.widths()) <= room else _split(upright, grid.columns, room)
 
 
 def _turned(grid: Grid, upright: Sheet) -> Sheet:
@@ -105,40 +104,15 @@ def _stacked(sheet: Sheet, columns: Sequence[Column]) -> Sheet:
     return replace(sheet, heads=heads, cells=rows, left=tuple(sheet.left[i] for i in kept))
 
 
-def _broken(label: str) -> str:
-    """Return a label on two lines: below its task if it has one, else broken at one of its last underscores."""
-    if task := re.match(r".*(/|, )", label):
-        return f"{task[0].rstrip()}\n{label[task.end() :]}"
-    return label.replace("_", "_\n", label.count("_") - 1 or 1) if len(label) > 20 else label
-
-
-def _split(sheet: Sheet, columns: Sequence[Column], width: int) -> list[Sheet]:
-    """Return as few sheets as fit, of about equally many columns each; a task's metrics stay together if they fit."""
+def _split(sheet: Sheet, columns: Sequence[Column], width: float) -> list[Sheet]:
+    """Return sheets that fit, with as many columns as there is room for; a task's metrics stay together if they fit."""
     labels, *widths = sheet.widths()
-    room = width - labels
-    blocks = _blocks(columns)
-    if any(sum(widths[i] for i in block) > room for block in blocks):
+    blocks = [list(of) for _, of in groupby(range(len(columns)), key=lambda i: columns[i].task or i)]
+    if any(labels + sum(widths[i] for i in block) > width for block in blocks):
         blocks = [[i] for i in range(len(columns))]
-    fewest = len(_pack(blocks, widths, room, len(columns)))
-    tried = (_pack(blocks, widths, room, most) for most in range(1, len(columns) + 1))
-    return [sheet.part(part) for part in next(packed for packed in tried if len(packed) == fewest)]
-
-
-def _blocks(columns: Sequence[Column]) -> list[list[int]]:
-    blocks: list[list[int]] = []
-    for index, column in enumerate(columns):
-        together = index and column.task and column.task == columns[index - 1].task
-        blocks = [*blocks[:-1], [*blocks[-1], index]] if together else [*blocks, [index]]
-    return blocks
-
-
-def _pack(blocks: Sequence[Sequence[int]], widths: Sequence[int], room: int, most: int) -> list[list[int]]:
-    """Return the blocks in order, as many together as have room, and of at most `most` columns."""
-    packed: list[list[int]] = []
+    parts: list[list[int]] = [[]]
     for block in blocks:
-        joined = [*packed[-1], *block] if packed else []
-        if joined and len(joined) <= most and sum(widths[i] for i in joined) <= room:
-            packed[-1] = joined
-        else:
-            packed.append(list(block))
-    return packed
+        if parts[-1] and labels + sum(widths[i] for i in (*parts[-1], *block)) > width:
+            parts.append([])
+        parts[-1] += block
+    return [sheet.part(part) for part in parts]

@@ -15,10 +15,11 @@ from emobench.leaderboard.query.standings import Standings, standings
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label, Notes, Report, Style
+from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Label, Notes, Report
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
+from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.tasks.scores import SECONDARY
 
 SCHEMA = 2
@@ -26,7 +27,6 @@ SCHEMA = 2
 
 NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedded default, offline, in a few minutes."
 OWN = "› "
-VERDICT_STYLES: dict[str, Style] = {"better": "green", "worse": "red"}
 
 
 def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None) -> Report:
@@ -40,7 +40,7 @@ def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view
         together.setdefault(f"{group.rows[0].suite} {group.rows[0].model.name}", []).append(group)
     return Report.of(
         [
-            _GridOfGroup(group, view).grid([_first(other) for other in groups[:place]])
+            _GridOfGroup(group, view).grid([captions.representative(other.rows) for other in groups[:place]])
             for groups in together.values()
             for place, group in enumerate(groups)
         ]
@@ -87,11 +87,6 @@ def _plain(group: Standings) -> dict[str, Any]:
     }
 
 
-def _first(group: Standings) -> Entry:
-    """Return the row that tells what a group shares: a trained one, if there is one."""
-    return next((entry for entry in group.rows if not entry.untrained), group.rows[0])
-
-
 class _GridOfGroup:
     """Makes the grid of one group, and collects its footnotes."""
 
@@ -109,18 +104,18 @@ class _GridOfGroup:
         columns += [self._mean(places)] if places and places.means else []
         columns += map(self._column, metrics)
         heads, cells = zip(*columns, strict=True) if columns else ((), ())
-        first = _first(self.shown)
+        first = captions.representative(rows)
         tasks = list(dict.fromkeys(metric.split("/", 1)[0] for metric in metrics))
         heads, common = _shorter(heads, len(tasks))
-        subtitle = [captions.conditions(first, tasks), *captions.shared_parameters(rows), *common]
-        legend = captions.legend(self.shown, self.labels, intervals=self.view.intervals, own=bool(self.own))
+        by_row = zip(*cells, strict=True) if cells else [()] * len(rows)
+        older = self.shown.older
         return Grid(
             title=clean(f"{first.suite} · {first.model.name}"),
-            subtitle=(*subtitle, *([captions.apart(first, above)] if above else [])),
+            subtitle=(*captions.conditions(rows, tasks, above), *common),
             rows=tuple(map(self._label, rows)),
             columns=heads,
-            cells=tuple(zip(*cells, strict=True)) if cells else tuple(() for _ in rows),
-            legend=tuple(legend),
+            cells=tuple(_dimmed(row) if entry.id in older else row for entry, row in zip(rows, by_row, strict=True)),
+            legend=tuple(captions.legend(self.shown, self.labels, intervals=self.view.intervals, own=bool(self.own))),
             notes=self.notes.texts,
         )
 
@@ -134,8 +129,7 @@ class _GridOfGroup:
         cells = []
         for entry in self.shown.rows:
             why = places.unranked.get(entry.id)
-            text = str(places.places.get(entry.id, ABSENT))
-            cells.append(Cell(text, notes=self.notes.number([why] if why else []), style=self._older(entry)))
+            cells.append(Cell(str(places.places.get(entry.id, ABSENT)), notes=self.notes.number([why] if why else [])))
         return Column("", "rank"), tuple(cells)
 
     def _mean(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
@@ -165,32 +159,19 @@ class _GridOfGroup:
 
     def _cells(self, metric: str, summaries: Mapping[str, MetricSummary], of: str | None = None) -> list[Cell]:
         """Return the cells of a metric, or of MEAN (`of` "mean/<metric>"), by the summaries of rows that have one."""
-        found = list(summaries.values())
+        known, baseline, intervals = list(summaries.values()), self.shown.baseline, self.view.intervals
         cells = []
         for entry in self.shown.rows:
             if entry.id not in summaries:
-                cells.append(Cell(ABSENT, style=self._older(entry)))
-            elif isinstance(self.shown.baseline, Entry) and entry.id != self.shown.baseline.id:
-                cells.append(self._difference(entry, metric, found))
+                cells.append(Cell(ABSENT))
+            elif isinstance(baseline, Entry) and entry.id != baseline.id:
+                cells.append(difference_cell(self.shown.differences[entry.id].get(metric), known, intervals=intervals))
             else:
-                best = self.shown.baseline is None and self.shown.best.get(of or metric) == entry.id
-                text = figures.number(summaries[entry.id], figures.decimals(found), interval=self.view.intervals)
-                cells.append(Cell(text, best, style=self._older(entry)))
+                best = baseline is None and self.shown.best.get(of or metric) == entry.id
+                cells.append(
+                    Cell(figures.number(summaries[entry.id], figures.decimals(known), interval=intervals), best)
+                )
         return cells
-
-    def _difference(self, entry: Entry, metric: str, summaries: Sequence[MetricSummary]) -> Cell:
-        style, contrast = self._older(entry), self.shown.differences[entry.id].get(metric)
-        if contrast is None:
-            return Cell(ABSENT, style=style)
-        rule = figures.relative_decimals if contrast.log_scale else figures.decimals
-        text = figures.difference(contrast, rule(summaries), interval=self.view.intervals)
-        marked = contrast.beyond_noise and not style
-        if marked and contrast.verdict in VERDICT_STYLES:
-            style = VERDICT_STYLES[contrast.verdict]
-        return Cell(text, marked, style=style)
-
-    def _older(self, entry: Entry) -> Style:
-        return "dim" if entry.id in self.shown.older else ""
 
     def _remarks(self, entry: Entry, metric: str) -> list[str]:
         if metric not in entry.metrics:
@@ -206,15 +187,26 @@ class _GridOfGroup:
         return found
 
 
+def difference_cell(contrast: Contrast | None, column: Sequence[MetricSummary], *, intervals: bool = False) -> Cell:
+    """Return a difference with the decimals of its column."""
+    if contrast is None:
+        return Cell(ABSENT)
+    places = (figures.relative_decimals if contrast.log_scale else figures.decimals)(column)
+    style = VERDICT_STYLES.get(contrast.verdict, "") if contrast.beyond_noise else ""
+    return Cell(figures.difference(contrast, places, interval=intervals), contrast.beyond_noise, style=style)
+
+
+def _dimmed(row: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple(replace(cell, marked=False, style="dim") for cell in row)
+
+
 def _shorter(heads: tuple[Column, ...], tasks: int) -> tuple[tuple[Column, ...], list[str]]:
-    """Return the headers without what all of them say, and a line that says it."""
+    """Return the headers without what all of them share, and a line that says it."""
     if tasks < 2:
         return tuple(replace(head, task="") for head in heads), []
-    of_tasks = [head for head in heads if head.task]
-    said = {(head.metric, head.unit) for head in of_tasks}
-    if len(said) > 1 or not of_tasks[0].metric:
+    shared = {(head.metric, head.unit) for head in heads if head.task}
+    if len(shared) > 1:
         return heads, []
-    ((metric, unit),) = said
-    return tuple(replace(head, metric="", unit="") if head.task else head for head in heads), [
-        f"{metric} {unit}".strip()
-    ]
+    ((metric, unit),) = shared
+    shorter = tuple(replace(head, metric="", unit="") if head.task else head for head in heads)
+    return shorter, [f"{metric} {unit}".strip()]

@@ -12,7 +12,7 @@ from emobench.leaderboard.stats.contrasts import Contrast
 
 MOST = 6
 """Decimals at most."""
-_UNITS = {"fraction": "%", "nats": "nats", "perplexity": "", "tokens": "tokens"}
+_UNITS = {"fraction": "%", "perplexity": ""}
 
 
 def scale(unit: str) -> int:
@@ -46,13 +46,28 @@ def relative_decimals(summaries: Sequence[MetricSummary]) -> int:
 
 def number(summary: MetricSummary, places: int, *, interval: bool = False) -> str:
     """Return "95.3 ± 0.2", or with its interval "95.3 [95.0, 95.6]"; the mean alone where there is neither."""
-    times = scale(summary.unit)
-    bounds = [bound * times for bound in summary.ci95 or ()] if interval else []
-    places = _apart(bounds, places)
-    shown = f"{summary.mean * times:.{places}f}"
     if interval:
-        return shown + (_interval(bounds, places) if bounds else "")
-    return shown + ("" if summary.std is None else f" ± {_spread(_std(summary) * times, places)}")
+        shown = plain(summary.mean, summary.unit, _interval_places(summary, places))
+        return shown if summary.ci95 is None else f"{shown} {interval_of(summary, places)}"
+    spread = "" if summary.std is None else f" ± {_spread(_std(summary) * scale(summary.unit), places)}"
+    return plain(summary.mean, summary.unit, places) + spread
+
+
+def plain(value: float, unit: str, places: int) -> str:
+    """Return a value of a unit, fractions in percent."""
+    return f"{value * scale(unit):.{places}f}"
+
+
+def interval_of(summary: MetricSummary, places: int) -> str:
+    """Return the 95 % interval of a mean, "[95.0, 95.6]", with the decimals that its width needs; a dash for none."""
+    if summary.ci95 is None:
+        return ABSENT
+    places = _interval_places(summary, places)
+    return f"[{', '.join(plain(bound, summary.unit, places) for bound in summary.ci95)}]"
+
+
+def _interval_places(summary: MetricSummary, places: int) -> int:
+    return _apart([bound * scale(summary.unit) for bound in summary.ci95 or ()], places)
 
 
 def effect(contrast: Contrast, value: float) -> float:
@@ -67,23 +82,19 @@ def effect(contrast: Contrast, value: float) -> float:
 
 
 def difference(contrast: Contrast, places: int, *, interval: bool = False) -> str:
-    """Return a difference in points, percent (on the log scale) or the unit, with its sign."""
+    """Return a difference with its sign and a column's decimals, or more where these would hide its interval."""
     value = effect(contrast, contrast.effect)
     ends = [effect(contrast, bound) for bound in contrast.ci95 or ()] if interval else []
     # What is beyond noise is not zero, and does not show as zero.
     places = _apart(ends or ([0.0, 2 * abs(value)] if contrast.beyond_noise else []), places)
-    bounds = _interval(ends, places, "+") if ends else ""
-    return f"{_signed(value, places)}{bounds}{' %' if contrast.log_scale else ''}"
-
-
-def _signed(value: float, places: int) -> str:
-    """Return a number with its sign, and zero without one."""
     text = f"{value:+.{places}f}"
-    return text[1:] if float(text) == 0 else text
+    shown = text if float(text) else text[1:]
+    bounds = f" [{', '.join(f'{end:+.{places}f}' for end in ends)}]" if ends else ""
+    return f"{shown}{bounds}{_percent(contrast)}"
 
 
-def _interval(bounds: Sequence[float], places: int, sign: str = "") -> str:
-    return f" [{', '.join(f'{bound:{sign}.{places}f}' for bound in bounds)}]"
+def _percent(contrast: Contrast) -> str:
+    return " %" if contrast.log_scale else ""
 
 
 def _apart(bounds: Sequence[float], places: int) -> int:
@@ -116,7 +127,7 @@ def p_value(p: float | None) -> str:
     return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def fixed(value: float, places: int, sign: str = "") -> str:
+def _fixed(value: float, places: int, sign: str = "") -> str:
     """Return a number with fixed decimals, or with 3 digits where these would hide it or fill the line."""
     if not value:
         sign = ""
@@ -126,12 +137,18 @@ def fixed(value: float, places: int, sign: str = "") -> str:
 
 def contrast_mean(contrast: Contrast, mean: float) -> str:
     """Return one side's mean, with 1 decimal for fractions (in percent), 3 for nats and else 2."""
-    return fixed(mean * scale(contrast.unit), {"fraction": 1, "nats": 3}.get(contrast.unit, 2))
+    return _fixed(mean * scale(contrast.unit), {"fraction": 1, "nats": 3}.get(contrast.unit, 2))
 
 
-def contrast_effect(contrast: Contrast, value: float, places: int) -> str:
-    """Return an effect or a bound with its sign, as `effect` gives it."""
-    return fixed(effect(contrast, value), places, "+")
+def contrast_effect(contrast: Contrast, value: float | None, places: int, sign: str = "+") -> str:
+    """Return an effect as `effect` gives it, with its sign and " %" where it is relative; a dash for none."""
+    return ABSENT if value is None else _fixed(effect(contrast, value), places, sign) + _percent(contrast)
+
+
+def contrast_interval(contrast: Contrast, ci95: Sequence[float] | None, places: int) -> str:
+    """Return "[-0.1, +2.3]"; a dash for none."""
+    bounds = ", ".join(_fixed(effect(contrast, end), places, "+") for end in ci95 or ())
+    return f"[{bounds}]" if bounds else ABSENT
 
 
 def effect_decimals(contrast: Contrast) -> int:
@@ -143,14 +160,27 @@ def effect_decimals(contrast: Contrast) -> int:
     return min(MOST, max(1, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 1
 
 
-def deviation(value: float, unit: str) -> str:
-    """Return a standard deviation with 2 digits, in points of fractions or percent of perplexities."""
-    # That of a perplexity is of its logarithm; no one reads the digits of a wild one.
-    shown = 100 * math.expm1(min(value, 50.0)) if unit == "perplexity" else value * scale(unit)
+def deviation(value: float, unit: str, mean: float) -> str:
+    """Return a standard deviation with 2 digits, in points of fractions or percent of perplexities.
+
+    That of a perplexity is given of its logarithm. What is not above float rounding of the mean is 0.
+    """
+    log = unit == "perplexity"
+    if value <= ROUNDING * (1 if log else abs(mean)):
+        return "0"
+    shown = 100 * math.expm1(min(value, 50.0)) if log else value * scale(unit)
     return f"{shown:.2g}" if shown < 100 else f"{shown:.0f}"
 
 
-def listed(names: Sequence[str], most: int = 6, separator: str = ", ", more: str = " and") -> str:
+def large(value: float) -> str:
+    """Return "7B", "100M" of a count."""
+    for size, sign in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{float(f'{value / size:.3g}'):g}{sign}"
+    return f"{value:g}"
+
+
+def listed(names: Sequence[str], most: int = 6, separator: str = ", ") -> str:
     """Return names, at most so many of them and the number of the rest: "a, b and 3 more"."""
-    rest = f"{more} {len(names) - most} more" if len(names) > most else ""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + rest

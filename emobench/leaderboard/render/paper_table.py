@@ -7,15 +7,15 @@ ours alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from emobench.config import to_plain
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.render.adjustment import adjustment
-from emobench.leaderboard.render.captions import BASE
+from emobench.leaderboard.render.captions import BASE, adjustment
 from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label
+from emobench.leaderboard.render.leaderboard_table import difference_cell
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison
@@ -30,7 +30,7 @@ TESTED = "* beyond noise: two-sided 5 %, over seeds and test examples."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SideBySide:
+class PaperComparison:
     """A paper's rows and ours, by the name of the paper's row, and ours compared with our baseline row."""
 
     title: str
@@ -48,27 +48,27 @@ class SideBySide:
         """The paper's rows in its order, else ours."""
         return tuple(self.published or self.measured)
 
-    def summary(self, side: Literal["published", "measured"], row: str, metric: str) -> MetricSummary | None:
-        """Return a number of the paper, or of ours."""
-        entry = (self.published if side == "published" else self.measured).get(row)
-        return None if entry is None else entry.metrics.get(metric)
+    def paper(self, row: str, metric: str) -> MetricSummary | None:
+        return self.published[row].metrics.get(metric) if row in self.published else None
+
+    def ours(self, row: str, metric: str) -> MetricSummary | None:
+        return self.measured[row].metrics.get(metric) if row in self.measured else None
 
     def contrast(self, row: str, metric: str) -> Contrast | None:
         """Return our row against our baseline on a metric."""
         if row == self.baseline or row not in self.measured:
             return None
-        found = self.comparison.of(self.measured[row])
-        return next((contrast for contrast in found if contrast.metric == metric), None)
+        return next((c for c in self.comparison.of(self.measured[row]) if c.metric == metric), None)
 
     def resolution(self) -> dict[str, float]:
         """Return what one test example is of each metric that is a share of them, in points."""
-        found = {}
+        shares = {}
         for metric in self.columns:
             ours = [e.metrics[metric] for e in self.measured.values() if metric in e.metrics]
             sizes = {summary.n for summary in ours}
             if ours and all(map(_is_share, ours)) and len(sizes) == 1 and (size := sizes.pop()):
-                found[metric] = 100 / size
-        return found
+                shares[metric] = 100 / size
+        return shares
 
 
 def _is_share(summary: MetricSummary) -> bool:
@@ -77,79 +77,62 @@ def _is_share(summary: MetricSummary) -> bool:
     return summary.unit == "fraction" and all(abs(count - round(count)) < 1e-6 for count in counts)
 
 
-def cells(found: SideBySide) -> list[dict[str, Any]]:
+def cells(table: PaperComparison) -> list[dict[str, Any]]:
     """Return each cell as plain values: fractions as stored, differences in the metric's unit, None for what is not."""
-    return [_cell(found, row, metric) for row in found.rows for metric in found.columns]
+    return [_plain(table, row, metric) for row in table.rows for metric in table.columns]
 
 
-def _cell(found: SideBySide, row: str, metric: str) -> dict[str, Any]:
-    paper, ours = found.summary("published", row, metric), found.summary("measured", row, metric)
-    contrast = found.contrast(row, metric)
+def _plain(table: PaperComparison, row: str, metric: str) -> dict[str, Any]:
+    paper, ours, contrast = table.paper(row, metric), table.ours(row, metric), table.contrast(row, metric)
     return {
         "row": row,
         "metric": metric,
-        "published": None if paper is None else paper.mean,
-        "measured": None if ours is None else ours.mean,
-        "interval": None if ours is None or ours.ci95 is None else list(ours.ci95),
-        "n": None if ours is None else ours.n,
-        "difference": None if paper is None or ours is None else ours.mean - paper.mean,
-        f"against_{found.baseline}": None if contrast is None else to_plain(contrast),
+        "published": paper and paper.mean,
+        "measured": ours and ours.mean,
+        "interval": ours and ours.ci95 and list(ours.ci95),
+        "n": ours and ours.n,
+        "difference": ours.mean - paper.mean if paper and ours else None,
+        f"against_{table.baseline}": contrast and to_plain(contrast),
     }
 
 
-def grid(found: SideBySide) -> Grid:
+def grid(table: PaperComparison) -> Grid:
     """Return the table, with a legend."""
-    labels: list[Label] = []
-    rows: list[tuple[Cell, ...]] = []
-    for row in found.rows:
-        for label, of in _lines(found, row):
-            labels.append(Label(clean(f"{row} · {label}")))
-            rows.append(tuple(of))
-    entries = [*found.published.values(), *found.measured.values()]
-    summaries = [next((e.metrics[m] for e in entries if m in e.metrics), None) for m in found.columns]
-    heads = [
-        Column(*map(clean, metric.split("/", 1)), unit="" if summary is None else figures.unit_label([summary]))
-        for metric, summary in zip(found.columns, summaries, strict=True)
-    ]
+    lines = [(clean(f"{row} · {label}"), cells) for row in table.rows for label, cells in _lines(table, row)]
+    entries = [*table.published.values(), *table.measured.values()]
+    columns = []
+    for metric in table.columns:
+        summaries = [entry.metrics[metric] for entry in entries if metric in entry.metrics]
+        columns.append(Column(*map(clean, metric.split("/", 1)), unit=figures.unit_label(summaries)))
     return Grid(
-        title=clean(found.title),
-        subtitle=(),
-        rows=tuple(labels),
-        columns=tuple(heads),
-        cells=tuple(rows),
-        legend=tuple(clean(line) for line in _legend(found)),
-        notes=(),
+        title=clean(table.title),
+        rows=tuple(Label(label) for label, _ in lines),
+        columns=tuple(columns),
+        cells=tuple(tuple(cells) for _, cells in lines),
+        legend=tuple(clean(line) for line in _legend(table)),
     )
 
 
-def _lines(found: SideBySide, row: str) -> list[tuple[str, list[Cell]]]:
-    """Return the lines of one row of the paper: (label, cells)."""
-    paper = [found.summary("published", row, metric) for metric in found.columns]
-    ours = [found.summary("measured", row, metric) for metric in found.columns]
-    lines = [("paper", [_value(summary) for summary in paper])] if found.published else []
-    if row not in found.measured:
-        return lines
-    lines.append(("here", [_value(summary) for summary in ours]))
-    if any(summary is not None and summary.ci95 is not None for summary in ours):
-        lines.append((INTERVAL, [_interval(summary) for summary in ours]))
-    if found.published:
-        lines.append(("here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]))
-    if row != found.baseline:
-        against = [_against(found.contrast(row, metric), b) for metric, b in zip(found.columns, ours, strict=True)]
-        lines.append((f"here - {found.baseline} here", against))
-    return lines
+def _lines(table: PaperComparison, row: str) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield the lines of one row of the paper: (label, cells)."""
+    paper = [table.paper(row, metric) for metric in table.columns]
+    ours = [table.ours(row, metric) for metric in table.columns]
+    if table.published:
+        yield "paper", [_value(summary) for summary in paper]
+    if row not in table.measured:
+        return
+    yield "here", [_value(summary) for summary in ours]
+    if any(summary and summary.ci95 for summary in ours):
+        yield INTERVAL, [Cell(figures.interval_of(s, figures.decimals([s])) if s else ABSENT) for s in ours]
+    if table.published:
+        yield "here - paper", [_difference(a, b) for a, b in zip(ours, paper, strict=True)]
+    if row != table.baseline:
+        against = [_against(table.contrast(row, m), b) for m, b in zip(table.columns, ours, strict=True)]
+        yield f"here - {table.baseline} here", against
 
 
 def _value(summary: MetricSummary | None) -> Cell:
-    return Cell(ABSENT) if summary is None else Cell(figures.number(summary, figures.decimals([summary])))
-
-
-def _interval(summary: MetricSummary | None) -> Cell:
-    """Return "[94.1, 96.5]", which `figures.number` writes behind the mean."""
-    if summary is None or summary.ci95 is None:
-        return Cell(ABSENT)
-    text = figures.number(summary, figures.decimals([summary]), interval=True)
-    return Cell(text[text.index("[") :])
+    return Cell(figures.number(summary, figures.decimals([summary])) if summary else ABSENT)
 
 
 def _difference(ours: MetricSummary | None, paper: MetricSummary | None) -> Cell:
@@ -162,23 +145,20 @@ def _against(contrast: Contrast | None, ours: MetricSummary | None) -> Cell:
     """Return a difference from the baseline with its p: over seeds, or within the one seed that there is."""
     if contrast is None or ours is None:
         return Cell(ABSENT)
-    rule = figures.relative_decimals if contrast.log_scale else figures.decimals
-    text = figures.difference(contrast, rule([ours]))
-    p = contrast.p_holm
-    if p is None and len(contrast.within) == 1:
-        p = contrast.within[0].p
-    return Cell(text if p is None else f"{text} p={figures.p_value(p)}", contrast.beyond_noise)
+    cell = replace(difference_cell(contrast, [ours]), style="")
+    p = contrast.within[0].p if contrast.p_holm is None and len(contrast.within) == 1 else contrast.p_holm
+    return cell if p is None else replace(cell, text=f"{cell.text} p={figures.p_value(p)}")
 
 
-def _legend(found: SideBySide) -> list[str]:
-    contrasts = [c for c in found.comparison.contrasts if c.metric in found.columns]
-    untested = " Differences from the paper are not tested." if found.published else ""
+def _legend(table: PaperComparison) -> list[str]:
+    contrasts = [c for c in table.comparison.contrasts if c.metric in table.columns]
+    untested = " Differences from the paper are not tested." if table.published else ""
     lines = [f"Percent where fractions; ± is the standard deviation over seeds.{untested}"]
-    shown = [summary for row in found.rows for m in found.columns if (summary := found.summary("measured", row, m))]
-    covered = dict.fromkeys(summary.ci95_of for summary in shown if summary.ci95_of)
-    lines += [f"{INTERVAL}: of the mean, over {' or '.join(map(str, covered))}."] if covered else []
+    ours = [summary for row in table.rows for metric in table.columns if (summary := table.ours(row, metric))]
+    covered = dict.fromkeys(summary.ci95_of for summary in ours if summary.ci95_of)
+    lines += [f"{INTERVAL}: of the mean, over {' or '.join(covered)}."] if covered else []
     lines += [TESTED, *adjustment(contrasts), BASE] if any(c.p is not None for c in contrasts) else []
     lines += [SEEDS_NEEDED] if any(c.p is None and len(c.within) == 1 for c in contrasts) else []
-    sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in found.resolution().items()]
+    sizes = [f"{metric.split('/', 1)[0]} {points:.2g}" for metric, points in table.resolution().items()]
     lines += [f"One test example is, in points: {', '.join(sizes)}."] if sizes else []
-    return [*lines, *found.remarks]
+    return [*lines, *table.remarks]

@@ -37,7 +37,7 @@ def _table(sheet: Sheet) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), show_edge=False)
     table.add_column(Text(sheet.corner), overflow="fold")
     for head, left in zip(sheet.heads, sheet.left, strict=True):
-        table.add_column(_styled(head), justify="left" if left else "right", overflow="fold")
+        table.add_column(_styled(head), justify="left" if left else "right", no_wrap=True)
     for label, row, texts in zip(sheet.labels, sheet.cells, zip(*sheet.texts(), strict=True), strict=True):
         table.add_row(_styled(label), *(_styled(cell, text) for cell, text in zip(row, texts, strict=True)))
     return table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ from emobench.errors import ConfigError, UnknownNameError
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.site.contrasts import ALL_PAIRS
 from emobench.leaderboard.site.data import BoardData
 from emobench.leaderboard.site.entry_details import details
 from emobench.leaderboard.site.page import MARK, render_index, render_page
@@ -48,59 +46,42 @@ def write_site(
     for path in (out / "index.html", *paths):
         _check_ours(path)
     for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
-        data = BoardData(board.entries, _remembered(examples_of), baseline)
+        data = BoardData(board.entries, examples_of, baseline)
         by_id = {entry.id: entry for entry in board.entries}
-        ordered = [by_id[entry["id"]] for entry in data.plain["entries"]]
-        chunks = [
-            [details(entry, data.columns[entry.id]) | runs.of(entry) for entry in ordered[start : start + CHUNK]]
-            for start in range(0, len(ordered), CHUNK)
-        ]
+        shown = [by_id[entry["id"]] for entry in data.plain["entries"]]
+        of_entries = [details(entry, data.columns[entry.id]) | runs.of(entry) for entry in shown]
+        chunks = [of_entries[start : start + CHUNK] for start in range(0, len(shown), CHUNK)]
         facts = links[place] | {"links": links, "place": place, "problems": board.problems}
         _write(path, render_page(facts, data.plain | {"chunk": CHUNK}, chunks))
     _write(out / "index.html", render_index(links))
     return [out / "index.html", *paths]
 
 
-def _remembered(examples_of: ExamplesOf) -> ExamplesOf:
-    """Return the same with the last entries' results kept: every pair of a group asks for them."""
-    kept: OrderedDict[str, Any] = OrderedDict()
-
-    def of(entry: Entry) -> Any:
-        if entry.id not in kept:
-            kept[entry.id] = examples_of(entry)
-            while len(kept) > ALL_PAIRS:
-                kept.popitem(last=False)
-        return kept[entry.id]
-
-    return of
-
-
 def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
     """Return a file for each board, named after it."""
-    found: list[Path] = []
+    stems: list[str] = []
     for board in boards:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", board.name).strip(".-") or "board"
-        stem = "board" if stem == "index" else stem
-        number = sum(re.fullmatch(rf"{re.escape(stem)}(-\d+)?", path.stem) is not None for path in found)
-        found.append(out / f"{stem}{f'-{number + 1}' if number else ''}.html")
-    return found
+        while stem in ("index", *stems):
+            stem += "-2"
+        stems.append(stem)
+    return [out / f"{stem}.html" for stem in stems]
 
 
 def _summary(board: Board, path: Path) -> dict[str, Any]:
     entries = board.entries
     counts = {
-        "entry": len(entries),
-        "suite": len({str(entry.suite) for entry in entries}),
-        "model": len({entry.model.name for entry in entries}),
-        "objective": len({entry.objective.name for entry in entries}),
+        "entries": len(entries),
+        "suites": len({str(entry.suite) for entry in entries}),
+        "models": len({entry.model.name for entry in entries}),
+        "objectives": len({entry.objective.name for entry in entries}),
     }
-    plural = {"entry": "entries"}
     return {
         "name": board.name,
         "title": f"{board.name[:1].upper()}{board.name[1:]} results",
         "href": path.name,
         "empty": not entries,
-        "counts": [f"{n:,} {word if n == 1 else plural.get(word, word + 's')}" for word, n in counts.items()],
+        "counts": [f"{word}: {count:,}" for word, count in counts.items()],
         "newest": max((entry.provenance.created[:10] for entry in entries), default=""),
     }
 

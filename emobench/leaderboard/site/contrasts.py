@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,6 @@ from emobench.leaderboard.render import numbers as figures
 from emobench.leaderboard.render.grid import ABSENT
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.site.text import rounded, signed
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader
 
@@ -26,14 +26,14 @@ FIELDS = ("baseline", "candidate", "metric", "effect", "low", "high", "unit", "t
 _TURNED = {"better": "worse", "worse": "better"}
 
 
-class Contrasts:
+class PageContrasts:
     """Compares entries of comparable groups until the page's budget of pairs is spent."""
 
     def __init__(self, examples_of: ExamplesOf | None, budget: int = BUDGET) -> None:
         self._left = budget
         self._series = SeriesReader(examples_of)
 
-    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str], decimals: Sequence[int]) -> list[Any]:
+    def of(self, group: Sequence[Entry], baseline: int, keys: Sequence[str]) -> list[Any]:
         """Return the contrasts of a group in both directions, as lists of `FIELDS`."""
         numbers = {key: number for number, key in enumerate(keys)}
         found = []
@@ -44,10 +44,9 @@ class Contrasts:
             made = compare(group[base], [group[place] for place in candidates], series=self._series)
             for place in candidates:
                 for contrast in made.of(group[place]):
-                    if contrast.metric in numbers:
-                        number = numbers[contrast.metric]
-                        found.append([base, place, number, *_shown(contrast, decimals[number])])
-                        found.append([place, base, number, *_shown(_turned(contrast), decimals[number])])
+                    if (number := numbers.get(contrast.metric)) is not None:
+                        found.append([base, place, number, *_shown(contrast)])
+                        found.append([place, base, number, *_shown(_turned(contrast))])
         return found
 
 
@@ -78,43 +77,35 @@ def _negative(ci95: tuple[float, float] | None) -> tuple[float, float] | None:
     return ci95 and (-ci95[1], -ci95[0])
 
 
-def _shown(contrast: Contrast, decimals: int) -> list[Any]:
+def _shown(contrast: Contrast) -> list[Any]:
     """Return what `FIELDS` keep of a contrast, after its places: numbers for charts, and text."""
-    places = figures.effect_decimals(contrast) if contrast.log_scale else decimals
-
-    def effect(value: float, sign: str = "") -> str:
-        text = signed(figures.effect(contrast, value), places) + (" %" if contrast.log_scale else "")
-        return text.replace("+", sign) if sign else text
-
-    low, high = contrast.ci95 or (None, None)
-    within = [
-        [
-            ABSENT if one.seed is None else str(one.seed),
-            effect(one.effect),
-            ABSENT if one.ci95 is None else " to ".join(map(effect, one.ci95)),
-            figures.p_value(one.p),
-            one.test,
-        ]
-        for one in contrast.within
-    ]
+    places = figures.effect_decimals(contrast)
+    adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
     return [
-        *(None if x is None else rounded(figures.effect(contrast, x)) for x in (contrast.effect, low, high)),
+        *(_rounded(contrast, value) for value in (contrast.effect, *(contrast.ci95 or (None, None)))),
         unit_of(contrast),
-        effect(contrast.effect),
-        ABSENT if contrast.ci95 is None else " to ".join(map(effect, contrast.ci95)),
+        figures.contrast_effect(contrast, contrast.effect, places),
+        figures.contrast_interval(contrast, contrast.ci95, places),
         figures.p_value(contrast.p_holm),
-        _family(contrast),
-        ABSENT if contrast.detectable is None else effect(contrast.detectable, "±"),
-        contrast.word or "no verdict",
+        ABSENT if contrast.p_holm is None else f"{contrast.family}, {adjusted}",
+        figures.contrast_effect(contrast, contrast.detectable, places, ""),
+        contrast.word or ABSENT,
         contrast.why or ABSENT,
         contrast.test or ABSENT,
-        within,
+        [
+            [
+                ABSENT if one.seed is None else str(one.seed),
+                figures.contrast_effect(contrast, one.effect, places),
+                figures.contrast_interval(contrast, one.ci95, places),
+                figures.p_value(one.p),
+                one.test,
+            ]
+            for one in contrast.within
+        ],
     ]
 
 
-def _family(contrast: Contrast) -> str:
-    """Return the family of tests that a p is adjusted within, with their number."""
-    if contrast.p_holm is None:
-        return ABSENT
-    adjusted = "not adjusted" if contrast.tests == 1 else f"{contrast.tests} tests (Holm)"
-    return f"{contrast.family}, {adjusted}"
+def _rounded(contrast: Contrast, value: float | None) -> float | None:
+    """Return an effect with more digits than are shown; JSON has no infinity, which a difference may be."""
+    shown = math.inf if value is None else figures.effect(contrast, value)
+    return float(f"{shown:.6g}") if math.isfinite(shown) else None

@@ -6,42 +6,40 @@ templates. Numbers that are shown are text here; those for charts and sorting ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from emobench.leaderboard.charts.board_charts import page_charts
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.grid import Notes, numbered
 from emobench.leaderboard.schema.comparable import changed_rules, shared_rules
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, labels
-from emobench.leaderboard.site.cells import Flags, cell
-from emobench.leaderboard.site.contrasts import FIELDS, Contrasts
-from emobench.leaderboard.site.entry_details import Column
-from emobench.leaderboard.site.groups import Group, Groups
-from emobench.leaderboard.site.text import large
+from emobench.leaderboard.site.contrasts import FIELDS, PageContrasts
+from emobench.leaderboard.site.entry_details import MetricColumn, flag_text
+from emobench.leaderboard.site.groups import BoardGroup, board_groups
 
 
 class BoardData:
     """The index of a board (`plain`), and the columns in which each entry is shown (`columns`, by id)."""
 
     def __init__(self, entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> None:
-        self.columns: dict[str, list[Column]] = {}
+        self.columns: dict[str, list[MetricColumn]] = {}
         self.plain: dict[str, Any] = {"suites": [], "groups": [], "entries": []}
         self.plain |= {"fields": FIELDS, "charts": page_charts()}
         self._numbers: dict[str, int] = {}
-        self._contrasts, grouped = Contrasts(examples_of), Groups(examples_of)
-        by_suite: dict[str, list[Entry]] = {}
-        for entry in entries:
-            by_suite.setdefault(str(entry.suite), []).append(entry)
-        for label, members in by_suite.items():
-            self._add(label, _Suite(grouped.of(members), baseline))
+        self._contrasts = PageContrasts(examples_of)
+        by_suite: dict[str, list[BoardGroup]] = {}
+        for group in board_groups(entries, examples_of):
+            by_suite.setdefault(str(group.first.suite), []).append(group)
+        for label in dict.fromkeys(str(entry.suite) for entry in entries):
+            self._add(label, _SuiteOfPage(by_suite[label], baseline))
 
-    def _add(self, label: str, suite: _Suite) -> None:
+    def _add(self, label: str, suite: _SuiteOfPage) -> None:
         number = len(self.plain["suites"])
-        facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
-        self.plain["suites"].append(facts)
         for group in suite.groups:
             for entry in group.rows:
                 if entry.id not in self._numbers:
@@ -50,89 +48,108 @@ class BoardData:
                     self.columns[entry.id] = suite.columns(group)
             numbers = [self._numbers[entry.id] for entry in group.rows]
             self.plain["groups"].append({"suite": number, **suite.group(group, numbers, self._contrasts)})
+        facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
+        self.plain["suites"].append(facts)
 
 
-class _Suite:
+class _SuiteOfPage:
     """One suite version: its comparable groups and the metrics of all of them as columns."""
 
-    def __init__(self, groups: Sequence[Group], baseline: str | None) -> None:
+    def __init__(self, groups: Sequence[BoardGroup], baseline: str | None) -> None:
         self.groups = groups
         named = any(entry.objective.name == baseline for group in groups for entry in group.rows)
         self.baseline = baseline if named else _default_baseline(groups)
-        self.keys = list(dict.fromkeys(key for group in self.groups for key in group.metrics))
+        self.keys = list(dict.fromkeys(key for group in groups for key in group.metrics))
         self.keys.sort(key=lambda key: not key.startswith(f"{MEAN}/"))
         tasks = {key.split("/", 1)[0] for key in self.keys}
         self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
-        self._flags = Flags([values for group in groups for values in group.values.values()])
+        self._notes = Notes()
         self._shown: dict[str, list[Entry]] = {}
 
     def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
-        everything = (values for group in self.groups for values in group.values.values())
-        summaries = [values[key] for values in everything if key in values][:1]
+        first = next(value for group in self.groups for e in group.rows if (value := group.value(e, key)))
         task, metric = key.split("/", 1)
-        unit = figures.unit_label(summaries)
+        unit = figures.unit_label([first])
         name, head = (metric, unit) if one_task else (task, f"{metric} {unit}".strip())
         return {
             "task": task,
             "name": name,
             "head": head,
             "title": f"{name} {head}".strip(),
-            "fraction": bool(summaries) and summaries[0].unit == "fraction",
-            "log": bool(summaries) and summaries[0].unit == "perplexity",
-            "better": summaries[0].higher_is_better if summaries else None,
+            "fraction": first.unit == "fraction",
+            "log": first.unit == "perplexity",
+            "better": first.higher_is_better,
         }
 
-    def _places(self, found: Group) -> list[int]:
-        return [figures.decimals([v[key] for v in found.values.values() if key in v]) for key in self.keys]
+    def _places(self, group: BoardGroup) -> list[int]:
+        return [figures.decimals([v for e in group.rows if (v := group.value(e, key))]) for key in self.keys]
 
-    def columns(self, found: Group) -> list[Column]:
+    def columns(self, group: BoardGroup) -> list[MetricColumn]:
         titles = [metric["title"] for metric in self.metrics]
-        return [Column(*column) for column in zip(self.keys, titles, self._places(found), strict=True)]
+        return [MetricColumn(*column) for column in zip(self.keys, titles, self._places(group), strict=True)]
 
-    def group(self, found: Group, numbers: Sequence[int], contrasts: Contrasts) -> dict[str, Any]:
+    def group(self, group: BoardGroup, numbers: Sequence[int], contrasts: PageContrasts) -> dict[str, Any]:
         """Return a group: its rows are [entry's number, label, rank, cells]."""
-        rows, first, places = found.rows, found.first, self._places(found)
+        rows, first, places = group.rows, group.first, self._places(group)
         named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
-        like = self._shown.setdefault(first.model.name, [])
-        like.append(first)
-        shown = [
-            [cell(entry, found, key, place, self._flags) for key, place in zip(self.keys, places, strict=True)]
+        above = self._shown.setdefault(first.model.name, [])
+        tasks = [key.split("/", 1)[0] for key in group.standings.metrics]
+        shared = captions.conditions(rows, list(dict.fromkeys(tasks)), above)
+        above.append(first)
+        cells = [
+            [self._cell(group, entry, key, place) for key, place in zip(self.keys, places, strict=True)]
             for entry in rows
         ]
-        ranks = [found.ranks.get(entry.id) for entry in rows]
-        size = f"{large(first.model.parameters)} parameters" if first.model.parameters else None
+        ranks = group.standings.ranking.places if group.standings.ranking else {}
+        size = [f"{figures.large(first.model.parameters)} parameters"] if first.model.parameters else []
+        ranks_of = [ranks.get(entry.id) for entry in rows]
         return {
-            "title": self._title(first, len(like)),
-            "lines": [*([size] if size else []), *self._lines(found, like)],
+            "title": self._title(first, len(above)),
+            "lines": [*size, *shared],
             "protocols": dict(first.protocols),
-            "rows": list(zip(numbers, labels(rows, found.older), ranks, shown, strict=True)),
-            "ranked": bool(found.ranks),
+            "rows": list(zip(numbers, labels(rows, group.standings.older), ranks_of, cells, strict=True)),
+            "ranked": bool(ranks),
             "baseline": named[0] if named else None,
             "places": places,
-            "tests": contrasts.of(rows, named[0] if named else 0, self.keys, places),
+            "tests": contrasts.of(rows, named[0] if named else 0, self.keys),
         }
 
+    def _cell(self, group: BoardGroup, entry: Entry, key: str, places: int) -> dict[str, Any] | str | None:
+        """Return a cell: facts of what was measured, the reason of what is missing, or None."""
+        metric = group.value(entry, key)
+        if metric is None:
+            return entry.missing.get(key)
+        text, _, spread = figures.number(metric, places).partition(" ± ")
+        low, high = metric.ci95 or (None, None)
+        ends = {"mean": metric.mean, "low": low, "high": high}
+        flags = [flag_text(flag) for flag in metric.flags]
+        facts = {
+            **{n: float(f"{end * figures.scale(metric.unit):.6g}") for n, end in ends.items() if end is not None},
+            "text": text,
+            "spread": spread,
+            "interval": metric.ci95 and figures.interval_of(metric, places),
+            "about": "; ".join(flags),
+            "marks": " ".join(map(str, self._notes.number(flags))),
+            "best": group.standings.best.get(key) == entry.id,
+        }
+        return {name: value for name, value in facts.items() if value not in (None, "", False)}
+
     def legend(self) -> str:
-        """Return what the table's marks mean."""
-        entries = {entry.id: entry for group in self.groups for entry in group.rows}.values()
-        best = any(best for group in self.groups for best in group.best.values())
-        untested = next((group.untested for group in self.groups if group.untested), None)
-        unranked = sum(not group.ranked for group in self.groups)
-        lacking = any(
-            key not in group.values[entry.id] for group in self.groups for entry in group.rows for key in self.keys
-        )
-        which = "The groups are" if unranked == len(self.groups) else f"{unranked} of {len(self.groups)} groups are"
+        """Return what the table's marks mean; asked for after all groups."""
+        ranked = [group.standings for group in self.groups if group.ranked]
+        untested = next((why for group in ranked for why in group.untested.values()), None)
+        best = any(top for group in ranked for top in group.best.values())
         sentences = {
-            "Mean ± standard deviation over seeds.": any(len(entry.seeds) > 1 for entry in entries),
+            "Mean ± standard deviation over seeds. – not measured: the entry says why.": True,
             "★ better than every other objective of its group beyond noise, as the comparison of each pair says "
             "(two-sided 5 %).": best,
             f"Nothing is marked as best: {untested}.": untested and not best,
             "Rank: 1 + the rows that are better beyond noise (Holm over all pairs, too), so that tied rows share a "
-            "place.": any(group.ranks for group in self.groups),
-            "– not measured: the entry says why.": lacking,
-            **dict.fromkeys(self._flags.legend(), True),
+            "place.": any(group.ranking and group.ranking.places for group in ranked),
+            **dict.fromkeys((f"{note}." for note in numbered(self._notes.texts)), True),
             "Rows are sorted within their group: only these may be ranked together.": len(self.groups) > 1,
-            f"{which} too large for stars and ranks here: emobench leaderboard show has them.": unranked,
+            f"{len(self.groups) - len(ranked)} of {len(self.groups)} groups are too large for stars and ranks here: "
+            "emobench leaderboard show has them.": len(ranked) < len(self.groups),
         }
         return " ".join(text for text, shown in sentences.items() if shown)
 
@@ -149,29 +166,21 @@ class _Suite:
             return " · ".join(filter(None, [first.model.name, words]))
         return first.model.name if number == 1 and not words else f"{first.model.name} · {number}"
 
-    def _lines(self, found: Group, like: Sequence[Entry]) -> list[str]:
-        """Return what the rows share, and what keeps them from the first group of the same model."""
-        tasks = [key.split("/", 1)[0] for key in found.metrics if not key.startswith(f"{MEAN}/")]
-        shared = [captions.conditions(like[-1], list(dict.fromkeys(tasks))), *captions.shared_parameters(found.rows)]
-        return [*shared, *([captions.apart(like[-1], like[:-1])] if len(like) > 1 else [])]
 
-
-def _default_baseline(found: Sequence[Group]) -> str | None:
+def _default_baseline(groups: Sequence[BoardGroup]) -> str | None:
     """Return the objective that stands in most groups; of several such, the one that was recorded first."""
-    groups: dict[str, int] = {}
-    recorded: dict[str, tuple[str, str]] = {}
-    for group in found:
-        for entry in group.rows:
-            when = (entry.provenance.created, entry.id)
-            if not entry.untrained:
-                recorded[entry.objective.name] = min(recorded.get(entry.objective.name, when), when)
-        for name in {entry.objective.name for entry in group.rows if not entry.untrained}:
-            groups[name] = groups.get(name, 0) + 1
-    return min(groups, key=lambda name: (-groups[name], recorded[name]), default=None)
+    trained = [[entry for entry in group.rows if not entry.untrained] for group in groups]
+    counts = Counter(name for rows in trained for name in {entry.objective.name for entry in rows})
+    first: dict[str, tuple[str, str]] = {}
+    for entry in (entry for rows in trained for entry in rows):
+        when = (entry.provenance.created, entry.id)
+        first[entry.objective.name] = min(first.get(entry.objective.name, when), when)
+    return min(counts, key=lambda name: (-counts[name], first[name]), default=None)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
     tokens = entry.cost.tokens and entry.cost.tokens / max(len(entry.seeds), 1)
+    sizes = {"parameters": entry.model.parameters, "tokens": tokens}
     return {
         "id": entry.id,
         "kind": entry.kind,
@@ -181,9 +190,5 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "model": entry.model.name,
         "seeds": len(entry.seeds),
         "created": entry.provenance.created[:10],
-        "sizes": {
-            name: [size, large(size)]
-            for name, size in (("parameters", entry.model.parameters), ("tokens", tokens))
-            if size
-        },
+        "sizes": {name: [size, figures.large(size)] for name, size in sizes.items() if size},
     }

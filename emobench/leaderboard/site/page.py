@@ -52,9 +52,8 @@ def render_index(boards: Sequence[Mapping[str, Any]]) -> str:
 
 def _template(name: str) -> Any:
     loader = FileSystemLoader(_HERE / "templates")
-    return Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    ).get_template(name)
+    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
+    return Environment(loader=loader, autoescape=True, **options).get_template(name)
 
 
 def _policy(scripts: Sequence[str], style: str) -> str:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from emobench.config import file_sha256
 from emobench.data.oracle import oracle_words
-from emobench.errors import DataError, UserError
+from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry, File
 
+T = TypeVar("T")
 Curve = Mapping[int, float]
 """Optimizer step -> value."""
 
@@ -39,83 +39,67 @@ class RunFiles:
     root: Path
     read_curves: Callable[[Path], Mapping[str, Curve]]
     mean_curve: Callable[[Sequence[Curve]], Mapping[int, float]]
-    problems: list[str] = field(default_factory=list)
-    """A sentence for each file of the last entry that could not be used."""
-    _absent: list[str] = field(default_factory=list)
 
     def of(self, entry: Entry) -> dict[str, Any]:
-        """Return {"curves", "samples", "problems"} of an entry, plain."""
-        self.problems, self._absent = [], []
-        curves, samples = self._curves(entry), self._samples(entry)
-        if self._absent:
-            more = f" and {len(self._absent) - 1} more" if len(self._absent) > 1 else ""
-            self.problems.append(
-                f"{self._absent[0]}{more}: not in the runs folder. Name the one that has it: --runs DIR."
-            )
-        return {"curves": curves, "samples": samples, "problems": self.problems}
+        """Return {"curves", "samples", "problems"} of an entry, plain; a problem is a sentence on files not used."""
+        problems: list[str] = []
+        return {
+            "curves": self._curves(entry, problems),
+            "samples": self._samples(entry, problems),
+            "problems": problems,
+        }
 
-    def _curves(self, entry: Entry) -> list[dict[str, Any]]:
+    def _curves(self, entry: Entry, problems: list[str]) -> list[dict[str, Any]]:
         """Return, for each training of a run, its parts: steps, the mean over seeds, and each seed's values."""
         found = []
         for place in range(max((len(run.curves) for run in entry.runs), default=0)):
             by_seed: dict[str, Mapping[str, Curve]] = {}
             for run in entry.runs:
-                path = self._verified(run.curves[place]) if place < len(run.curves) else None
-                if path is not None:
-                    try:
-                        by_seed[str(run.seed)] = self.read_curves(path)
-                    except UserError as error:
-                        self.problems.append(_relative(str(error), self.root))
-            names = list(dict.fromkeys(name for curves in by_seed.values() for name in curves))
-            parts = {name: self._part(by_seed, name) for name in names}
+                if place < len(run.curves) and (curves := self._read(run.curves[place], self.read_curves, problems)):
+                    by_seed[str(run.seed)] = curves
+            names = dict.fromkeys(name for curves in by_seed.values() for name in curves)
+            parts = {}
+            for name in names:
+                of = {seed: curves[name] for seed, curves in by_seed.items() if name in curves}
+                mean = self.mean_curve(list(of.values()))
+                parts[name] = {"mean": _thin(mean), "seeds": {seed: _thin(curve) for seed, curve in of.items()}}
             if parts:
                 found.append({"training": place + 1, "parts": parts})
         return found
 
-    def _part(self, by_seed: Mapping[str, Mapping[str, Curve]], name: str) -> dict[str, Any]:
-        curves = {seed: curves[name] for seed, curves in by_seed.items() if name in curves}
-        return {
-            "mean": _thin(self.mean_curve(list(curves.values()))),
-            "seeds": {s: _thin(c) for s, c in curves.items()},
-        }
-
-    def _samples(self, entry: Entry) -> list[dict[str, Any]]:
+    def _samples(self, entry: Entry, problems: list[str]) -> list[dict[str, Any]]:
         """Return a few samples of each file of the first run, so that entries show the same prompts."""
-        found = []
-        files = entry.runs[0].samples if entry.runs else ()
+        if not entry.runs:
+            return []
+        run = entry.runs[0]
         # A file does not say its task; where there is one for each, they are in the tasks' order.
-        tasks = list(entry.protocols) if len(files) == len(entry.protocols) else [file.path for file in files]
-        for file, task in zip(files, tasks, strict=True):
-            path = self._verified(file)
-            if path is None:
-                continue
-            try:
-                texts = _read_samples(path)
-            except (DataError, OSError, UnicodeDecodeError) as error:
-                self.problems.append(_relative(str(error), self.root))
-                continue
-            found.append({"task": task, "seed": entry.runs[0].seed, "texts": texts})
-        return found
+        tasks = list(entry.protocols) if len(run.samples) == len(entry.protocols) else [f.path for f in run.samples]
+        texts_of = [self._read(file, _read_samples, problems) for file in run.samples]
+        return [
+            {"task": task, "seed": run.seed, "texts": texts}
+            for task, texts in zip(tasks, texts_of, strict=True)
+            if texts is not None
+        ]
 
-    def _verified(self, file: File) -> Path | None:
-        """Return the path of a file inside the runs folder that is as it was recorded, or None with a sentence."""
+    def _read(self, file: File, read: Callable[[Path], T], problems: list[str]) -> T | None:
+        """Read a file inside the runs folder that is as it was recorded, or note why it is not."""
         try:
-            if not os.path.lexists(self.root / file.path):
-                self._absent.append(file.path)
-                return None
             path = (self.root / file.path).resolve()
             if not path.is_relative_to(self.root.resolve()):  # through a symbolic link
-                self.problems.append(f"{file.path}: lies outside the runs folder, so it is not read.")
+                why = "lies outside the runs folder, so it is not read"
             elif not path.is_file():
-                self.problems.append(f"{file.path}: no file, so it is not read.")
+                why = "not in the runs folder. Name the one that has it: --runs DIR"
             elif path.stat().st_size > MOST_BYTES:
-                self.problems.append(f"{file.path}: too large for a page ({path.stat().st_size:,} bytes).")
+                why = f"too large for a page ({path.stat().st_size:,} bytes)"
             elif file_sha256(path) != file.sha256:
-                self.problems.append(f"{file.path}: altered since the entry was recorded, so it is not shown.")
+                why = "altered since the entry was recorded, so it is not shown"
             else:
-                return path
-        except (OSError, ValueError) as error:
-            self.problems.append(f"{file.path}: cannot be read ({error}).")
+                return read(path)
+        except (UserError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            # Pages are published: they name no folder of this machine.
+            why = f"cannot be read ({str(error).replace(f'{self.root.resolve()}/', '')})"
+        if not any(problem.endswith(f": {why}.") for problem in problems):  # one sentence for each reason
+            problems.append(f"{file.path}: {why}.")
         return None
 
 
@@ -133,39 +117,24 @@ def _thin(curve: Curve) -> dict[str, list[Any]]:
 
 
 def _read_samples(path: Path) -> list[dict[str, str]]:
-    """Return a few samples: of a JSON Lines file of prompts and continuations, or of texts of the oracle language."""
-    if path.suffix == ".jsonl":
-        with path.open(encoding="utf-8") as file:
-            return list(islice(_continuations(file, path), SAMPLES))
-    try:
-        words = oracle_words()
-        texts = json.loads(path.read_text(encoding="utf-8"))["texts"][:SAMPLES]
-        return [{"continuation": _shown(" ".join(words[place] for place in ids))} for ids, _ in texts]
-    except (LookupError, TypeError, ValueError, RecursionError):
-        raise DataError(f"{path}: holds no samples that a page can show.") from None
-
-
-def _continuations(lines: Any, path: Path) -> Iterator[dict[str, str]]:
-    """Yield the first sample of each prompt."""
-    prompts = set()
-    for number, line in enumerate(lines, 1):
-        try:
+    """Return the first samples: of different prompts in a file of JSON Lines, or of texts of the oracle language."""
+    with path.open(encoding="utf-8") as file:
+        if path.suffix != ".jsonl":
+            words, texts = oracle_words(), json.load(file)["texts"]
+            return [{"continuation": _short(" ".join(words[place] for place in ids))} for ids, _ in texts[:SAMPLES]]
+        rows: dict[str, Mapping[str, Any]] = {}
+        for number, line in enumerate(file):
             row = json.loads(line)
-            prompt, text = str(row["prefix_text"]), str(row["continuation_text"])
-            identity = row.get("prompt_id", number)
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
-            raise DataError(f"{path}:{number}: expected JSON with prefix_text and continuation_text.") from None
-        if str(identity) not in prompts:
-            prompts.add(str(identity))
-            shown = {"prompt": _shown(prompt), "continuation": _shown(text)}
-            reference = row.get("reference_text")
-            yield shown | ({"reference": _shown(str(reference))} if reference else {})
+            rows.setdefault(str(row.get("prompt_id", number)), row)
+            if len(rows) == SAMPLES:
+                break
+    samples = []
+    for row in rows.values():
+        sample = {"prompt": row["prefix_text"], "continuation": row["continuation_text"]}
+        sample |= {"reference": row["reference_text"]} if row.get("reference_text") else {}
+        samples.append({name: _short(str(text)) for name, text in sample.items()})
+    return samples
 
 
-def _shown(text: str) -> str:
+def _short(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
-
-
-def _relative(text: str, root: Path) -> str:
-    """Return an error's text without the machine's folders: pages are published."""
-    return text.replace(f"{root.resolve()}/", "").replace(f"{root}/", "")

@@ -22,8 +22,7 @@ from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison, compare, title
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader
-from emobench.leaderboard.stats.means import mean
-from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.series import Series, mean
 
 Bases = Mapping[str, Entry]
 """The revision of a base -> the newest entry of one objective that starts from it."""

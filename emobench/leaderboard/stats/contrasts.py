@@ -15,8 +15,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf, RunExamples
 from emobench.leaderboard.stats.difference import EQUAL, compare_rows
 from emobench.leaderboard.stats.holm import holm
-from emobench.leaderboard.stats.means import mean
-from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.series import Series, mean
 from emobench.leaderboard.stats.thresholds import ALPHA, SMALL_N_FLAG
 from emobench.leaderboard.stats.within_seed import WithinSeed, within_seed
 from emobench.tasks.families import DUPLICATES, PRIMARY
@@ -27,6 +26,9 @@ SeriesOf: TypeAlias = Callable[[Entry, str], Series | None]
 """An entry and a metric -> its Series, or None without one."""
 
 SMALL_N = "small n: too few examples for a verdict"
+
+NO_VERDICT = "descriptive"
+"""Stands for the verdict of a metric that gives none."""
 
 HELD = 64
 """Entries whose per-example results a `SeriesReader` holds at once."""
@@ -79,8 +81,8 @@ class Contrast:
 
     @property
     def word(self) -> str | None:
-        """The verdict in a word, "describes" where the metric gives none; None for entries that are not comparable."""
-        return self.verdict or ("describes" if self.why else None)
+        """The verdict in a word, NO_VERDICT where the metric gives none; None for entries that are not comparable."""
+        return self.verdict or (NO_VERDICT if self.why else None)
 
 
 class SeriesReader:
@@ -118,7 +120,7 @@ def contrasts(
     made = []
     for name, columns in rows.items():
         plain = _plain(candidate, baseline, name, columns)
-        ours, theirs = (_known([series(e, metric) for metric in columns]) for e in (candidate, baseline))
+        ours, theirs = ([row for m in columns if (row := series(e, m))] for e in (candidate, baseline))
         found = _judged(plain, ours, theirs) if judged else plain
         if plain.family is None:
             made.append(_describing(found) if judged else found)
@@ -208,17 +210,12 @@ def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     for family in dict.fromkeys(contrast.family for contrast in contrasts):
         tested = [contrast for contrast in contrasts if contrast.family == family and contrast.p is not None]
         deciding = [contrast for contrast in tested if not contrast.small_n]
-        for among in (tested, deciding):  # who decides something pays for nobody who does not
-            settled |= {contrast.metric: contrast for contrast in _settled(among)}
+        for among in (tested, deciding):  # metrics that decide something pay for none that do not
+            adjusted = holm([contrast.p for contrast in among if contrast.p is not None])
+            for contrast, p_holm in zip(among, adjusted, strict=True):
+                verdict = _verdict(contrast, p_holm)
+                settled[contrast.metric] = replace(contrast, p_holm=p_holm, tests=len(among), verdict=verdict)
     return [settled.get(contrast.metric, contrast) for contrast in contrasts]
-
-
-def _settled(family: Sequence[Contrast]) -> list[Contrast]:
-    adjusted = holm([contrast.p for contrast in family if contrast.p is not None])
-    return [
-        replace(contrast, p_holm=p_holm, tests=len(family), verdict=_verdict(contrast, p_holm))
-        for contrast, p_holm in zip(family, adjusted, strict=True)
-    ]
 
 
 def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
@@ -227,7 +224,3 @@ def _verdict(contrast: Contrast, p_holm: float) -> Verdict:
     if p_holm > ALPHA:
         return "tied"
     return "better" if (contrast.effect > 0) == contrast.higher_is_better else "worse"
-
-
-def _known(rows: Sequence[Series | None]) -> list[Series]:
-    return [row for row in rows if row is not None]

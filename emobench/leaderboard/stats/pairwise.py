@@ -17,7 +17,7 @@ SeriesByMetric: TypeAlias = Mapping[str, Mapping[str, Series]]
 """Metric -> id of an entry -> its Series; without the entries that lack the metric."""
 
 
-class Pairs:
+class PairContrasts:
     """Makes the contrasts of pairs, a family of tests at a time."""
 
     def __init__(self, series: SeriesByMetric) -> None:

@@ -24,6 +24,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -104,6 +105,11 @@ class Series:
             return None
         examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
         return cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
+
+
+def mean(values: Sequence[float], *, log: bool) -> float:
+    """Return the arithmetic mean, or the geometric one (of perplexities) where `log`."""
+    return math.exp(fmean(map(math.log, values))) if log else fmean(values)
 
 
 def _of_blocks(metric: str, summary: MetricSummary) -> bool:

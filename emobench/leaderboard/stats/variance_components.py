@@ -34,7 +34,7 @@ from emobench.leaderboard.schema.metric import Component
 from emobench.leaderboard.stats.random_effects import Array, items_variance
 from emobench.tasks.scores import Score
 
-TRAINING, SAMPLING, KMEANS, TEXTS = "training seed", "sampling", "k-means", "texts"
+SOURCES = TRAINING, SAMPLING, KMEANS, TEXTS = "training seed", "sampling", "k-means", "texts"
 
 
 def components(scores: Sequence[Score], linearised_SI: Array | None) -> dict[str, Component]:
@@ -54,8 +54,7 @@ def components(scores: Sequence[Score], linearised_SI: Array | None) -> dict[str
     found = _of_runs(values_SRK.mean(axis=2), kmeans / starts, linearised_SI) if runs > 1 else {}
     if starts > 1:
         found[KMEANS] = _component(kmeans, kmeans / values_SRK.size, starts)
-    order = (TRAINING, SAMPLING, KMEANS, TEXTS)
-    return {name: found[name] for name in order if name in found}
+    return {name: found[name] for name in SOURCES if name in found}
 
 
 def _of_runs(run_SR: Array, rest: float, linearised_SI: Array | None) -> dict[str, Component]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emobench.leaderboard.render.paper_table import SideBySide
+from emobench.leaderboard.render.paper_table import PaperComparison
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
@@ -46,7 +46,7 @@ class Reproduction:
 
     model: str
     published_model: str
-    found: SideBySide
+    found: PaperComparison
     choices: tuple[Choice, ...]
 
 
@@ -133,7 +133,7 @@ class _Maker:
         baseline = measured[self.table.baseline]
         others = [entry for entry in entries if entry.id != baseline.id]
         examples = ExamplesReader(self.request.runs)
-        found = SideBySide(
+        found = PaperComparison(
             title=f"{self.table.name} · {baseline.model.name}",
             columns=self._columns(published, entries),
             published=published,

@@ -79,7 +79,7 @@ function difference(base, row, metric) {
   const [from, to] = [base, row].map((one) => one.cells[metric].mean);
   const log = suiteNow().metrics[metric].log;
   const text = log ? `${(100 * (to / from - 1)).toFixed(1)} %` : (to - from).toFixed(row.group.places[metric]);
-  return { text: (to > from ? `+${text}` : text).replace("-", "−"), word: "not tested" };
+  return { text: to > from ? `+${text}` : text, word: "not tested" };
 }
 
 // Metrics of one group as bars, its trainings as curves, and how a metric scales with models and training.

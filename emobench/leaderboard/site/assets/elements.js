@@ -3,7 +3,7 @@
 const ABSENT = "–";
 const byId = (id) => document.getElementById(id);
 const unique = (values) => [...new Set(values)];
-const say = (text) => (byId("said").textContent = text); // to a screen reader
+const say = (text) => (byId("status").textContent = text); // to a screen reader
 
 function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);

@@ -88,25 +88,13 @@ async function drawCompare(host, baseId, candidateId) {
     backLink(),
     h("h1", {}, names[1], h("small", {}, ` against ${names[0]}`)),
     h("p", { class: "lead" }, rows ? `${base.group.suite.label} · ${base.group.title}` : "Not comparable"),
-    h("div", { class: "actions" }, shareLink(), h("a", { class: "button quiet", href: `#/compare/${candidateId}/${baseId}` }, "Swap")),
+    h("div", { class: "actions" }, h("a", { class: "button quiet", href: `#/compare/${candidateId}/${baseId}` }, "Swap")),
     rows ? verdicts(...rows, names) : apart(),
     rows && section("Metrics", "Each metric with its 95 % interval. Bars begin at 0.", [], bars(rows, (row) => names[rows.indexOf(row)])),
     curves.length > 0 && section("Training curves", "What the trainings logged, over the optimizer's steps.", [], curvesBody(curves)),
     unlike("What differs", "Everything in which the two entries are not alike.", both.map(({ entry: { metrics, runs, id, cost, ...rest } }) => rest)),
     sharedSamples(both, names),
   );
-}
-
-function shareLink() {
-  const field = h("input", { type: "text", readonly: true, value: location.href, "aria-label": "Link to this comparison", focus: () => field.select() });
-  const copy = async () => {
-    field.select();
-    await navigator.clipboard.writeText(location.href).catch(() => document.execCommand("copy"));
-    button.textContent = "Copied";
-    say("The link was copied");
-  };
-  const button = h("button", { type: "button", click: copy }, "Copy link");
-  return h("span", { class: "share" }, field, button);
 }
 
 function verdicts(base, candidate, names) {
@@ -127,11 +115,11 @@ function verdicts(base, candidate, names) {
     ];
   });
   const heads = ["Metric", ...names, "Difference", "Verdict", "95 % interval", "p", "Within", "Detectable", "Test"];
-  const about = `${names[1]} minus ${names[0]}; of perplexities the relative change. “Detectable” is a true difference that as many runs detect with 80 % power, and large enough in 4 of 5 comparisons. All is of one pre-trained model.`;
+  const about = `${names[1]} minus ${names[0]}; of perplexities the relative change. “Detectable” is a true difference that as many runs detect with 80 % power, and large enough in 4 of 5 comparisons. All rows start from one pre-trained model.`;
   const command = [`These two were not compared when the page was made. This does it: `, h("code", {}, `emobench compare ${base.entry.id} ${candidate.entry.id}`)];
   const within = tests.flatMap((test, i) => (test?.within ?? []).map((row) => [metrics[i].title, ...row]));
   const few = "Too few seeds tell nothing about the objectives. Of the trained models, one seed each, their examples say:";
-  const drawn = tests.flatMap((test, i) => (test?.effect === undefined || test.effect === null ? [] : [{ ...test, metric: metrics[i].title, verdict: test.word, said: test.word }]));
+  const drawn = tests.flatMap((test, i) => (test?.effect === undefined || test.effect === null ? [] : [{ ...test, metric: metrics[i].title, verdict: test.word, label: test.word }]));
   const forests = Object.entries(Object.groupBy(drawn, (test) => test.unit)).map(([unit, own]) => chart(`Differences in ${unit}`, "forest", { rows: own, unit, height: 24 * own.length }));
   return [
     section("Verdicts", about, [], h("div", { class: "verdicts" }, table("Verdicts", heads, rows)), forests, !tests.some(Boolean) && h("p", { class: "note" }, command)),
@@ -188,32 +176,7 @@ async function route() {
   drawBoard();
 }
 
-function startTheme() {
-  const system = window.matchMedia("(prefers-color-scheme: dark)");
-  const stored = (act) => {
-    try {
-      return act(localStorage);
-    } catch {
-      return null; // Some browsers keep nothing for files: a choice lasts until the page is closed.
-    }
-  };
-  let own = stored((storage) => storage.getItem("emobench-theme"));
-  const paint = () => {
-    const theme = own ?? (system.matches ? "dark" : "light");
-    document.documentElement.dataset.theme = theme;
-    byId("theme").textContent = theme === "dark" ? "Light theme" : "Dark theme";
-  };
-  system.addEventListener("change", paint);
-  byId("theme").addEventListener("click", () => {
-    own = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    stored((storage) => storage.setItem("emobench-theme", own));
-    paint();
-  });
-  paint();
-}
-
 async function start() {
-  startTheme();
   if (!byId("index")) return;
   try {
     await loadBoard();

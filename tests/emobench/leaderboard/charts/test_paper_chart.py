@@ -10,7 +10,7 @@ import pytest
 
 from emobench.errors import ConfigError, StorageError
 from emobench.leaderboard.charts.paper_chart import HERE, PAPER, dots, points, write
-from emobench.leaderboard.render.paper_table import INTERVAL, SideBySide, cells, grid
+from emobench.leaderboard.render.paper_table import INTERVAL, PaperComparison, cells, grid
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 
@@ -23,7 +23,7 @@ def metric(mean: float, unit: str = "fraction", ci95: list[float] | None = None)
     return {**shown, "higher_is_better": True, "unit": unit, "flags": []}
 
 
-def made(entry_of: EntryOf, metrics: dict[str, dict[str, Any]], *, published: bool = True) -> SideBySide:
+def made(entry_of: EntryOf, metrics: dict[str, dict[str, Any]], *, published: bool = True) -> PaperComparison:
     """Two rows of ours with the same metrics, and one number of a paper."""
     ours = {name: entry_of(name, metrics=metrics) for name in ("mle", "emo")}
     first = next(iter(metrics))
@@ -31,7 +31,7 @@ def made(entry_of: EntryOf, metrics: dict[str, dict[str, Any]], *, published: bo
         name: entry_of(name, kind="published", seeds=[], metrics={first: metric(0.775)}, source={"cite": "x"})
         for name in (ours if published else ())
     }
-    return SideBySide(
+    return PaperComparison(
         title="table-1 · tiny",
         columns=tuple(metrics),
         published=paper,
@@ -78,7 +78,7 @@ def test_what_cannot_be_drawn_is_said(entry_of: EntryOf, tmp_path: Path) -> None
     found = made(entry_of, {"sst2/mauve": metric(0.5)})
     with pytest.raises(StorageError, match=r"could not be written: .* Name another file with --plot"):
         write([found], tmp_path / "no" / "a.svg", scatter=False)
-    nothing = SideBySide(**{**vars(found), "columns": ()})
+    nothing = PaperComparison(**{**vars(found), "columns": ()})
     with pytest.raises(ConfigError, match="was not drawn: no metric of the table was measured"):
         write([nothing], tmp_path / "a.svg", scatter=False)
 

@@ -10,7 +10,7 @@ import pytest
 from emobench.leaderboard.render.grid import Report
 from emobench.leaderboard.render.latex import latex
 from emobench.leaderboard.render.markdown import markdown
-from emobench.leaderboard.render.paper_table import SEEDS_NEEDED, TESTED, SideBySide, cells, grid
+from emobench.leaderboard.render.paper_table import SEEDS_NEEDED, TESTED, PaperComparison, cells, grid
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 
@@ -42,7 +42,7 @@ def right(count: int) -> dict[str, tuple[float, float]]:
     return {f"{i:02d}": (float(i < count), 1.0) for i in range(ITEMS)}
 
 
-def made(entry_of: EntryOf, counts: Mapping[str, tuple[int, ...]], remarks: tuple[str, ...] = ()) -> SideBySide:
+def made(entry_of: EntryOf, counts: Mapping[str, tuple[int, ...]], remarks: tuple[str, ...] = ()) -> PaperComparison:
     """Rows of ours with so many right answers in each seed, beside a paper's."""
     ours = {
         name: entry_of(name, metrics={"sst2/accuracy": metric(*(c / ITEMS for c in of))}) for name, of in counts.items()
@@ -55,7 +55,7 @@ def made(entry_of: EntryOf, counts: Mapping[str, tuple[int, ...]], remarks: tupl
     }
     runs = {ours[name].id: [{"sst2/accuracy": right(c)} for c in of] for name, of in counts.items()}
     others = [entry for name, entry in ours.items() if name != "mle"]
-    return SideBySide(
+    return PaperComparison(
         title="table-3 · tiny",
         columns=COLUMNS,
         published=paper,
@@ -66,7 +66,7 @@ def made(entry_of: EntryOf, counts: Mapping[str, tuple[int, ...]], remarks: tupl
     )
 
 
-def by_row(found: SideBySide) -> dict[str, list[str]]:
+def by_row(found: PaperComparison) -> dict[str, list[str]]:
     made = grid(found)
     return {
         label.text: [cell.text + "*" * cell.marked for cell in row]

@@ -16,17 +16,17 @@ from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.pairwise import Pairs
+from emobench.leaderboard.stats.pairwise import PairContrasts
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.store.board import Leaderboard
 
 MakeEntry = Callable[..., Entry]
 
 
-def pairs(rows: Sequence[Entry]) -> Pairs:
+def pairs(rows: Sequence[Entry]) -> PairContrasts:
     metrics = {metric for entry in rows for metric in entry.metrics}
     found = {metric: {entry.id: Series.of_entry(entry, metric, None) for entry in rows} for metric in metrics}
-    return Pairs({metric: {key: row for key, row in of.items() if row} for metric, of in found.items()})
+    return PairContrasts({metric: {key: row for key, row in of.items() if row} for metric, of in found.items()})
 
 
 def best(rows: Sequence[Entry], metric: str) -> str | None:
