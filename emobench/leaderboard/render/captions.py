@@ -112,7 +112,9 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
         return f"Objectives with fewer than {MIN_SEEDS} seeds are not told apart: nothing is marked as best{ask}."
     if shown.baseline is not None or not shown.tested:
         return ""
-    best = "* better than every other objective" if any(shown.best.values()) else "No objective is better than all"
+    best = (
+        "* better than every other objective" if any(shown.best.values()) else "No objective is better than every other"
+    )
     return f"{best} beyond {NOISE}, as `emobench compare` tests each pair (two-sided 5 %, paired by seed)."
 
 
@@ -176,7 +178,10 @@ def adjustment(contrasts: Iterable[Contrast]) -> list[str]:
             sizes.setdefault(str(contrast.family), set()).add(contrast.tests)
     # A metric of too few examples is adjusted for its whole family, whose other tests do not count it.
     ordered = sorted(sizes.items(), key=lambda item: item[0] in (OTHERS, SECONDARIES))
-    named = [f"{family} {' to '.join(map(str, sorted({min(of), max(of)})))}" for family, of in ordered]
+    named = []
+    for family, of in ordered:
+        many = " to ".join(map(str, sorted({min(of), max(of)})))
+        named.append(f"{family} ({many} {'test' if many == '1' else 'tests'})")
     if named:
         which = "Any other p" if lines else "p"
         lines.append(f"{which} is adjusted for all tests of its family, shown or not (Holm): {listed(named)}.")

@@ -12,6 +12,9 @@ from rich.text import Text
 from emobench.leaderboard.render.grid import Cell, Label, Report
 from emobench.leaderboard.render.layout import GAP, Sheet, fit
 
+LEAST = 8
+"""Columns that rows' labels have at least."""
+
 
 @dataclass(frozen=True)
 class ReportView:
@@ -35,9 +38,10 @@ class ReportView:
 
 def _table(sheet: Sheet) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), show_edge=False)
-    table.add_column(Text(sheet.corner), overflow="fold")
+    # Where a terminal is too narrow labels and words are broken, and numbers are not.
+    table.add_column(Text(sheet.corner), overflow="fold", min_width=LEAST)
     for head, left in zip(sheet.heads, sheet.left, strict=True):
-        table.add_column(_styled(head), justify="left" if left else "right", no_wrap=True)
+        table.add_column(_styled(head), justify="left" if left else "right", overflow="fold", no_wrap=not left)
     for label, row, texts in zip(sheet.labels, sheet.cells, zip(*sheet.texts(), strict=True), strict=True):
         table.add_row(_styled(label), *(_styled(cell, text) for cell, text in zip(row, texts, strict=True)))
     return table

@@ -64,16 +64,16 @@ def make_entry(runs: Path, entry_of: MakeEntry) -> MakeEntry:
 def make_row(entry_of: MakeEntry) -> MakeEntry:
     """Return a function that makes an entry of each seed's scores, by <task>/<metric>, without per-example results.
 
-    A metric's name says what it is: accuracy and mauve are fractions, ppl is a perplexity, and lower nats are better.
+    A metric's name says what it is: accuracy and mauve are fractions, ppl is a perplexity, lower kl is better, and
+    entropy has no direction.
     """
+    units = {"ppl": ("perplexity", False), "kl": ("nats", False), "entropy": ("nats", None)}
 
     def make(name: str, scores: Mapping[str, Sequence[float]], /, **changes: Any) -> Entry:
         metrics = {}
         for metric, values in scores.items():
-            unit = {"ppl": "perplexity", "kl": "nats"}.get(metric.split("/")[1], "fraction")
-            made = [
-                Score(value=v, n=50, higher_is_better=unit == "fraction", unit=unit, aggregate="corpus") for v in values
-            ]
+            unit, better = units.get(metric.split("/")[1], ("fraction", True))
+            made = [Score(value=v, n=50, higher_is_better=better, unit=unit, aggregate="corpus") for v in values]
             metrics[metric] = to_plain(summarise(made))
         return entry_of(name, **{"metrics": metrics, **changes})
 

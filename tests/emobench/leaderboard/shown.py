@@ -1,21 +1,45 @@
-"""What a reader sees of entries and comparisons, for tests of their values."""
+"""What a reader sees of entries and comparisons: cells for tests of values, and whole texts against golden files.
+
+A reworded sentence changes `golden/show.txt` or `golden/compare.txt`, and nothing else: EMOBENCH_GOLDEN=write pytest
+tests/emobench/leaderboard/render/test_printed.py writes them anew; read the difference.
+"""
 
 from __future__ import annotations
 
+import io
+import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from rich.console import Console
+
 from emobench.leaderboard.render import compare_table, leaderboard_table
-from emobench.leaderboard.render.grid import ABSENT, Grid
-from emobench.leaderboard.render.latex import latex
+from emobench.leaderboard.render.grid import ABSENT, Grid, Report, marks
 from emobench.leaderboard.render.markdown import markdown
-from emobench.leaderboard.render.noise_table import noise_tables
 from emobench.leaderboard.render.terminal import ReportView
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import Comparison
 
+GOLDEN = Path(__file__).parent / "golden"
 COLUMNS = ("difference", "interval", "p", "detectable", "verdict")
+
+
+def check_golden(name: str, text: str) -> None:
+    """Compare a text, in which ids are replaced, with a golden file."""
+    text = re.sub(r"\b[0-9a-f]{6}(?=\\?\])", "id", re.sub(r" +$", "", text, flags=re.MULTILINE))
+    if os.environ.get("EMOBENCH_GOLDEN") == "write":
+        (GOLDEN / name).write_text(text)
+    assert text == (GOLDEN / name).read_text()
+
+
+def printed(report: Report | ReportView, width: int = 100) -> str:
+    """Return a report as a terminal of some width shows it."""
+    console = Console(width=width, file=io.StringIO(), color_system=None, markup=False, highlight=False)
+    console.print(ReportView(report) if isinstance(report, Report) else report)
+    return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def board_text(entries: Sequence[Entry], *given: Any, **named: Any) -> ReportView:
@@ -26,16 +50,15 @@ def board_markdown(entries: Sequence[Entry], *given: Any, **named: Any) -> str:
     return markdown(leaderboard_table.report(entries, *given, **named))
 
 
-def compare_text(comparisons: Sequence[Comparison]) -> ReportView:
-    return ReportView(compare_table.report(comparisons))
-
-
-def compare_markdown(comparisons: Sequence[Comparison]) -> str:
-    return markdown(compare_table.report(comparisons))
-
-
-def compare_latex(comparisons: Sequence[Comparison]) -> str:
-    return latex(compare_table.report(comparisons))
+def board_cells(entries: Sequence[Entry], **named: Any) -> list[dict[str, list[str]]]:
+    """Return, for each table, its rows' cells by label, with their stars and footnotes."""
+    return [
+        {
+            row.text.strip(): [cell.text + "*" * cell.marked + marks(cell.notes) for cell in of]
+            for row, of in zip(grid.rows, grid.cells, strict=True)
+        }
+        for grid in leaderboard_table.report(entries, **named).grids
+    ]
 
 
 def compared(comparisons: Sequence[Comparison]) -> tuple[list[Any], list[str]]:
@@ -48,17 +71,6 @@ def compared(comparisons: Sequence[Comparison]) -> tuple[list[Any], list[str]]:
         for pair in compare_table.pair_tables(comparisons)
     ]
     return tables, list(compare_table.report(comparisons).ending)
-
-
-def noise(comparisons: Sequence[Comparison]) -> list[Any]:
-    """Return the tables of where noise comes from, each with `heading` and `rows`."""
-    return [
-        SimpleNamespace(
-            heading=grid.title,
-            rows=tuple((str(label), *map(str, row)) for label, row in zip(grid.rows, grid.cells, strict=True)),
-        )
-        for grid in noise_tables(comparisons)
-    ]
 
 
 def _lines(grid: Grid) -> list[Any]:

@@ -64,7 +64,7 @@ def test_older_code_is_dim_and_named(make_row: MakeEntry) -> None:
     )
     (line,) = [line for line in out.getvalue().splitlines() if "older code" in line and "other code" not in line]
     assert line.startswith(f"\x1b[2mmine [{twin.id[:6]}] older code\x1b[0m")
-    assert f"mine [{twin.id[:6]}]: the same name and parameters, other code." in out.getvalue()
+    assert f"mine [{twin.id[:6]}]: the same name and parameters, other code:" in out.getvalue()
 
 
 def test_a_difference_of_older_code_is_shown_unmarked(make_row: MakeEntry) -> None:

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from shown import board_markdown, noise
 
-from emobench.config import to_plain
 from emobench.errors import MetricError
-from emobench.leaderboard.query.view import View
-from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.stats.variance_components import components
 from emobench.tasks.scores import Score
@@ -194,38 +188,3 @@ def test_repeats_that_are_no_table(second: tuple[tuple[float, ...], ...], told: 
     first, other = scores(np.array([[[0.1, 0.2], [0.3, 0.4]]] * 2))
     with pytest.raises(MetricError, match=told):
         summarise([first, replace(other, repeats=second)])
-
-
-@pytest.mark.parametrize(("metric", "times"), [("lm/mauve", 100), ("lm/ppl", None)])
-def test_what_is_left_in_a_mean_is_no_less_than_its_spread_over_seeds_shows(
-    make_row: Callable[..., Entry], metric: str, times: int | None
-) -> None:
-    """Of one value a seed, k-means is all that was repeated: .0045 is left of it, and .026 are of the seeds."""
-    values = {"lm/mauve": [0.45, 0.41, 0.50], "lm/ppl": [45.0, 41.0, 50.0]}[metric]
-    rows = []
-    for name in ("mle", "emo"):
-        plain = to_plain(make_row(name, {metric: values}).metrics[metric])
-        plain["components"] = {"k-means": {"sd": 0.01, "sd_of_mean": 0.0045, "draws": 5}}
-        rows.append(make_row(name, {metric: values}, metrics={metric: plain}))
-    (table,) = noise([compare(rows[0], [rows[1]])])
-    assert table.rows[0][1] == "–"
-    if times:
-        assert table.rows[0][-1] == f"{times * np.std(values, ddof=1) / math.sqrt(3):.2g}" == "2.6"
-    else:
-        assert table.rows[0][-1] == f"{100 * math.expm1(np.std(np.log(values), ddof=1) / math.sqrt(3)):.2g}"
-
-
-@pytest.mark.parametrize(("left", "said"), [(0.02, True), (0.001, False)])
-def test_a_board_says_where_more_noise_is_left_than_it_shows(
-    make_row: Callable[..., Entry], left: float, said: bool
-) -> None:
-    rows = []
-    for name in ("mle", "emo"):
-        scores = {"lm/mauve": [0.50, 0.51, 0.52], "lm/accuracy": [0.5, 0.6, 0.7]}
-        metrics = {key: to_plain(summary) for key, summary in make_row(name, scores).metrics.items()}
-        metrics["lm/mauve"]["components"] = {"k-means": {"sd": 0.05, "sd_of_mean": left, "draws": 5}}
-        rows.append(make_row(name, scores, metrics=metrics))
-    told = "± of mauve is not all of the noise: `emobench compare` says where it comes from."
-    legend = board_markdown(rows).replace("\\", "")
-    assert (told in legend) == said
-    assert told not in board_markdown(rows, view=View(intervals=True)).replace("\\", "")
