@@ -95,7 +95,9 @@ class RunFiles:
                 why = "altered since the entry was recorded, so it is not shown"
             else:
                 return read(path)
-        except (UserError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            why = "holds no curves or samples that a page can show"
+        except (UserError, OSError) as error:
             # Pages are published: they name no folder of this machine.
             why = f"cannot be read ({str(error).replace(f'{self.root.resolve()}/', '')})"
         if not any(problem.endswith(f": {why}.") for problem in problems):  # one sentence for each reason

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
-from shown import compared
 
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.compare import compare
 
 Opened = Callable[..., Page]
 
@@ -120,38 +117,20 @@ def test_filters_apply_to_table_and_charts_and_are_in_the_address(opened: Opened
     assert again.locator(".chart").count() == 0
 
 
-def test_the_heat_map_says_by_how_much_and_whether_noise_explains_it(
+def test_the_heat_map_has_the_differences_of_compare_and_their_verdicts(
     opened: Opened, toy: Path, drawn: Callable[[Page], None]
 ) -> None:
     page = opened(toy)
     drawn(page)
-    said = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
+    chart = page.get_by_role("group", name="Differences from the baseline")
+    texts = chart.locator("svg text").all_text_contents()
     # By hand: the mean of .700, .711 and .691 minus that of .600, .610 and .590, in points.
-    assert "+10.1" in said
-    assert "60.0" in said
-    assert {"baseline", "better", "tied", "undetermined"} >= {t for t in said if re.fullmatch("[a-z]+", t)} - {
-        "mle", "emo", "tailr", "pretrained", "small", "large", "worse", "better",
-    }  # fmt: skip
-    legend = page.get_by_role("group", name="Differences from the baseline").locator(".role-legend-label text")
+    assert {"+10.07", "60.0", "baseline", "better", "tied", "undetermined"} <= set(texts)
+    legend = chart.locator(".role-legend-label text")
     assert legend.all_text_contents() == ["worse", "not shown to differ", "better"]
     page.get_by_label("Baseline", exact=True).select_option("emo")
     drawn(page)
-    turned = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
-    assert "−10.1" in turned
-    assert "worse" in turned
-
-
-def test_a_small_relative_change_has_the_digits_that_compare_gives_it(
-    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
-) -> None:
-    mle = row("mle", {"toy/ppl": [100.0, 101.0, 99.0]}, created="2026-01-30T12:00:00")  # the first is the baseline
-    emo = row("emo", {"toy/ppl": [99.961, 100.958, 98.961]})
-    page = opened(page_of(tmp_path, [mle, emo], tmp_path))
-    drawn(page)
-    said = page.get_by_role("group", name="Differences from the baseline").locator("svg text").all_text_contents()
-    (line,) = compared([compare(mle, [emo])])[0][0].lines
-    assert line.difference.replace("-", "−") in said
-    assert line.difference.startswith("-0.040")
+    assert {"-10.07", "worse"} <= set(chart.locator("svg text").all_text_contents())
 
 
 def test_only_what_is_beyond_noise_has_a_colour(
@@ -201,20 +180,7 @@ def test_paper_is_white_whatever_the_theme(opened: Opened, toy: Path, drawn: Cal
     for chart in page.locator(".chart").all():
         chart.scroll_into_view_if_needed()
         assert page.evaluate(CONTRAST) == []
-    assert page.locator("#filters, #theme, .pick").first.is_hidden()
-
-
-def test_the_theme_is_the_systems_until_one_is_chosen(opened: Opened, toy: Path) -> None:
-    page = opened(toy, dark=True)
-    ground = "getComputedStyle(document.body).backgroundColor"
-    dark = page.evaluate(ground)
-    page.get_by_role("button", name="Light theme").click()
-    assert page.evaluate(ground) != dark
-    page.reload()
-    page.wait_for_selector("html[data-ready]")
-    assert page.evaluate(ground) != dark
-    page.get_by_role("button", name="Dark theme").click()
-    assert page.evaluate(ground) == dark
+    assert page.locator("#filters, .pick").first.is_hidden()
 
 
 @pytest.mark.parametrize("place", ["", "entry", "compare"])

@@ -49,7 +49,7 @@ def test_a_phone_shows_difference_and_verdict_below_the_metric(opened: Opened, t
     )
     page.evaluate(f"location.hash = '#/compare/{base}/{candidate}'")
     table = page.get_by_role("region", name="Verdicts, table")
-    expect(table.locator(".difference").first).to_have_text("+10.1")
+    expect(table.locator(".difference").first).to_have_text("+10.07")
     assert table.evaluate("node => node.scrollWidth - node.clientWidth") == 0
     line = table.locator("tbody tr").first
     tops = line.locator("th, td").evaluate_all(
