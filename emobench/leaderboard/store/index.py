@@ -1,7 +1,7 @@
 """An SQLite index of a board's files, so that listing 10,000 entries does not read 10,000 files.
 
 `<root>/.index.sqlite` holds each file's size, time of change and inode when it was read, with its row, or the sentence
-that says why it holds no entry. `Leaderboard.rows` writes it.
+that says why it holds no entry, behind a checksum. `Leaderboard.rows` writes it.
 
 It is a cache and never the truth: a file whose size, time or inode is another one is read again, and whoever needs an
 entry's content reads and verifies its file. A damaged index is replaced; one that cannot be read or written is ignored.
@@ -14,7 +14,10 @@ import contextlib
 import json
 import os
 import sqlite3
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION
 from emobench.leaderboard.store.row import NO_ROW, Row, row_of_facts
@@ -28,7 +31,7 @@ PATIENCE = 2.0
 """Seconds to wait for another process that writes the index; after that, this one does without."""
 
 _TABLE = """CREATE TABLE IF NOT EXISTS files (
-    file TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, facts TEXT
+    file TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, facts TEXT, checksum INTEGER
 ) WITHOUT ROWID"""
 
 
@@ -37,20 +40,20 @@ class Index:
 
     def __init__(self, root: Path) -> None:
         self._root, self._path = root, root / INDEX
-        self._held: dict[str, tuple[int, int, int, str]] = {}
+        self._held: dict[str, tuple[Any, ...]] = {}
         self._damaged = False
         # A link in a board from elsewhere may lead to any database, and reading a pipe would never end.
         self._usable = not self._path.is_symlink() and (self._path.is_file() or not self._path.exists())
         if self._usable and self._path.exists():
             self._load()
         self._gone = set(self._held)
-        self._fresh: dict[str, tuple[int, int, int, str]] = {}
+        self._fresh: dict[str, tuple[Any, ...]] = {}
 
     def get(self, file: str, status: os.stat_result) -> Row | str | None:
         """Return what is known of a file (as "folder/name"), or None where it has to be read."""
         self._gone.discard(file)
-        *state, text = self._held.get(file, (None, ""))
-        if state != _state(status):
+        *state, text, checksum = self._held.get(file, (None, "", 0))
+        if state != _state(status) or checksum != _checksum(file, state, text):
             return None
         try:
             facts = json.loads(text)
@@ -60,9 +63,8 @@ class Index:
 
     def put(self, file: str, status: os.stat_result, found: Row | str) -> None:
         """Add what was just read."""
-        size, mtime_ns, inode = _state(status)
-        facts = json.dumps(found if isinstance(found, str) else found.facts())
-        self._fresh[file] = (size, mtime_ns, inode, facts)
+        state, text = _state(status), json.dumps(found if isinstance(found, str) else found.facts())
+        self._fresh[file] = (*state, text, _checksum(file, state, text))
 
     def save(self) -> None:
         """Write what was added, and drop the files that are gone, where that is worth it."""
@@ -77,7 +79,7 @@ class Index:
             with contextlib.closing(self._connect("ro")) as database:
                 self._damaged = database.execute("PRAGMA user_version").fetchone() != (VERSION,)
                 if not self._damaged:
-                    found = database.execute("SELECT file, size, mtime_ns, inode, facts FROM files")
+                    found = database.execute("SELECT file, size, mtime_ns, inode, facts, checksum FROM files")
                     self._held = {file: tuple(known) for file, *known in found}
         except sqlite3.DatabaseError as error:  # an operational error is of the moment, such as a lock
             self._damaged = not isinstance(error, sqlite3.OperationalError)
@@ -89,12 +91,13 @@ class Index:
             database.execute(_TABLE)
             database.executemany("DELETE FROM files WHERE file = ?", [(file,) for file in self._gone])
             rows = [(file, *known) for file, known in self._fresh.items()]
-            database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
+            database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
             database.execute("COMMIT")
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"
         database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+        database.text_factory = lambda data: data.decode(errors="replace")  # damaged bytes fit no checksum
         database.execute("PRAGMA trusted_schema = OFF")  # a stranger's schema may call no functions
         return database
 
@@ -107,3 +110,7 @@ def remove_index(root: Path) -> None:
 
 def _state(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _checksum(file: str, state: Sequence[Any], text: str) -> int:
+    return zlib.crc32(f"{file} {state} {text}".encode(errors="replace"))

@@ -105,14 +105,3 @@ def test_of_many_names_only_the_nearest_are_listed() -> None:
         Filters(objectives=("objectve-42",)).of(rows, NOW)
     assert "objective-42" in str(caught.value)
     assert str(caught.value).count("objective-") <= 21
-
-
-def test_a_hostile_name_reaches_no_terminal() -> None:
-    with pytest.raises(UnknownNameError) as caught:
-        Filters(objectives=("emo",)).of([row("\x1b[31mmle")], NOW)
-    assert "[31mmle" in str(caught.value)
-    assert "\x1b" not in str(caught.value)
-
-
-def test_an_empty_board_has_nothing_to_filter() -> None:
-    assert Filters(model="anything").of([]) == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from shown import board_markdown, compared
 
 from emobench.config import content_hash
 from emobench.leaderboard.schema.comparable import changed_rules, comparison_key, differences, groups
 from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.site.data import BoardData
+from emobench.leaderboard.stats.compare import compare
 
 MakeEntry = Callable[..., Entry]
 
@@ -41,8 +44,8 @@ def test_the_objective_and_the_seeds_do_not_keep_entries_apart(make: MakeEntry) 
 
 
 def test_how_many_texts_gave_prompts_keeps_no_entries_apart(make: MakeEntry, fields: dict[str, Any]) -> None:
-    said = {"sst2": "sha256:aa", "wikitext103": "sha256:cc", "prompts of sst2": "971 of 2,891 texts"}
-    a, b = make(), make(provenance={**fields["provenance"], "data": said})
+    data = {"sst2": "sha256:aa", "wikitext103": "sha256:cc", "prompts of sst2": "971 of 2,891 texts"}
+    a, b = make(), make(provenance={**fields["provenance"], "data": data})
     assert comparison_key(a) == comparison_key(b)
     assert differences(a, b) == []
 
@@ -123,3 +126,27 @@ def test_changed_rules_are_in_words_first_what_tasks_share(make: MakeEntry) -> N
     many = of_rules(make, sst2={f"rule{i}": "x" * 99 for i in range(9)})
     assert changed_rules(many).count("=") == 6
     assert changed_rules(many).endswith("… and 3 more")
+
+
+@pytest.fixture
+def decoded(make_row: MakeEntry) -> Callable[[str, Mapping[str, Any]], Entry]:
+    """Return a function that makes an entry of two tasks that were decoded by changed rules."""
+
+    def make(name: str, rules: Mapping[str, Any]) -> Entry:
+        ids = {task: f"paper@{content_hash([task, rules])[:6]}" for task in "ab"}
+        scores = {f"{task}/mauve": [0.5, 0.6, 0.7] for task in "ab"}
+        return make_row(name, scores, protocols=ids, changes={task: rules for task in "ab" if rules})
+
+    return make
+
+
+def test_tables_comparisons_and_pages_name_changed_rules(decoded: Callable[..., Entry]) -> None:
+    greedy, top_p = {"sampling.method": "greedy", "limit": 40}, {"sampling.top_p": 0.9, "limit": 40}
+    shown = board_markdown([decoded("mle", greedy), decoded("mle", top_p)]).replace("\\", "")
+    assert ") with sampling.method=greedy, limit=40 ·" in shown
+    assert "protocol of a, b: paper with sampling.method=greedy and paper with sampling.top_p=0.9." in shown
+    assert " with " not in board_markdown([decoded("mle", {})])
+    (sheet,), _ = compared([compare(decoded("mle", greedy), [decoded("emo", greedy)])])
+    assert sheet.heading.endswith(" · sampling.method=greedy, limit=40")
+    groups = BoardData([decoded("mle", rules) for rules in (greedy, top_p, {"limit": 40})], None).plain["groups"]
+    assert {g["title"] for g in groups} == {"tiny", "tiny · sampling.method=greedy", "tiny · sampling.top_p=0.9"}

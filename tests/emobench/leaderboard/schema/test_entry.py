@@ -12,7 +12,7 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.leaderboard.schema.entry import JSON_SCHEMA, SCHEMA_VERSION, Entry, new_entry, read_entry
+from emobench.leaderboard.schema.entry import JSON_SCHEMA, SCHEMA_VERSION, new_entry, read_entry
 
 ACCURACY = {
     "mean": 0.952,
@@ -80,6 +80,7 @@ def test_an_entry_survives_json() -> None:
     assert read_entry(json.loads(json.dumps(to_plain(entry))), "file") == entry
     assert entry.objective.label == "tailr(gamma=0.2)"
     assert entry.metrics["sst2/accuracy"].values == (0.951, 0.952, 0.953)
+    new_entry(metric(unit="perplexity", mean=1.7e308, values=[1.7e308] * 3, ci95=None, ci95_of=None))  # no overflow
 
 
 @pytest.mark.parametrize(
@@ -151,37 +152,6 @@ def test_altered_content_and_other_schemas_are_refused() -> None:
         read_entry({**plain, "schema": SCHEMA_VERSION + 1}, "board.json")
     with pytest.raises(ConfigError, match="holds no mapping"):
         read_entry([1], "board.json")
-
-
-def published() -> Entry:
-    row = {**ACCURACY, "std": None, "values": [], "n": None, "ci95": None, "ci95_of": None}
-    source = {"command": None, "cite": "EMO, Table 3, llama-7b, SST-2"}
-    return new_entry(fields(kind="published", seeds=[], runs=[], metrics={"sst2/accuracy": row}, source=source))
-
-
-def untrained() -> Entry:
-    row = {**ACCURACY, "std": None, "values": [0.952]}
-    objective = {"name": "pretrained", "version": "1", "params": {}}
-    return new_entry(fields(objective=objective, seeds=[], recipe={}, runs=[], metrics={"sst2/accuracy": row}))
-
-
-@pytest.mark.parametrize("entry", [new_entry(fields()), published(), untrained()], ids=lambda e: e.kind)
-def test_real_entries_validate_against_the_json_schema(entry: Entry) -> None:
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema (the extra `dev`) is not installed")
-    schema = json.loads(JSON_SCHEMA.read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
-    plain = json.loads(json.dumps(to_plain(entry)))
-    validator.validate(plain)
-
-    for change in (
-        {"id": "zz"},
-        {"extra": 1},
-        {"missing": {"mmlu": "no metric"}},
-        {"metrics": {"sst2/accuracy": {**plain["metrics"]["sst2/accuracy"], "mean": 95.2}}},
-        {"metrics": {"sst2/accuracy": {**plain["metrics"]["sst2/accuracy"], "mean": "0.9"}}},
-    ):
-        assert not validator.is_valid({**plain, **change}), change
 
 
 def test_the_json_schema_names_the_fields_of_the_dataclass() -> None:

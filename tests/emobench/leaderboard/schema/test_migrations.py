@@ -92,16 +92,6 @@ def test_an_older_file_that_was_altered_is_refused(written: dict[str, Any]) -> N
         read_entry(written, "file")
 
 
-def test_appending_a_migrated_entry_does_nothing_where_its_file_is(path: Path, tmp_path: Path) -> None:
-    shutil.copytree(SCHEMA_1, tmp_path, dirs_exist_ok=True)
-    board = Leaderboard(tmp_path)
-    (entry,) = board.entries()
-    copied = tmp_path / path.relative_to(SCHEMA_1)
-    assert board.append(entry) == copied
-    assert copied.read_bytes() == path.read_bytes()
-    assert board.entries(superseded=True) == [entry]
-
-
 def test_appending_a_migrated_entry_elsewhere_says_that_its_file_is_to_be_copied(path: Path, tmp_path: Path) -> None:
     (entry,) = Leaderboard(SCHEMA_1).entries()
     board = Leaderboard(tmp_path / "board")

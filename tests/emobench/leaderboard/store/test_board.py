@@ -139,15 +139,6 @@ def test_no_change_of_a_file_goes_unnoticed(make: MakeEntry, tmp_path: Path) -> 
     assert len(refused) > 0.8 * len(changed)  # the rest are spaces and line ends
 
 
-def test_numbers_that_overflow_in_a_sum_do_no_harm(make: MakeEntry, tmp_path: Path) -> None:
-    row = {"mean": 1.7e308, "std": 0.0, "values": [1.7e308, 1.7e308], "n": 1, "unit": "perplexity"}
-    row |= {"ci95": None, "ci95_of": None, "higher_is_better": None}
-    board = Leaderboard(tmp_path)
-    entry = make(seeds=[0, 1], metrics={"wikitext2/ppl": row})
-    board.append(entry)
-    assert board.entries() == [entry]
-
-
 def test_a_link_to_an_entry_is_an_entry(make: MakeEntry, tmp_path: Path) -> None:
     entry = make()
     path = Leaderboard(tmp_path / "a").append(entry)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -15,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from emobench.errors import DataError
-from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry
+from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store import index as indexing
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.index import INDEX
@@ -48,31 +46,6 @@ def board(tmp_path: Path, runs: Path, entry_of: Callable[..., Entry]) -> Leaderb
     return board
 
 
-def test_impossible_values_of_another_board_are_named_and_not_shown(
-    board: Leaderboard, entry_of: Callable[..., Entry], command: Callable[..., Any]
-) -> None:
-    from emobench.config import to_plain
-    from emobench.leaderboard.schema.entry import entry_id
-
-    accuracy = {"mean": 0.5, "std": None, "values": [0.5], "n": 10, "ci95": None, "ci95_of": None, "unit": "fraction"}
-    wrong = {"mean": 2.0, "values": [2.0]}, {"std": -5.0}, {"n": -1}
-    for changes in wrong:
-        plain = to_plain(entry_of("evil", metrics={"sst2/accuracy": {**accuracy, "higher_is_better": True}}))
-        plain["metrics"]["sst2/accuracy"] |= changes
-        plain["id"] = entry_id(plain)
-        path = board.root / "nlu-v1" / f"{plain['id']}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(plain))
-    _, findings = verify(board, None)
-    said = " ".join(finding.text for finding in findings)
-    for text in ("`mean` is 2.0, no fraction", "`std` is", "`n` is -1"):
-        assert text in said
-    shown = command("leaderboard", "show", "--leaderboard", board.root)
-    assert shown.code == 0, shown.err
-    assert "evil" not in shown.out
-    assert shown.err.count("skipped: ") == len(wrong)
-
-
 def path_of(board: Leaderboard, recipe: str) -> Path:
     (entry,) = (e for e in board.entries(superseded=True) if e.recipe["name"] == recipe)
     return board.path(entry)
@@ -96,6 +69,8 @@ def test_a_whole_board_has_no_findings(board: Leaderboard, runs: Path) -> None:
     seen: list[tuple[int, int]] = []
     assert verify(board, runs, lambda done, total: seen.append((done, total))) == (3, [])
     assert seen == [(1, 3), (2, 3), (3, 3)]
+    for name in ("README.md", "LICENSE", "emo.toml", ".gitignore"):
+        (board.root / name).write_text("mine")
     assert verify(board, None) == (3, [])
 
 
@@ -107,11 +82,6 @@ def test_boards_of_the_repository_are_whole() -> None:
         count, findings = verify(Leaderboard(root), None)
         assert count > 0
         assert findings == []
-
-
-def test_no_folder_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="There is no leaderboard"):
-        verify(Leaderboard(tmp_path / "none"), None)
 
 
 @pytest.mark.parametrize(
@@ -131,14 +101,8 @@ def test_a_wrong_entry_is_named(board: Leaderboard, runs: Path, change: Callable
     assert told in finding.text
     assert "Restore or remove" not in finding.text
     assert finding.text.endswith(" Restore the file from a copy, or remove it and record the entry again.")
-
-
-def test_an_entry_of_a_newer_emobench_is_not_to_be_removed(board: Leaderboard, runs: Path) -> None:
-    path = path_of(board, "lm")
-    path.write_text(path.read_text().replace(f'"schema": {SCHEMA_VERSION}', '"schema": 7'))
-    finding = only(verify(board, runs), 2)
-    assert "Install a newer one" in finding.text
-    assert "rm " not in finding.text
+    path.write_text(json.dumps({"schema": 7}))  # not to be removed
+    assert only(verify(board, runs), 2).text.endswith("Install a newer one.")
 
 
 @pytest.mark.parametrize("place", ["lm-quick-v1/notes.txt", "notes.txt", "copy.json"])
@@ -150,19 +114,6 @@ def test_a_stray_file_is_named_and_never_removed(board: Leaderboard, runs: Path,
         "stray",
         f"{path}: is not an entry in the folder of its suite; move it elsewhere.",
     )
-
-
-def test_a_readme_and_settings_may_lie_beside_the_suites(board: Leaderboard, runs: Path) -> None:
-    for name in ("README.md", "LICENSE", "emo.toml", ".gitignore"):
-        (board.root / name).write_text("mine")
-    assert verify(board, runs) == (3, [])
-
-
-def test_what_is_no_file_is_named(board: Leaderboard, runs: Path) -> None:
-    os.mkfifo(board.root / "lm-quick-v1" / "pipe.json")
-    finding = only(verify(board, runs), 3)
-    assert finding.path == str(board.root / "lm-quick-v1" / "pipe.json")
-    assert "is not a file" in finding.text
 
 
 @pytest.mark.parametrize("place", ["lm-quick-v2/{name}", "lm-quick-v1/copy.json", "other suite/x.json"])
@@ -213,11 +164,6 @@ def test_files_that_were_replaced_with_their_entry_are_not_altered(
     assert str(board.path(new)) in finding.text
 
 
-def test_runs_that_are_elsewhere_are_one_line_for_each_entry(board: Leaderboard, tmp_path: Path) -> None:
-    finding = only(verify(board, tmp_path / "none"), 3)
-    assert f"4 of the 4 files that it names are not in {tmp_path / 'none'}: {', '.join(NAMES)}." in finding.text
-
-
 def test_of_many_absent_files_five_are_listed(tmp_path: Path, entry_of: Callable[..., Entry]) -> None:
     board = Leaderboard(tmp_path / "board")
     curves = [{"path": f"train/t{i}/log.jsonl", "sha256": "0" * 64} for i in range(7)]
@@ -254,22 +200,13 @@ def test_an_index_that_lies_is_named(board: Leaderboard, runs: Path, monkeypatch
     path = board.root / INDEX
     with closing(sqlite3.connect(path)) as database, database:
         select = "SELECT file, size, mtime_ns, inode, replace(facts, '\"tiny\"', '\"llama-70b\"') FROM files"
-        lie = database.execute(select).fetchone()
-        database.execute("UPDATE files SET facts = ? WHERE file = ?", (lie[4], lie[0]))
+        file, *state, lie = database.execute(select).fetchone()
+        checksum = indexing._checksum(file, state, lie)
+        database.execute("UPDATE files SET facts = ?, checksum = ? WHERE file = ?", (lie, checksum, file))
     finding = only(verify(board, runs), 3)
     assert (finding.kind, finding.path) == ("index", str(path))
     path.unlink()
     assert verify(board, runs) == (3, [])
-
-
-def test_everything_is_found_at_once(board: Leaderboard, runs: Path) -> None:
-    (runs / NAMES[0]).unlink()
-    (runs / NAMES[1]).write_text("")
-    path_of(board, "old").write_text("")
-    (board.root / "lm-quick-v1" / ".x.part").write_text("")
-    count, findings = verify(board, runs)
-    assert count == 2
-    assert sorted(f.kind for f in findings) == ["altered", "entry", "leftover", "missing", "supersedes"]
 
 
 @pytest.fixture
@@ -277,22 +214,10 @@ def verified(command: Callable[..., Any], board: Leaderboard, runs: Path) -> Cal
     return lambda *given: command("leaderboard", "verify", *(given or (board.root,)), "--runs", runs)
 
 
-def test_the_command_says_in_a_line_that_nothing_is_wrong(verified: Callable[..., Any], board: Leaderboard) -> None:
-    done = verified()
-    assert (done.code, done.out) == (0, f"{board.root}: 3 entries, nothing wrong.\n")
-    done = verified(board.root, "--json", "--quiet")
-    assert (done.code, done.err) == (0, "")
-    assert done.json == {"boards": [{"board": str(board.root), "entries": 3, "findings": []}]}
-
-
-def test_a_board_can_be_given_as_to_other_commands(verified: Callable[..., Any], board: Leaderboard) -> None:
-    done = verified("--leaderboard", board.root)
-    assert (done.code, done.out) == (0, f"{board.root}: 3 entries, nothing wrong.\n")
-
-
 def test_the_command_names_each_finding_and_fails(
     verified: Callable[..., Any], board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:
+    assert verified("--leaderboard", board.root).out == f"{board.root}: 3 entries, nothing wrong.\n"
     shutil.copytree(board.root, tmp_path / "other")
     (runs / NAMES[0]).unlink()
     _, (finding,) = verify(board, runs)
@@ -303,9 +228,4 @@ def test_the_command_names_each_finding_and_fails(
     assert [b["board"] for b in found.json["boards"]] == [str(tmp_path / "other"), str(board.root)]
     assert found.json["boards"][1]["findings"] == [json.loads(json.dumps(finding.__dict__))]
     assert verified(board.root, "--entries-only").code == 0
-
-
-def test_the_command_says_that_there_is_no_such_board(verified: Callable[..., Any], board: Leaderboard) -> None:
-    done = verified(board.root, board.root / "none")
-    assert (done.code, done.out) == (2, "")
-    assert f"There is no leaderboard {board.root / 'none'}" in done.err
+    verified(board.root, board.root / "none").refused(f"There is no leaderboard {board.root / 'none'}")

@@ -1,0 +1,171 @@
+"""Differences from a baseline agree with paired t tests; marks are only beyond noise; older code decides nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from shown import board_markdown
+
+from emobench.config import to_plain
+from emobench.errors import UnknownNameError
+from emobench.leaderboard.query.view import View
+from emobench.leaderboard.render.leaderboard_table import to_json
+from emobench.leaderboard.schema.comparable import older_code
+from emobench.leaderboard.schema.entry import Entry
+
+MakeEntry = Callable[..., Entry]
+
+MLE = {"a/accuracy": [0.800, 0.803, 0.801], "b/accuracy": [0.600, 0.603, 0.599], "b/ppl": [20.0, 20.4, 20.1]}
+EMO = {"a/accuracy": [0.850, 0.853, 0.850], "b/accuracy": [0.601, 0.600, 0.604], "b/ppl": [30.0, 30.2, 30.4]}
+
+
+def group_of(entries: Sequence[Entry], **view: Any) -> dict[str, Any]:
+    (group,) = to_json(entries, view=View(**view))["groups"]
+    return group
+
+
+def cells(entries: Sequence[Entry], **view: Any) -> list[list[str]]:
+    """Return the cells of each line of the table."""
+    lines = board_markdown(entries, view=View(**view)).replace("\\", "").replace("**", "").splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+
+
+def test_differences_are_paired_t_tests_with_holm_in_each_family(make_row: MakeEntry) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    mle, emo = make_row("mle", MLE), make_row("emo", EMO)
+    group = group_of([mle, emo], baseline="mle")
+    assert group["baseline"] == mle.id
+    assert group["differences"].keys() == {emo.id}
+    found = group["differences"][emo.id]
+
+    mean = {n: np.mean([s["a/accuracy"], s["b/accuracy"]], axis=0) for n, s in (("emo", EMO), ("mle", MLE))}
+    sides = {metric: (EMO[metric], MLE[metric]) for metric in ("a/accuracy", "b/accuracy")}
+    sides |= {"b/ppl": (np.log(EMO["b/ppl"]), np.log(MLE["b/ppl"])), "mean": (mean["emo"], mean["mle"])}
+    tests = {metric: stats.ttest_rel(*side) for metric, side in sides.items()}
+    accuracies = [test.pvalue for metric, test in tests.items() if metric != "b/ppl"]
+    adjusted = [*multitest.multipletests(accuracies, method="holm")[1]]
+    adjusted.insert(2, tests["b/ppl"].pvalue)  # the one metric that a single task has
+    assert found.keys() == tests.keys()
+    for (metric, test), p_holm in zip(tests.items(), adjusted, strict=True):
+        delta, interval = found[metric], test.confidence_interval()
+        assert delta["effect"] == pytest.approx(np.mean(sides[metric][0]) - np.mean(sides[metric][1]))
+        assert delta["ci95"] == pytest.approx([interval.low, interval.high])
+        assert (delta["p"], delta["p_holm"]) == pytest.approx((test.pvalue, p_holm))
+        assert (delta["verdict"] == "tied") is bool(p_holm > 0.05)
+        assert delta["log_scale"] is (metric == "b/ppl")
+    verdicts = {metric: delta["verdict"] for metric, delta in found.items()}
+    assert verdicts == {"a/accuracy": "better", "mean": "better", "b/accuracy": "tied", "b/ppl": "worse"}
+
+
+def test_the_table_shows_points_and_percent_with_a_mark_beyond_noise(make_row: MakeEntry) -> None:
+    lines = cells([make_row("mle", MLE), make_row("emo", EMO)], baseline="mle")
+    # (85.1 + 60.167 - 80.133 - 60.067) / 2 = 2.53 points, 85.1 - 80.133 = 5.0, 60.167 - 60.067 = 0.1, and in percent:
+    ratio = math.prod(EMO["b/ppl"]) ** (1 / 3) / math.prod(MLE["b/ppl"]) ** (1 / 3)
+    assert f"{100 * ratio - 100:+.1f}" == "+49.8"
+    assert ["emo", "1", "+2.53*", "+5.0*", "+0.1", "+49.8 %*"] in lines
+    assert ["mle", "2", "70.10 ± 0.17", "80.1 ± 0.2", "60.1 ± 0.2", "20.2 ± 0.2"] in lines
+
+
+def test_what_is_shown_changes_no_verdict(make_row: MakeEntry) -> None:
+    """`a/accuracy` alone has p = 0.04: beyond noise, were it not one of three accuracies."""
+    stats = pytest.importorskip("scipy.stats")
+    close = {**EMO, "a/accuracy": [0.850, 0.853, 0.825]}
+    assert 0.03 < stats.ttest_rel(close["a/accuracy"], MLE["a/accuracy"]).pvalue < 0.05
+    entries = [make_row("mle", MLE), make_row("emo", close)]
+    whole, one = (
+        group_of(entries, baseline="mle", metrics=metrics)["differences"][entries[1].id]
+        for metrics in ((), ("a/accuracy",))
+    )
+    assert (len(whole), list(one)) == (4, ["a/accuracy"])
+    assert one["a/accuracy"] == whole["a/accuracy"]
+    assert one["a/accuracy"]["verdict"] == "tied"
+
+
+def test_below_three_seeds_differences_stand_unmarked(make_row: MakeEntry) -> None:
+    entries = [make_row(n, {"a/kl": v}) for n, v in (("mle", [1.0, 1.1]), ("emo", [9.0, 9.1]))]
+    delta = group_of(entries, baseline="mle")["differences"][entries[1].id]["a/kl"]
+    assert delta["effect"] == pytest.approx(8.0)
+    assert delta["verdict"] == "undetermined"
+    assert [delta[key] for key in ("p", "p_holm", "ci95")] == [None] * 3
+    assert ["emo", "+8.000"] in cells(entries, baseline="mle")
+
+
+def test_published_means_are_subtracted(make_row: MakeEntry) -> None:
+    entries = [
+        make_row(name, {"a/accuracy": [accuracy]}, kind="published", seeds=[], source={"cite": "a paper, Table 3"})
+        for name, accuracy in (("mle", 0.535), ("emo", 0.656))
+    ]
+    assert ["emo", "+12.1"] in cells(entries, baseline="mle")
+
+
+def test_a_baseline_that_is_not_one_row_is_said_not_guessed(make_row: MakeEntry) -> None:
+    def tailr(gamma: float) -> Entry:
+        objective = {"name": "tailr", "version": "1", "params": {"gamma": gamma, "floor": 0.0}}
+        return make_row("tailr", {"a/kl": [gamma, gamma + 0.01, gamma]}, objective=objective)
+
+    entries = [tailr(0.1), tailr(0.2), make_row("\x1b[31mmle", {"a/kl": [1.0, 1.01, 1.02]})]
+    group = group_of(entries, baseline="tailr")
+    assert (group["baseline"], group["differences"]) == (None, {})
+    text = board_markdown(entries, view=View(baseline="tailr")).replace("\\", "")
+    assert "No differences: tailr means 2 objectives here (tailr(gamma=0.1, floor=0.0)" in text
+    for one_row in ("tailr(gamma=0.2)", entries[1].id[:6]):
+        assert group_of(entries, baseline=one_row)["baseline"] == entries[1].id
+    with pytest.raises(UnknownNameError, match="no objective to be the baseline 'tailer'. Known: tailr") as caught:
+        to_json(entries, view=View(baseline="tailer"))
+    assert "\x1b" not in str(caught.value)
+
+
+def test_small_n_is_shown_without_a_verdict(make_row: MakeEntry) -> None:
+    rows = []
+    for name, scores in (("mle", MLE), ("emo", EMO)):
+        one = {"a/accuracy": scores["a/accuracy"]}
+        metrics = {"a/accuracy": {**to_plain(make_row(name, one).metrics["a/accuracy"]), "flags": ["small_n"]}}
+        rows.append(make_row(name, one, metrics=metrics))
+    assert ["emo", "+5.0"] in cells(rows, baseline="mle")
+    assert group_of(rows)["best"] == {"a/accuracy": None}
+
+
+def mine(make_row: MakeEntry, code: str | None, day: int, *, version: str = "1", **changes: Any) -> Entry:
+    objective = {"name": "mine", "version": version, "params": {"nats": 4.0}, "source_sha256": code and code * 64}
+    scores = changes.pop("scores", {"a/kl": [1.0, 1.01, 1.02]})
+    return make_row("mine", scores, objective=objective, created=f"2026-02-{day:02d}T00:00:00", **changes)
+
+
+def test_the_newest_code_counts_or_what_was_just_run(make_row: MakeEntry) -> None:
+    first, again, newest = mine(make_row, "0", 1), mine(make_row, "0", 2, recipe={"name": "x"}), mine(make_row, "1", 3)
+    assert older_code([newest, first, again]) == {first.id, again.id}
+    assert older_code([first, mine(make_row, "0", 2, version="2")]) == {first.id}
+    # A change of code that was taken back: its runs are those of the older entry.
+    assert older_code([first, newest], own={first.id}) == {newest.id}
+
+
+def test_rows_of_other_parameters_or_of_unknown_code_are_not_compared_by_code(make_row: MakeEntry) -> None:
+    objective = {"name": "mine", "version": "1", "params": {"nats": 5.0}, "source_sha256": "2" * 64}
+    assert older_code([mine(make_row, "0", 1), make_row("mine", {"a/kl": [1.0]}, objective=objective)]) == set()
+    assert older_code([mine(make_row, None, 1), mine(make_row, "0", 2)]) == set()
+
+
+def test_older_code_neither_prevents_nor_takes_a_star_or_a_place(make_row: MakeEntry) -> None:
+    scores = {"a/kl": [1.0, 1.01, 1.02], "b/kl": [1.0, 1.01, 1.02]}
+    worse = {"a/kl": [9.0, 9.02, 9.01], "b/kl": [9.0, 9.02, 9.01]}
+    newest, rival = mine(make_row, "1", 2, scores=scores), make_row("mle", worse)
+    for older in (scores, {"a/kl": [0.5], "b/kl": [0.5]}, {"a/kl": [0.1, 0.11, 0.12]}):
+        old = mine(make_row, "0", 1, scores=older, missing={} if "b/kl" in older else {"b/kl": "no data"})
+        group = group_of([old, newest, rival])
+        assert group["older_code"] == [old.id]
+        assert group["best"] == dict.fromkeys(("a/kl", "b/kl", "mean/kl"), newest.id)
+        assert group["ranks"]["places"] == {newest.id: 1, rival.id: 2}
+        assert [entry["id"] for entry in group["entries"]] == [newest.id, rival.id, old.id]
+    assert set(group_of([mine(make_row, "0", 1, scores=worse), newest])["best"].values()) == {None}
+
+
+def test_a_difference_of_older_code_is_shown_unmarked(make_row: MakeEntry) -> None:
+    """Both codes are 8 nats below the baseline, with noise of 0.01."""
+    entries = [mine(make_row, "0", 1), mine(make_row, "1", 2), make_row("mle", {"a/kl": [9.0, 9.02, 9.01]})]
+    lines = [line for line in cells(entries, baseline="mle") if "8.000" in line[-1]]
+    assert lines == [["mine", "-8.000*"], [f"mine [{entries[0].id[:6]}] older code", "-8.000"]]
