@@ -28,38 +28,32 @@ def to_json_lines(entries: Iterable[Entry]) -> str:
 
 def to_csv(entries: Iterable[Entry]) -> str:
     """Return CSV with a header; lists are joined by spaces, and no text begins as a spreadsheet's formula does."""
-    return csv_text([*_facts_names(), *_numbers(None), "missing"], metric_rows(entries))
+    rows = list(metric_rows(entries))
+    return csv_text(list(rows[0]) if rows else [], rows)
 
 
 def _facts(entry: Entry, name: str) -> dict[str, Any]:
     task, metric = name.split("/", 1)
-    values = (
-        *(entry.id, entry.kind, entry.provenance.created, entry.suite.name, entry.suite.version),
-        *(entry.model.name, entry.model.source, entry.model.revision, entry.objective.label, list(entry.seeds)),
-        *(task, metric, entry.protocols.get(task)),
-    )
-    return dict(zip(_facts_names(), values, strict=True))
-
-
-def _facts_names() -> tuple[str, ...]:
-    return (
-        *("id", "kind", "created", "suite", "suite_version"),
-        *("model", "source", "revision", "objective", "seeds"),
-        *("task", "metric", "protocol"),
-    )
+    return {
+        "id": entry.id,
+        "kind": entry.kind,
+        "created": entry.provenance.created,
+        "suite": entry.suite.name,
+        "suite_version": entry.suite.version,
+        "model": entry.model.name,
+        "source": entry.model.source,
+        "revision": entry.model.revision,
+        "objective": entry.objective.label,
+        "seeds": list(entry.seeds),
+        "task": task,
+        "metric": metric,
+        "protocol": entry.protocols.get(task),
+    }
 
 
 def _numbers(metric: MetricSummary | None) -> dict[str, Any]:
     low, high = metric.ci95 if metric and metric.ci95 else (None, None)
-    return {
-        "mean": metric and metric.mean,
-        "std": metric and metric.std,
-        "values": list(metric.values) if metric else [],
-        "n": metric and metric.n,
-        "ci95_low": low,
-        "ci95_high": high,
-        "ci95_of": metric and metric.ci95_of,
-        "higher_is_better": metric and metric.higher_is_better,
-        "unit": metric and metric.unit,
-        "flags": list(metric.flags) if metric else [],
-    }
+    values = {name: getattr(metric, name, None) for name in ("mean", "std", "values", "n")}
+    facts = {name: getattr(metric, name, None) for name in ("ci95_of", "higher_is_better", "unit", "flags")}
+    found = {**values, "ci95_low": low, "ci95_high": high, **facts}
+    return {**found, "values": list(found["values"] or ()), "flags": list(found["flags"] or ())}

@@ -11,12 +11,21 @@ from datetime import UTC, datetime, timedelta
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.view import wanted
 from emobench.leaderboard.schema.labels import clean, is_row
-from emobench.leaderboard.store.row import Row
+from emobench.leaderboard.store.index import Row
 
 _PUBLISHED = "The papers' own numbers are a board of their own: `emobench leaderboard show --published`."
 KNOWN = 20
 """Names that an error lists at most: the nearest of them."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+NAMES: dict[str, Callable[[Row], tuple[str, ...]]] = {
+    "model": lambda row: (row.model,),
+    "objective": lambda row: (row.objective, row.label),
+    "suite": lambda row: (row.suite, f"{row.suite}@{row.suite_version}"),
+    "kind": lambda row: (row.kind,),
+    "metric": lambda row: row.metrics,
+}
+"""Key of a query, and option of `leaderboard show` -> the names that a row has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,43 +45,46 @@ class Filters:
         Raises UnknownNameError for a name that no row has, and ConfigError for a `since` that is no time, and where
         each filter alone has rows and all together have none.
         """
-        if not rows:
-            return []
-        tests = [*self._tests(rows), *self._age(rows, now or datetime.now(UTC))]
-        found = [row for row in rows if all(test(row) for _, test in tests)]
-        if not found:
-            given = ", ".join(name for name, _ in tests)
-            raise ConfigError(f"No entry has all of {given}, though each alone has some; leave one out.")
-        return found
-
-    def _tests(self, rows: Sequence[Row]) -> Iterable[tuple[str, Callable[[Row], bool]]]:
-        for metric in self.metrics:
-            names = (name if "/" in metric else name.split("/", 1)[1] for row in rows for name in row.metrics)
-            _known("metric", metric, rows, lambda r, m=metric: any(wanted(x, [m]) for x in r.metrics), names)
-        for text in self.objectives:
-            labels = (name for row in rows for name in (row.objective, row.label))
-            _known("objective", text, rows, lambda r, t=text: is_row(t, r.id, r.objective, r.label), labels)
-        if self.model is not None:
-            yield _known("model", self.model, rows, lambda r: r.model == self.model, (r.model for r in rows))
-        if self.suite is not None:
-            suites = (name for row in rows for name in (row.suite, _versioned(row)))
-            yield _known("suite", self.suite, rows, lambda r: self.suite in (r.suite, _versioned(r)), suites)
-        if self.kind is not None:
-            hint = _PUBLISHED if self.kind == "published" else ""
-            yield _known("kind", self.kind, rows, lambda r: r.kind == self.kind, (r.kind for r in rows), hint)
-        if self.objectives:
-            given = f"--objective {', '.join(self.objectives)}"
-            yield given, lambda r: any(is_row(text, r.id, r.objective, r.label) for text in self.objectives)
-        if self.metrics:
-            yield f"--metric {', '.join(self.metrics)}", lambda r: any(wanted(m, self.metrics) for m in r.metrics)
-
-    def _age(self, rows: Sequence[Row], now: datetime) -> Iterable[tuple[str, Callable[[Row], bool]]]:
-        if self.since is not None:
-            oldest = instant(self.since, now)
-            newest = max(_created(row) for row in rows)
+        single = {key: (name,) for key in ("model", "suite", "kind") if (name := getattr(self, key)) is not None}
+        kept, given = list(rows), []
+        for key, names in {**single, "objective": self.objectives, "metric": self.metrics}.items():
+            if names and rows:
+                ids = {row.id for name in names for row in matching(rows, key, name)}
+                kept = [row for row in kept if row.id in ids]
+                given.append(f"--{key} {', '.join(names)}")
+        if self.since is not None and rows:
+            oldest, newest = instant(self.since, now or datetime.now(UTC)), max(map(_created, rows))
             if newest < oldest:
                 raise ConfigError(f"--since {self.since}: no entry is that new; the newest is of {newest:%Y-%m-%d}.")
-            yield f"--since {self.since}", lambda row: _created(row) >= oldest
+            kept = [row for row in kept if _created(row) >= oldest]
+            given.append(f"--since {self.since}")
+        if rows and not kept:
+            raise ConfigError(f"No entry has all of {', '.join(given)}, though each alone has some; leave one out.")
+        return kept
+
+
+def matching(rows: Sequence[Row], key: str, name: str, hint: str = "") -> list[Row]:
+    """Return the rows that have a name (of an objective also its setting or an id; of metrics also a pattern).
+
+    Raises UnknownNameError with the nearest names where none has it.
+    """
+    found = [row for row in rows if _has(row, key, name)]
+    if found:
+        return found
+    names: Iterable[str] = (other for row in rows for other in NAMES[key](row))
+    if key == "metric" and "/" not in name:
+        names = (other.split("/", 1)[1] for other in names)
+    known = sorted({clean(other) for other in names})
+    hint = hint or (_PUBLISHED if (key, name) == ("kind", "published") else "")
+    hint = f"These are the nearest of {len(known)}." if len(known) > KNOWN else hint
+    near = difflib.get_close_matches(name, known, n=KNOWN, cutoff=0)
+    raise UnknownNameError(f"entry of the {key}", name, near, hint=hint)
+
+
+def _has(row: Row, key: str, name: str) -> bool:
+    if key == "objective":
+        return is_row(name, row.id, row.objective, row.label)
+    return any(wanted(metric, [name]) for metric in row.metrics) if key == "metric" else name in NAMES[key](row)
 
 
 def instant(text: str, now: datetime) -> datetime:
@@ -88,22 +100,6 @@ def instant(text: str, now: datetime) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         raise ConfigError(f"--since {text}: expected a date such as 2026-01-31, or an age such as 7d or 12h.") from None
-
-
-def _known(
-    what: str, given: str, rows: Sequence[Row], test: Callable[[Row], bool], names: Iterable[str], hint: str = ""
-) -> tuple[str, Callable[[Row], bool]]:
-    """Return a filter's option and its test; raises UnknownNameError where no row passes it."""
-    if not any(map(test, rows)):
-        known = sorted({clean(name) for name in names})
-        near = difflib.get_close_matches(given, known, n=KNOWN, cutoff=0)
-        hint = f"These are the nearest of {len(known)}." if len(known) > KNOWN else hint
-        raise UnknownNameError(f"entry of the {what}", given, near, hint=hint)
-    return f"--{what} {given}", test
-
-
-def _versioned(row: Row) -> str:
-    return f"{row.suite}@{row.suite_version}"
 
 
 def _created(row: Row) -> datetime:

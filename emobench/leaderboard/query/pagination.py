@@ -10,7 +10,7 @@ from emobench.errors import EmobenchError
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.row import Row
+from emobench.leaderboard.store.index import Row
 
 
 @dataclass(frozen=True, kw_only=True)

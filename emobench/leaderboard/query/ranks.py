@@ -47,10 +47,10 @@ def ranking(
     comparison, which is adjusted for the metric's family (the primary endpoint's is not), and Holm over all pairs. A
     row that lacks a task, has fewer than 3 seeds, or cannot be tested against the others has no place.
     """
-    found = _ranked_by(group, metrics, view)
-    if found is None:
+    chosen = _ranked_by(group, metrics, view)
+    if chosen is None:
         return None
-    name, columns = found
+    name, columns = chosen
     unranked = {entry.id: why for entry in group if (why := _why_unranked(entry, columns))}
     complete = {e.id: [series[m][e.id] for m in columns] for e in group if all(e.id in series[m] for m in columns)}
     means = {key: _means(rows) for key, rows in complete.items()} if len(columns) > 1 else {}
@@ -63,13 +63,11 @@ def ranking(
     untested = _untested({pair: why for pair, test in tests.items() if (why := _why_untested(test))})
     unranked |= {key: f"not ranked: {why}" for key, why in untested.items()}
     kept = {pair: test for pair, test in tests.items() if test is not None and not untested.keys() & pair}
+    found = Ranking(name=name, columns=columns, means=means, unranked=unranked)
     if not kept:
-        return Ranking(name=name, columns=columns, means=means, unranked=unranked, remark=next(iter(untested.values())))
+        return replace(found, remark=next(iter(untested.values())))
     places = _places([key for key in ranked if key not in untested], kept)
-    family = next(iter(kept.values())).family
-    return Ranking(
-        name=name, columns=columns, family=family, means=means, places=places, unranked=unranked, tests=len(kept)
-    )
+    return replace(found, family=next(iter(kept.values())).family, places=places, tests=len(kept))
 
 
 def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tuple[str, tuple[str, ...]] | None:
@@ -80,13 +78,12 @@ def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tu
     shared: dict[str, tuple[str, ...]] = {}
     shown = view.shown(metrics, group)
     single = [m for m in metrics if not any(m in e.metrics and e.metrics[m].of_tasks for e in group)]
-    for metric in single:
-        columns = named(metric.split("/", 1)[1], single)
+    for name in dict.fromkeys(metric.split("/", 1)[1] for metric in single):
+        columns = named(name, single)
         kinds = {(m.unit, m.higher_is_better) for e in group for c in columns if (m := e.metrics.get(c))}
         # A mean over the tasks that a filter happens to keep is no mean over the suite's.
-        if len(columns) > 1 and len(kinds) == 1 and all(c in shown for c in columns):
-            shared[metric.split("/", 1)[1]] = columns
-    shared = {name: columns for name, columns in shared.items() if _direction(group, columns) is not None}
+        if len(columns) > 1 and len(kinds) == 1 and all(c in shown for c in columns) and _has_direction(group, columns):
+            shared[name] = columns
     primary = {entry.primary.partition("/")[2] for entry in group if entry.primary}
     for name in (view.sort, *primary):
         if name in shared:
@@ -94,11 +91,12 @@ def _ranked_by(group: Sequence[Entry], metrics: Sequence[str], view: View) -> tu
     if shared:
         return max(shared.items(), key=lambda item: len(item[1]))
     columns = view.sorted_by(metrics)
-    return (columns[0], columns) if len(columns) == 1 and _direction(group, columns) is not None else None
+    return (columns[0], columns) if len(columns) == 1 and _has_direction(group, columns) else None
 
 
-def _direction(group: Sequence[Entry], columns: Sequence[str]) -> bool | None:
-    return next((e.metrics[c].higher_is_better for e in group for c in columns if c in e.metrics), None)
+def _has_direction(group: Sequence[Entry], columns: Sequence[str]) -> bool:
+    better = (e.metrics[c].higher_is_better for e in group for c in columns if c in e.metrics)
+    return next(better, None) is not None
 
 
 def _why_unranked(entry: Entry, columns: Sequence[str]) -> str | None:

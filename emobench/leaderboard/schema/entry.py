@@ -206,8 +206,8 @@ class Entry:
             yield f"`id` is {self.id!r}; expected 12 hex digits."
         if self.supersedes is not None and not _ID.fullmatch(self.supersedes):
             yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
-        settings = {"recipe": self.recipe, "params": self.objective.params, "changes": self.changes}
-        for place, number in _numbers({**settings, "cost": to_plain(self.cost)}):
+        cost, params = to_plain(self.cost), self.objective.params
+        for place, number in _numbers({"recipe": self.recipe, "params": params, "changes": self.changes, "cost": cost}):
             if not math.isfinite(number):
                 yield f"`{place}` is {number}; expected a finite number."
         for key in (*self.metrics, *self.missing):
@@ -225,9 +225,8 @@ class Entry:
                 yield f"`families` has {key!r}, and `metrics` has not; expected metrics of this entry."
             if not family.strip():
                 yield f"`families` has {key!r} without a name; leave out what is in no family."
-        for seed in (*self.seeds, *(run.seed for run in self.runs if run.seed is not None)):
-            if seed < 0:
-                yield f"`seed` is {seed}; expected 0 or more."
+        if (seed := min((*self.seeds, *(run.seed or 0 for run in self.runs)), default=0)) < 0:
+            yield f"`seed` is {seed}; expected 0 or more."
         if self.model.parameters is not None and self.model.parameters < 1:
             yield f"`parameters` is {self.model.parameters}; expected 1 or more."
         if len(set(self.seeds)) != len(self.seeds):
@@ -297,11 +296,10 @@ def read_entry(plain: Any, where: str) -> Entry:
 
 def _refuse_text(plain: Mapping[str, Any], where: str) -> None:
     """Refuse numbers in quotes, which settings may have and an entry has not."""
-    given = [plain["cost"].get("train_seconds"), plain["cost"].get("evaluate_seconds")]
+    given = [*plain["cost"].values()]
     for metric in plain["metrics"].values():
         given += (metric["mean"], metric["std"], *metric["values"], *(metric["ci95"] or ()))
-        for component in metric.get("components", {}).values():
-            given += (component["sd"], component["sd_of_mean"])
+        given += (number for component in metric.get("components", {}).values() for number in component.values())
     if str in map(type, given):
         raise ConfigError(f"{where}: a number of `metrics` or `cost` is in quotes; remove them.")
 
@@ -312,9 +310,7 @@ def _numbers(value: Any, place: str = "", depth: int = 0) -> Iterator[tuple[str,
     elif isinstance(value, (Mapping, list, tuple)):
         if depth > DEEPEST:
             raise ConfigError(f"`{place[:60]}...` is nested deeper than {DEEPEST} levels; expected settings.")
-        if isinstance(value, Mapping):
-            items = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
-        else:
-            items = ((f"{place}[{index}]", item) for index, item in enumerate(value))
-        for inner, item in items:
+        mapping = isinstance(value, Mapping)
+        for key, item in value.items() if mapping else enumerate(value):
+            inner = f"{place}.{key}".lstrip(".") if mapping else f"{place}[{key}]"
             yield from _numbers(item, inner, depth + 1)

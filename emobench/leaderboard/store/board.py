@@ -21,8 +21,7 @@ from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id, read_entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
-from emobench.leaderboard.store.index import Index
-from emobench.leaderboard.store.row import NO_ROW, Row, row_of, row_of_plain
+from emobench.leaderboard.store.index import NO_ROW, Index, Row, row_of, row_of_plain
 from emobench.reading import is_folder
 
 LARGEST = 16 * 2**20
@@ -118,8 +117,8 @@ class Leaderboard:
 
     def _hidden(self, rows: list[Row]) -> set[str | None]:
         """Return the ids of rows that another one stands for."""
-        hidden = {row.supersedes for row in rows} | _contained(rows)
         by = {row.supersedes: row.id for row in rows}
+        hidden = by.keys() | _contained(rows)
         by_runs: dict[tuple[str, frozenset[str]], list[Row]] = {}
         for row in rows:
             if row.runs:

@@ -19,8 +19,7 @@ from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import LONGEST, Leaderboard, file_of, parse
-from emobench.leaderboard.store.index import INDEX, Index
-from emobench.leaderboard.store.row import row_of
+from emobench.leaderboard.store.index import INDEX, Index, row_of
 
 SHOWN = 5
 """Absent files that a line names."""

@@ -135,20 +135,6 @@ def test_two_imported_models_are_paired_example_by_example(
 
 
 @pytest.mark.slow
-def test_importing_again_adds_nothing(lm_eval_out: Path, board: Leaderboard, runs: Path, tmp_path: Path) -> None:
-    first = [import_results([path], board, runs, ALONE) for path in find_results(lm_eval_out)]
-    copied = tmp_path / "copy"
-    shutil.copytree(lm_eval_out, copied)
-    again = [import_results([path], board, runs, ALONE) for path in find_results(copied)]
-    assert [done.added for done in (*first, *again)] == [True, True, False, False]
-    assert [done.entry for done in first] == [done.entry for done in again]
-    assert len(board.entries(superseded=True)) == 2
-    for path in copied.rglob("samples_*"):
-        path.unlink()
-    assert not import_results([find_results(copied)[0]], board, runs, ALONE).added
-
-
-@pytest.mark.slow
 def test_samples_found_later_supersede(
     results_files: list[Path], board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.query.filters import Filters
-from emobench.leaderboard.store.row import Row
+from emobench.leaderboard.store.index import Row
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ import pytest
 from emobench.leaderboard.query.pagination import Page, read_page
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.row import Row
+from emobench.leaderboard.store.index import Row
 
 MakeEntry = Callable[..., Entry]
 

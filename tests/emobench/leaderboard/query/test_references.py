@@ -84,13 +84,13 @@ def test_the_papers_board(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("emoo", "no entry with the objective 'emoo'; did you mean 'emo'?"),
-        ("EMO", "no entry with the objective 'EMO'; did you mean 'emo'?"),
-        ("model=gtp2", "no entry with the model 'gtp2'"),
+        ("emoo", "no entry of the objective 'emoo'; did you mean 'emo'?"),
+        ("EMO", "no entry of the objective 'EMO'; did you mean 'emo'?"),
+        ("model=gtp2", "no entry of the model 'gtp2'"),
         ("sute=nlu", "no key of a query 'sute'; did you mean 'suite'?"),
         ("published:emo-table3/llama-7b/emoo", "did you mean 'emo'?"),
         ("published:emo-table33", "did you mean 'emo-table3'?"),
-        ("abcdef012345", "no entry with the objective 'abcdef012345'"),
+        ("abcdef012345", "no entry of the objective 'abcdef012345'"),
     ],
 )
 def test_what_nothing_is_called(text: str, told: str, board: Leaderboard, make_entry: Callable[..., Entry]) -> None:

@@ -95,6 +95,12 @@ def test_below_three_seeds_differences_stand_unmarked(make_row: MakeEntry) -> No
     assert ["emo", "+8.000"] in cells(entries, baseline="mle")
 
 
+def test_equal_rows_are_tied_without_a_test(make_row: MakeEntry) -> None:
+    group = group_of([make_row(name, MLE) for name in ("mle", "emo")], baseline="mle")
+    (differences,) = group["differences"].values()
+    assert {(c["effect"], c["p"], c["verdict"]) for c in differences.values()} == {(0.0, None, "tied")}
+
+
 def test_published_means_are_subtracted(make_row: MakeEntry) -> None:
     entries = [
         make_row(name, {"a/accuracy": [accuracy]}, kind="published", seeds=[], source={"cite": "a paper, Table 3"})
@@ -115,7 +121,7 @@ def test_a_baseline_that_is_not_one_row_is_said_not_guessed(make_row: MakeEntry)
     assert "No differences: tailr means 2 objectives here (tailr(gamma=0.1, floor=0.0)" in text
     for one_row in ("tailr(gamma=0.2)", entries[1].id[:6]):
         assert group_of(entries, baseline=one_row)["baseline"] == entries[1].id
-    with pytest.raises(UnknownNameError, match="no objective to be the baseline 'tailer'. Known: tailr") as caught:
+    with pytest.raises(UnknownNameError, match=r"no objective to be the baseline 'tailer'\. Known: tailr") as caught:
         to_json(entries, view=View(baseline="tailer"))
     assert "\x1b" not in str(caught.value)
 

@@ -19,8 +19,7 @@ from emobench.leaderboard.schema.entry import entry_id
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store import index as indexing
 from emobench.leaderboard.store.board import Leaderboard, parse
-from emobench.leaderboard.store.index import INDEX, WORTH
-from emobench.leaderboard.store.row import row_of
+from emobench.leaderboard.store.index import INDEX, WORTH, row_of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -114,6 +115,13 @@ def test_a_stray_file_is_named_and_never_removed(board: Leaderboard, runs: Path,
         "stray",
         f"{path}: is not an entry in the folder of its suite; move it elsewhere.",
     )
+
+
+def test_a_pipe_in_the_place_of_an_entry_is_named(board: Leaderboard, runs: Path) -> None:
+    path = board.root / "lm-quick-v1" / "pipe.json"
+    os.mkfifo(path)
+    finding = only(verify(board, runs), 3)
+    assert (finding.path, "is not a file" in finding.text) == (str(path), True)
 
 
 @pytest.mark.parametrize("place", ["lm-quick-v2/{name}", "lm-quick-v1/copy.json", "other suite/x.json"])
