@@ -20,10 +20,9 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.models.catalog import CATALOG
 from emobench.models.device import resolve_device
-from emobench.pipeline.dry_run.evaluation_outline import make_evaluation_outline
-from emobench.pipeline.dry_run.grouping import folded
+from emobench.pipeline.dry_run.grouping import grouped
 from emobench.pipeline.dry_run.long_runs import advised, require_short
-from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.make_outline import make_evaluation_outline, make_outline
 from emobench.pipeline.dry_run.outline import Outline
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
@@ -283,7 +282,7 @@ def show_outline(outline: Outline, json: bool) -> None:
         print_json({"plan": outline.lines, "totals": totals, "machine": machine, "notes": outline.notes()})
         return
     header = ("stage", "what", "amount", "rough estimate", "state")
-    print_table(outline.title, header, [line.cells() for line in folded(outline)])
+    print_table(outline.title, header, [line.cells() for line in grouped(outline)])
     print_out("", *outline.notes())
 
 

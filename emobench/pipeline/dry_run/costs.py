@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from emobench.config import PRETRAINED
 from emobench.kinds.auxiliary import AuxiliaryModel
@@ -101,12 +100,8 @@ class Costs:
         if self.size is None:
             return Effort(seconds, None)
         memory = estimate.scoring_memory(self.size, dtype, sampled=found.batch_tokens)
-        sizes = {
-            planned.auxiliary[part].name: size for part, size in read.items()
-        }  # one that is used twice is held once
-        return Effort(
-            seconds, round(memory + sum(estimate.weights_memory(size, "float32") for size in sizes.values() if size))
-        )
+        held = {planned.auxiliary[part].name: size for part, size in read.items()}  # once, if it is used twice
+        return Effort(seconds, round(memory + sum(4 * size.parameters for size in held.values() if size)))
 
     def auxiliary(self, model: AuxiliaryModel) -> ModelSize | None:
         """Return the size of an auxiliary model."""
@@ -121,11 +116,6 @@ class Costs:
         if size is None or tokens is None:
             return None
         return estimate.scoring_operations(size, tokens) / (self.machine.rate(precision) * self.machine.scoring)
-
-    @cached_property
-    def sampling(self) -> bool:
-        """Whether any task samples, step by step."""
-        return any(self.tokens(planned).steps for planned in self._plan.tasks())
 
     @property
     def precisions(self) -> list[tuple[str, str]]:

@@ -28,14 +28,12 @@ class OutlineOf(Protocol):
 def advised(request: Request, outline_of: OutlineOf) -> Outline:
     """Return the outline of a request for a dry run: where a CPU would be long at it, it begins with what to type."""
     outline = outline_of(request)
-    if request.device.startswith("cuda"):
-        return outline
-    said = _said(request, outline, outline_of)
-    return outline if said is None else replace(outline, ahead=(said, *outline.ahead))
+    advice = None if request.device.startswith("cuda") else _advice(request, outline, outline_of)
+    return outline if advice is None else replace(outline, ahead=(advice, *outline.ahead))
 
 
 def require_short(request: Request, outline_of: OutlineOf) -> None:
-    """Raise ConfigError for a request that would be long on a CPU that nobody asked for by its name.
+    """Raise ConfigError for a request that would be long on a CPU that was not given by its name.
 
     A request that is wrong passes: its plan, which comes next, says what is wrong.
     """
@@ -44,16 +42,14 @@ def require_short(request: Request, outline_of: OutlineOf) -> None:
     try:
         rough = outline_of(request, exact=False).totals().time
     except UserError:
-        return  # what is wrong with a request is said by its plan
+        return
     # Almost every run on a CPU is short, and is not to wait for its corpus to be tokenized once more than it needs.
-    if rough > LONG / ROUGH:
-        said = _said(request, outline_of(request), outline_of)
-        if said is not None:
-            raise ConfigError(f"{said} Add --dry-run to see each stage.")
+    if rough > LONG / ROUGH and (advice := _advice(request, outline_of(request), outline_of)):
+        raise ConfigError(f"{advice} Add --dry-run to see each stage.")
 
 
 def too_long(here: float, on_gpu: float | None, less: str, *, asked: bool, unknown: int = 0) -> str | None:
-    """Return what to say of a run that takes `here` seconds on the CPU; None where that is not long.
+    """Return the advice for a run that takes `here` seconds on the CPU; None where that is not long.
 
     `on_gpu`: seconds on a GPU, where they are known. `asked`: the CPU was given by its name, so that the run starts.
     """
@@ -70,15 +66,13 @@ def too_long(here: float, on_gpu: float | None, less: str, *, asked: bool, unkno
     )
 
 
-def _said(request: Request, outline: Outline, outline_of: OutlineOf) -> str | None:
+def _advice(request: Request, outline: Outline, outline_of: OutlineOf) -> str | None:
     totals = outline.totals()
     if totals.time <= LONG:
         return None
     elsewhere = outline_of(replace(request, device="cuda"), exact=False).totals().time
     stages = {line.stage for line in outline.lines}
-    less = ["a smaller --model"]
-    less += ["--limit N"] if "evaluate" in stages else []
+    less = ["a smaller --model", *(["--limit N"] if "evaluate" in stages else [])]
     less += ["--set recipe.max_tokens=N"] if "train" in stages else []
-    return too_long(
-        totals.time, elsewhere, " or ".join(less), asked=request.asked_device != AUTO, unknown=totals.unknown
-    )
+    asked = request.asked_device != AUTO
+    return too_long(totals.time, elsewhere, " or ".join(less), asked=asked, unknown=totals.unknown)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from emobench.kinds.cost import Embedding
 from emobench.pipeline.dry_run.costs import Costs
 from emobench.pipeline.dry_run.outline import (
     DONE,
@@ -21,14 +20,14 @@ from emobench.pipeline.dry_run.outline import (
     training_words,
 )
 from emobench.pipeline.planning.base_model import AbsentModel
-from emobench.pipeline.planning.estimate import H100, duration, gigabytes
+from emobench.pipeline.planning.estimate import H100, gigabytes
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.ingredients import shown_name
+from emobench.pipeline.planning.ingredients import Download, shown_name
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.planning.request import Request
-from emobench.pipeline.stages.stage import Stage, Stages
+from emobench.pipeline.stages.stage import Stages
 
 
 def make_outline(request: Request, *, exact: bool = True) -> Outline:
@@ -37,19 +36,44 @@ def make_outline(request: Request, *, exact: bool = True) -> Outline:
     Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once.
     """
     plan = make_plan(request, look=True, check=exact)
-    return outline_of(plan, Costs(plan, exact=exact))
-
-
-def outline_of(plan: Plan, costs: Costs) -> Outline:
-    """Return a plan as lines, with what each costs."""
+    costs = Costs(plan, exact=exact)
     writer = _Writer(plan, costs)
-    trainings, evaluations = list(writer.trainings()), list(writer.evaluations())
-    runs = [*trainings, *evaluations]
-    embeddings = writer.embeddings(DONE if all(line.state == DONE for line in evaluations) else TO_DO)
-    lines = [*writer.downloads(), *embeddings, *writer.pretraining(runs), *runs]
+    asked = [(row.asked, run) for row in plan.rows for run in row.runs]
+    evaluations = [writer.evaluation(label, run.seed, planned) for label, run in asked for planned in run.tasks()]
+    runs = [writer.training(label, planned) for label, run in asked for planned in run.trainings()] + evaluations
+    downloads = [_download(download) for download in plan.ingredients.downloads.values()]
+    lines = [*downloads, *writer.embeddings(_state_of(evaluations)), *writer.pretraining(_state_of(runs)), *runs]
     title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
     notes = tuple(_assumptions(plan, costs))
     return Outline(title, tuple(lines), costs.machine, notes, tuple(plan.ingredients.unusable.values()))
+
+
+def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:
+    """Return the outline of a request that trains nothing: a training that is not finished is named, not estimated."""
+    whole = make_outline(request, exact=exact)
+    missing = [line for line in whole.lines if line.stage == "train" and line.objective and line.state != DONE]
+    if not missing:
+        return whole
+    more = f", and {len(missing) - 1} more" if missing[1:] else ""
+    advice = (
+        f"Not trained yet: {missing[0].what}{more}. `emobench evaluate` trains nothing and would stop here; give its "
+        "options to `emobench run`."
+    )
+    kept = tuple(line for line in whole.lines if line not in missing)
+    return replace(whole, lines=kept, ahead=(*whole.ahead, advice))
+
+
+def _download(download: Download) -> StageLine:
+    size = "size not known" if download.size is None else gigabytes(download.size)
+    kind, _, name = download.what.rpartition("data set " if download.what.startswith("data set ") else "corpus ")
+    group = "" if kind or name == download.what else name
+    what = f"{download.what} from {download.source}"
+    return StageLine(stage="download", what=what, amount=size, download_bytes=download.size, group=group)
+
+
+def _state_of(lines: Sequence[StageLine]) -> str:
+    """Return the state of what all of these lines need, and nothing else."""
+    return DONE if all(line.state == DONE for line in lines) else TO_DO
 
 
 class _Writer:
@@ -59,103 +83,75 @@ class _Writer:
         self._stages = Stages(plan.request.runs)
         self._keyed = plan.ready and plan.model.is_there
 
-    def downloads(self) -> Iterator[StageLine]:
-        for found in self._plan.ingredients.downloads.values():
-            size = "size not known" if found.size is None else gigabytes(found.size)
-            what = f"{found.what} from {found.source}"
-            kind, _, name = found.what.rpartition("data set " if found.what.startswith("data set ") else "corpus ")
-            group = "" if kind or name == found.what else name
-            yield StageLine(stage="download", what=what, amount=size, download_bytes=found.size, group=group)
-
     def embeddings(self, state: str) -> Iterator[StageLine]:
         """Yield a line for each data set that is embedded for retrieval: once for all rows, and kept."""
-        for planned in {planned.task.name: planned for planned in self._plan.tasks()}.values():
+        for name, planned in {planned.task.name: planned for planned in self._plan.tasks()}.items():
             found = self._costs.tokens(planned).embedding
             if found is not None:
-                yield self._embedding(planned.task.name, found, state)
+                encoder = shown_name(found.model.name)
+                yield StageLine(
+                    stage="embed",
+                    what=f"{name}: {found.what}, {encoder}",
+                    group=f"{found.group}, {encoder}",
+                    amount="number of texts not known" if found.texts is None else f"{found.texts:,} texts",
+                    state=state,
+                    tokens=found.tokens,
+                    seconds=self._costs.scoring_seconds(self._costs.auxiliary(found.model), found.tokens, "float32"),
+                )
 
-    def pretraining(self, runs: Sequence[StageLine]) -> Iterator[StageLine]:
+    def pretraining(self, state: str) -> Iterator[StageLine]:
         """Yield the training that makes a made model: at first use, so that finished runs need none."""
         model = self._plan.model
         if isinstance(model, MadeModel):
             planned = model.pretraining
-            done = self._stages.is_finished(planned.stage) or all(line.state == DONE for line in runs)
+            done = self._stages.is_finished(planned.stage)
             what = f"pre-train {model.name} on {planned.recipe.corpus}, once"
-            yield self._trained(what, planned, DONE if done else TO_DO)
+            yield self._trained(what, planned, DONE if done else state)
 
-    def trainings(self) -> Iterator[StageLine]:
-        for row in self._plan.rows:
-            for run in row.runs:
-                for planned in (training for training, _ in run.parts if training is not None):
-                    of = f"on {planned.recipe.corpus}"
-                    what, state = run_words("", row.asked, f"seed {run.seed}", of), self._state(planned)
-                    line = self._trained(what, planned, state)
-                    yield replace(line, objective=row.asked, seed=run.seed, group=of)
+    def training(self, label: str, planned: PlannedTraining) -> StageLine:
+        """Return a line for a training."""
+        of = f"on {planned.recipe.corpus}"
+        line = self._trained(run_words("", label, f"seed {planned.seed}", of), planned, self._state(planned))
+        return replace(line, objective=label, seed=planned.seed, group=of)
 
-    def evaluations(self) -> Iterator[StageLine]:
-        for row in self._plan.rows:
-            for run in row.runs:
-                for planned in (task for _, tasks in run.parts for task in tasks):
-                    yield self._evaluation(row.asked, run.seed, planned, self._state(planned))
-
-    def _state(self, planned: PlannedTraining | PlannedTask) -> str:
-        if not self._keyed:
-            return TO_DO
-        stage: Stage = planned.stage if isinstance(planned, PlannedTraining) else planned.scores
-        return DONE if self._stages.is_finished(stage) else TO_DO
-
-    def _embedding(self, task: str, found: Embedding, state: str) -> StageLine:
-        seconds = self._costs.scoring_seconds(self._costs.auxiliary(found.model), found.tokens, "float32")
-        return StageLine(
-            stage="embed",
-            what=f"{task}: {found.what}, {shown_name(found.model.name)}",
-            group=f"{found.group}, {shown_name(found.model.name)}",
-            amount="number of texts not known" if found.texts is None else f"{found.texts:,} texts",
-            estimate="" if seconds is None or state == DONE else duration(seconds),
-            state=state,
-            tokens=found.tokens,
-            seconds=seconds,
-        )
-
-    def _trained(self, what: str, planned: PlannedTraining, state: str) -> StageLine:
-        found, effort = self._costs.amount(planned), self._costs.training(planned)
-        unknown = f"all of {planned.recipe.corpus}, whose size is not known here"
-        return StageLine(
-            stage="train",
-            what=what,
-            amount=unknown if found.tokens is None else training_words(found.tokens, found.steps, found.rough),
-            estimate="" if state == DONE else _estimate(effort.seconds, effort.memory_bytes),
-            state=state,
-            tokens=found.tokens,
-            steps=found.steps,
-            seconds=effort.seconds,
-            memory_bytes=effort.memory_bytes,
-        )
-
-    def _evaluation(self, label: str, seed: int, planned: PlannedTask, state: str) -> StageLine:
-        found, effort = self._costs.tokens(planned), self._costs.evaluation(planned)
+    def evaluation(self, label: str, seed: int, planned: PlannedTask) -> StageLine:
+        """Return a line for an evaluation."""
+        cost, effort = self._costs.tokens(planned), self._costs.evaluation(planned)
         of = f"{planned.task.name} {planned.task.protocol_id}"
-        tokens = None if found.tokens is None else found.tokens + sum(found.auxiliary_tokens.values())
+        tokens = None if cost.tokens is None else cost.tokens + sum(cost.auxiliary_tokens.values())
         return StageLine(
             stage="evaluate",
             what=run_words("", label, f"seed {seed}", of),
             objective=label,
             seed=seed,
             group=of,
-            amount=evaluation_words(found.examples, tokens),
-            estimate="" if state == DONE else _estimate(effort.seconds, effort.memory_bytes),
-            state=state,
+            amount=evaluation_words(cost.examples, tokens),
+            state=self._state(planned),
             tokens=tokens,
-            examples=found.examples,
+            examples=cost.examples,
             seconds=effort.seconds,
             memory_bytes=effort.memory_bytes,
         )
 
+    def _state(self, planned: PlannedTraining | PlannedTask) -> str:
+        if not self._keyed:
+            return TO_DO
+        stage = planned.stage if isinstance(planned, PlannedTraining) else planned.scores
+        return DONE if self._stages.is_finished(stage) else TO_DO
 
-def _estimate(seconds: float | None, memory: int | None) -> str:
-    return ", ".join(
-        [*([] if seconds is None else [duration(seconds)]), *([] if memory is None else [gigabytes(memory)])]
-    )
+    def _trained(self, what: str, planned: PlannedTraining, state: str) -> StageLine:
+        amount, effort = self._costs.amount(planned), self._costs.training(planned)
+        unknown = f"all of {planned.recipe.corpus}, whose size is not known here"
+        return StageLine(
+            stage="train",
+            what=what,
+            amount=unknown if amount.tokens is None else training_words(amount.tokens, amount.steps, amount.rough),
+            state=state,
+            tokens=amount.tokens,
+            steps=amount.steps,
+            seconds=effort.seconds,
+            memory_bytes=effort.memory_bytes,
+        )
 
 
 def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
@@ -170,7 +166,7 @@ def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
         "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
         "out, and what is guessed, may double or halve a time."
     )
-    if costs.sampling:
+    if any(costs.tokens(planned).steps for planned in plan.tasks()):
         yield (
             f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
             "MAUVE's clusters and ROUGE, which the processor computes, come besides."

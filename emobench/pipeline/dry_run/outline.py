@@ -15,14 +15,13 @@ VERBS = {"train": "training", "embed": "embedding", "sample": "sampling", "evalu
 class StageLine:
     """One stage, in words and in numbers; estimates are rough, within a factor of two or three.
 
-    None stands for what nobody knows, and for what a stage has not.
+    None stands for what is not known, and for what a stage has not.
     """
 
     stage: str
     """download, embed, train, sample (a corpus) or evaluate."""
     what: str
     amount: str
-    estimate: str = ""
     state: str = TO_DO
     tokens: int | None = None
     """train: target tokens; sample: those of the texts; evaluate and embed: tokens that are forwarded."""
@@ -40,7 +39,16 @@ class StageLine:
     group: str = ""
     """What is trained on, the task, the data set: what a line of several says of them."""
 
+    @property
+    def estimate(self) -> str:
+        """Its time and memory, as far as they are known; empty for what is finished."""
+        if self.state == DONE:
+            return ""
+        time = [] if self.seconds is None else [duration(self.seconds)]
+        return ", ".join([*time, *([] if self.memory_bytes is None else [gigabytes(self.memory_bytes)])])
+
     def cells(self) -> tuple[str, ...]:
+        """Return its row of the table."""
         return self.stage, self.what, self.amount, self.estimate, self.state
 
 
@@ -53,7 +61,7 @@ class Outline:
     machine: Machine
     assumptions: tuple[str, ...]
     ahead: tuple[str, ...] = ()
-    """What is said before all else: that the command is long, or for another machine, and what to type."""
+    """What comes before all else: that the command is long, or for another machine, and what to type."""
     several: bool = False
     """Whether it is of several requests, such as those of a table; its tasks are not shown one by one then."""
 
@@ -72,23 +80,19 @@ class Outline:
         """Return the totals in words, what the estimates assume, and a warning where the memory is too small."""
         if all(line.state == DONE for line in self.lines):
             return ["All is finished."]
-        found = self.totals()
-        parts = [f"{gigabytes(found.download_bytes)} to download"] if found.download_bytes else []
-        parts += [
-            f"{VERBS[stage]} {amount(tokens)} tokens"
-            + (f", {duration(found.seconds[stage])}" if found.seconds[stage] else "")
-            for stage, tokens in found.tokens.items()
-            if tokens
-        ]
-        parts += [f"at most {gigabytes(found.memory_bytes)} of memory"] if found.memory_bytes else []
+        totals, limit = self.totals(), self.machine.memory
+        parts = [f"{gigabytes(totals.download_bytes)} to download"] if totals.download_bytes else []
+        for stage, tokens in totals.tokens.items():
+            time = f", {duration(totals.seconds[stage])}" if totals.seconds[stage] else ""
+            parts += [f"{VERBS[stage]} {amount(tokens)} tokens{time}"] if tokens else []
+        parts += [f"at most {gigabytes(totals.memory_bytes)} of memory"] if totals.memory_bytes else []
         notes = [*self.ahead, *([f"To do, in all: {'; '.join(parts)}."] if parts else [])]
-        if found.unknown:
-            stages = "stage" if found.unknown == 1 else "stages"
-            notes.append(f"Not in these sums: {found.unknown} {stages} whose size is not known here.")
-        limit = self.machine.memory
-        if found.memory_bytes > limit:
+        if totals.unknown:
+            stages = "stage" if totals.unknown == 1 else "stages"
+            notes.append(f"Not in these sums: {totals.unknown} {stages} whose size is not known here.")
+        if totals.memory_bytes > limit:
             notes.append(
-                f"Too large: {gigabytes(found.memory_bytes)} is more than the {gigabytes(limit)} of "
+                f"Too large: {gigabytes(totals.memory_bytes)} is more than the {gigabytes(limit)} of "
                 f"{self.machine.place}. Less is taken by --dtype bfloat16 --set recipe.precision=bfloat16, and by "
                 "micro-batches, such as --set recipe.accumulation=4."
             )
@@ -97,8 +101,8 @@ class Outline:
     def joined(self, other: Outline) -> Outline:
         """Return both outlines as one; what both do is done once."""
         known = {(line.stage, line.what) for line in self.lines}
-        more = [line for line in other.lines if (line.stage, line.what) not in known]
-        lines = sorted((*self.lines, *more), key=lambda line: ORDER.index(line.stage))
+        lines = [*self.lines, *(line for line in other.lines if (line.stage, line.what) not in known)]
+        lines.sort(key=lambda line: ORDER.index(line.stage))
         assumptions = tuple(dict.fromkeys((*self.assumptions, *other.assumptions)))
         ahead = tuple(dict.fromkeys((*self.ahead, *other.ahead)))
         return replace(self, lines=tuple(lines), assumptions=assumptions, ahead=ahead)
@@ -128,15 +132,16 @@ def run_words(subject: str, objective: str, seeds: str, of: str) -> str:
 
 def training_words(tokens: int | None, steps: int | None, about: bool) -> str:
     """Return target tokens and steps; a rough count is rounded."""
-    said = f"~{amount(tokens or 0)}" if about else f"{tokens or 0:,}"
-    return f"{said} target tokens, {steps or 0:,} steps"
+    count = f"~{amount(tokens or 0)}" if about else f"{tokens or 0:,}"
+    return f"{count} target tokens, {steps or 0:,} steps"
 
 
 def evaluation_words(examples: int | None, tokens: int | None) -> str:
     """Return examples and the tokens that go through the model."""
-    said = "number of examples not known" if examples is None else f"at most {examples:,} examples"
-    return f"{said}{tokens_words(tokens)}"
+    count = "number of examples not known" if examples is None else f"at most {examples:,} examples"
+    return f"{count}{tokens_words(tokens)}"
 
 
 def tokens_words(tokens: int | None) -> str:
+    """Return a rough number of tokens, to be appended; empty where it is not known."""
     return "" if tokens is None else f", ~{amount(tokens)} tokens"

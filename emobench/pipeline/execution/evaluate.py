@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from emobench.config import PRETRAINED, build
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Subject
-from emobench.leaderboard.schema.examples import write_examples
+from emobench.leaderboard.schema.examples import Recorded, read_examples, write_examples
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.base_model import BaseModel
@@ -40,8 +40,6 @@ class Evaluation:
 
     def scores(self) -> dict[str, Score]:
         """Return the scores with their per-example results, by "<task>/<metric>"."""
-        from emobench.leaderboard.schema.examples import Recorded, read_examples
-
         recorded = read_examples(self.folder / EXAMPLES)
         found = {}
         for name, values in self._scores.items():
@@ -100,7 +98,9 @@ class Evaluator:
         for name, text in found.files.items():
             (folder / name).write_text(text, encoding="utf-8")
         seconds = float((generated / SECONDS).read_text()) + time.monotonic() - began
-        plain = {"scores": _plain(scores), "missing": missing, "seconds": seconds}
+        apart = ("examples", "units")  # in the file of examples
+        kept = {name: {k: v for k, v in vars(score).items() if k not in apart} for name, score in scores.items()}
+        plain = {"scores": kept, "missing": missing, "seconds": seconds}
         (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
 
     def _generated(self, planned: PlannedTask, subject: Callable[[], Subject]) -> Path:
@@ -142,11 +142,3 @@ class _Other:
     @property
     def tokenizer(self) -> Any:
         return self._loaded.tokenizer
-
-
-def _plain(scores: Mapping[str, Score]) -> dict[str, Any]:
-    """Return what is not in the file of examples."""
-    return {
-        name: {key: value for key, value in asdict(score).items() if key not in ("examples", "units")}
-        for name, score in scores.items()
-    }

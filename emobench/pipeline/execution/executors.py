@@ -9,8 +9,7 @@ from emobench.pipeline.execution.evaluate import Evaluator
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.jobs import Job
-from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.plan import Plan, PlannedStage
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.stages.stage import Stages
 
@@ -22,10 +21,10 @@ class Executor(Protocol):
         """Check what needs the data, and make the base model if the harness makes it: only then stages have keys."""
         ...
 
-    def execute(self, jobs: Iterable[Job]) -> None:
+    def execute(self, stages: Iterable[PlannedStage]) -> None:
         """Finish these stages, with all that they need; returns when they are in the folder of runs.
 
-        Finished ones are reused. A job may need those before it.
+        Finished ones are reused. A stage may need those before it.
         """
         ...
 
@@ -51,22 +50,18 @@ class InProcess:
         if not there:
             self._trainer.base_folder(self._plan.model)
 
-    def execute(self, jobs: Iterable[Job]) -> None:
-        for job in jobs:
-            self._execute(job)
+    def execute(self, stages: Iterable[PlannedStage]) -> None:
+        for planned in stages:
+            if isinstance(planned.work, PlannedTask):
+                make = self._evaluator.generate if planned.stage.kind == "generate" else self._evaluator.evaluate
+                make(planned.work, self._loader(planned.work.training))
+                continue
+            self._loaded.clear()  # a training has the memory for itself
+            if isinstance(planned.work, MadeModel):
+                self._trainer.base_folder(planned.work)
+            else:
+                self._trainer.folder(planned.work)
         self._loaded.clear()
-
-    def _execute(self, job: Job) -> None:
-        planned = job.planned
-        if isinstance(planned, PlannedTask):
-            make = self._evaluator.generate if job.stage.kind == "generate" else self._evaluator.evaluate
-            make(planned, self._loader(planned.training))
-            return
-        self._loaded.clear()  # a training has the memory for itself
-        if isinstance(planned, MadeModel):
-            self._trainer.made_folder(planned)
-        else:
-            self._trainer.folder(planned)
 
     def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
         """Return what loads the evaluated model where something needs it, after training it if need be."""

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.schema.entry import File
 from emobench.leaderboard.schema.examples import digest
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.pipeline.planning.plan import Plan
-from emobench.pipeline.planning.planned import PlannedTask
 from emobench.pipeline.stages.stage import Stages
 
 
 def require_trained(plan: Plan, stages: Stages) -> None:
     """Raise ConfigError for a training that is not finished, or was altered, with the command that does it."""
-    trained = any(True for _ in plan.trainings())
-    if trained and not plan.model.is_there:
+    if plan.trainings() and not plan.model.is_there:
         raise ConfigError(
             f"{plan.model.name} is not made yet in {stages.root}, so that nothing was trained from it there. Make it, "
             f"train and evaluate with: {_command(plan, 'run')}"
         )
-    parts = ((training, tasks) for row in plan.rows for run in row.runs for training, tasks in run.parts)
-    for planned, tasks in parts:
+    for planned, tasks in (part for run in plan.runs() for part in run.parts):
         if planned is None:
             continue
-        read = not all(stages.is_finished(task.scores) for task in tasks)
-        damage = stages.damage(planned.stage, full=read)
+        damage = stages.damage(planned.stage, full=not all(stages.is_finished(task.scores) for task in tasks))
         if damage is not None or not stages.is_finished(planned.stage):
-            what = f"{planned.objective.objective}, seed {planned.seed}, on {planned.recipe.corpus}"
             raise ConfigError(
-                f"{damage or f'{stages.folder(planned.stage)} is not there'}: the training of {what}, and `emobench "
+                f"{damage or f'{stages.folder(planned.stage)} is not there'}: the training of "
+                f"{planned.objective.objective}, seed {planned.seed}, on {planned.recipe.corpus}, and `emobench "
                 f"evaluate` trains nothing. Train and evaluate it with: {_command(plan, 'run')}"
             )
 
@@ -41,44 +35,26 @@ def require_generated(plan: Plan, stages: Stages) -> None:
 
     Samples are also compared with the digests of the entries on the board.
     """
+    again = _command(plan, "evaluate" if all(row.objective is None for row in plan.rows) else "run")
     if not plan.model.is_there:
-        raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {_again(plan)}")
-    recorded = _recorded(plan)
-    for row in plan.rows:
-        for run in row.runs:
-            for planned in (task for _, tasks in run.parts for task in tasks):
-                seed = "" if row.objective is None else f", seed {run.seed}"
-                _require(plan, stages, planned, f"{planned.task.name} of {row.label}{seed}", recorded)
-
-
-def _require(plan: Plan, stages: Stages, planned: PlannedTask, what: str, recorded: dict[str, File]) -> None:
-    folder = stages.folder(planned.generation)
-    if damage := stages.damage(planned.generation, full=True):
-        raise _lost(plan, folder, f"is not the generation of {what} that was finished: {damage}")
-    if not stages.is_finished(planned.generation):
-        raise ConfigError(
-            f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and score it "
-            f"with: {_again(plan)}"
-        )
-    for path, file in recorded.items():
-        if (stages.root / path).parent == folder and digest(stages.root / path) != file.sha256:
-            raise _lost(plan, folder, f"holds other texts of {what} than those that were recorded")
-
-
-def _recorded(plan: Plan) -> dict[str, File]:
-    """Return the samples that entries of the suite name, by their path."""
+        raise ConfigError(f"{plan.model.name} is not made yet. Make and evaluate it with: {again}")
     entries = Leaderboard(plan.request.leaderboard).entries(suite=plan.suite.name)
-    return {file.path: file for entry in entries for run in entry.runs for file in run.samples}
-
-
-def _lost(plan: Plan, folder: Path, why: str) -> DataError:
-    remove = f"rm -r {shlex.quote(str(folder))}"
-    return DataError(f"{folder} {why}. Restore it, or generate anew with: {remove} && {_again(plan)}")
-
-
-def _again(plan: Plan) -> str:
-    """Return the command that generates what is missing."""
-    return _command(plan, "evaluate" if all(row.objective is None for row in plan.rows) else "run")
+    recorded = {file.path: file.sha256 for entry in entries for run in entry.runs for file in run.samples}
+    wanted = [(row, run, planned) for row in plan.rows for run in row.runs for planned in run.tasks()]
+    for row, run, planned in wanted:
+        folder = stages.folder(planned.generation)
+        what = f"{planned.task.name} of {row.label}" + ("" if row.objective is None else f", seed {run.seed}")
+        remove = f"Restore it, or generate anew with: rm -r {shlex.quote(str(folder))} && {again}"
+        if damage := stages.damage(planned.generation, full=True):
+            raise DataError(f"{folder} is not the generation of {what} that was finished: {damage}. {remove}")
+        if not stages.is_finished(planned.generation):
+            raise ConfigError(
+                f"{folder} is not there: the generation of {what}, and --rescore generates nothing. Generate and score "
+                f"it with: {again}"
+            )
+        files = {stages.root / path: sha256 for path, sha256 in recorded.items()}
+        if any(file.parent == folder and digest(file) != sha256 for file, sha256 in files.items()):
+            raise DataError(f"{folder} holds other texts of {what} than those that were recorded. {remove}")
 
 
 def _command(plan: Plan, verb: str) -> str:

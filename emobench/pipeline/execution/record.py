@@ -24,7 +24,7 @@ from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.locks import locked
 from emobench.pipeline.execution.evaluate import Evaluation
-from emobench.pipeline.planning.plan import Plan, PlannedRow
+from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.pipeline.stages.storage import storage_errors
 from emobench.seals import find_damage
@@ -49,7 +49,8 @@ def record_row(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evalu
     `evaluations` holds, for each of the row's runs, its tasks' evaluations. An entry of the same runs with other
     results (another machine's rounding) is superseded; one of fewer runs is hidden behind the new one.
     """
-    runs = [_run(plan, row, index, found, stages) for index, found in enumerate(evaluations)]
+    pairs = zip(row.runs, evaluations, strict=True)
+    runs = [{"seed": None if row.objective is None else run.seed, **_run(plan, run, of, stages)} for run, of in pairs]
     board = Leaderboard(plan.request.leaderboard)
     fields = {**_fields(plan, row, evaluations, stages), "runs": runs, "supersedes": None}
     # Between the look at what is recorded and the new entry, no other process may record the same runs.
@@ -102,18 +103,14 @@ def _names_damaged(entry: Entry, runs: Sequence[dict[str, Any]], stages: Stages)
 
 def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
     metrics, missing = _metrics(evaluations)
+    tasks = [planned.task for planned in row.runs[0].tasks()]
+    # A name of bytes that are not UTF-8 cannot be written as JSON, and is no reason to lose a run.
+    command = published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
     return {
         "kind": "measured",
         "suite": {"name": plan.suite.name, "version": plan.suite.version},
-        "protocols": {
-            planned.task.name: planned.task.protocol_id for _, tasks in row.runs[0].parts for planned in tasks
-        },
-        "changes": {
-            planned.task.name: published(planned.task.changes, published_value)
-            for _, tasks in row.runs[0].parts
-            for planned in tasks
-            if planned.task.changes
-        },
+        "protocols": {task.name: task.protocol_id for task in tasks},
+        "changes": {task.name: published(task.changes, published_value) for task in tasks if task.changes},
         "model": plan.model.entry_fields(),
         "objective": _objective(row),
         "recipe": _recipe(plan, row),
@@ -122,7 +119,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "primary": _primary(plan, row, [*metrics, *missing]),
         "missing": published(missing),
         "cost": _cost(row, evaluations, stages),
-        "source": {"command": _command(plan) or None, "cite": None},
+        "source": {"command": command or None, "cite": None},
         "provenance": {
             "commit": _commit(),
             "packages": _packages(),
@@ -133,12 +130,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
     }
 
 
-def _command(plan: Plan) -> str:
-    # A name of bytes that are no UTF-8 cannot be written as JSON, and is no reason to lose a run.
-    return published_command(shlex.split(plan.request.command)).encode(errors="replace").decode()
-
-
-def _run(plan: Plan, row: PlannedRow, index: int, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
+def _run(plan: Plan, run: PlannedRun, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
     """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
     stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
 
@@ -146,11 +138,9 @@ def _run(plan: Plan, row: PlannedRow, index: int, found: Sequence[Evaluation], s
         write_examples(folder / "examples.jsonl", _merged(found))
         (folder / COMMAND).write_text(plan.request.command + "\n", encoding="utf-8", errors="surrogateescape")
 
-    run = row.runs[index]
-    logs = [_sealed(stages.folder(training.stage) / LOG) for training, _ in run.parts if training is not None]
-    generated = [stages.folder(planned.generation) for _, tasks in run.parts for planned in tasks]
+    logs = [_sealed(stages.folder(training.stage) / LOG) for training in run.trainings()]
+    generated = [stages.folder(planned.generation) for planned in run.tasks()]
     return {
-        "seed": None if row.objective is None else run.seed,
         "key": stage.key,
         "examples": _file(stages.make(stage, work) / "examples.jsonl", stages),
         "curves": [_file(path, stages) for path in logs],
@@ -191,7 +181,7 @@ def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any
 
 def _primary(plan: Plan, row: PlannedRow, known: Sequence[str]) -> str | None:
     """Return the suite's primary endpoint; none where only some of its tasks were run, whose mean is another number."""
-    tasks = {planned.task.name for _, found in row.runs[0].parts for planned in found}
+    tasks = {planned.task.name for planned in row.runs[0].tasks()}
     whole = tasks == {short_name(name) for run in plan.suite.runs for name in run.tasks}
     return endpoint(plan.suite.primary, known) if whole else None
 
@@ -218,12 +208,8 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
 
 
 def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
-    trained = [
-        json.loads(_sealed(stages.folder(training.stage) / "training.json").read_text())
-        for run in row.runs
-        for training, _ in run.parts
-        if training is not None
-    ]
+    folders = [stages.folder(training.stage) for run in row.runs for training in run.trainings()]
+    trained = [json.loads(_sealed(folder / "training.json").read_text()) for folder in folders]
     return {
         "train_seconds": sum(t["seconds"] for t in trained) if trained else None,
         "evaluate_seconds": sum(e.seconds for found in evaluations for e in found),
@@ -241,8 +227,8 @@ def _data(row: PlannedRow, stages: Stages) -> dict[str, str]:
             for name, facts in planned.models.items():
                 # Another encoder is another yardstick; a hub model's commit is among its facts.
                 data[f"{name} of {planned.task.name}"] = f"sha256:{content_hash(facts)} ({canonical_json(facts)})"
-            if said := _prompts(stages.folder(planned.generation) / "prompts.json"):
-                data[f"prompts of {planned.task.name}"] = said
+            if prompts := _prompts(stages.folder(planned.generation) / "prompts.json"):
+                data[f"prompts of {planned.task.name}"] = prompts
     return data
 
 
@@ -272,10 +258,8 @@ def hardware(device: str) -> str:
 def _packages() -> dict[str, str]:
     found = {"emobench": emobench.__version__, "python": platform.python_version()}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
@@ -284,14 +268,9 @@ def _commit() -> str | None:
     root = Path(emobench.__file__).parent.parent
     if not (root / ".git").exists():
         return None
-
-    def git(*words: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no")
-        return git("rev-parse", "HEAD") + ("+changes" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
+    with suppress(OSError, subprocess.CalledProcessError):
+        words = (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        commands = (["git", "-C", str(root), *given] for given in words)
+        head, changes = (subprocess.run(one, capture_output=True, text=True, check=True).stdout for one in commands)
+        return head.strip() + ("+changes" if changes.strip() else "")
+    return None

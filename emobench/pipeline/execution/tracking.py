@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emobench.config import PRETRAINED
 from emobench.pipeline.execution.evaluate import Evaluation
@@ -16,9 +15,7 @@ from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.plan import Plan, PlannedRow
 from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.stages.stage import Stages
-
-if TYPE_CHECKING:
-    from emobench.training.trackers import Tracking
+from emobench.training.trackers import TENSORBOARD, Tracking, report_metrics
 
 FOLDER = "tensorboard"
 """In the runs folder: `tensorboard --logdir runs/tensorboard` shows all trainings."""
@@ -33,16 +30,12 @@ def tracking_of(planned: PlannedTraining, trackers: tuple[str, ...], stages: Sta
 def track_metrics(
     plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages, reporter: Reporter
 ) -> None:
-    """Give the metrics of each of a row's runs to the trackers, beside the curves of the training they belong to."""
+    """Give the metrics of each of a row's runs to the trackers, in the curves of the training they belong to."""
     trackers = plan.request.trackers
-    if not trackers:
-        return
-    from emobench.training.trackers import report_metrics
-
-    for run, found in zip(row.runs, evaluations, strict=True):
-        left = list(found)
+    for run, of_run in zip(row.runs, evaluations, strict=True) if trackers else ():
+        left = iter(of_run)
         for training, tasks in run.parts:
-            own, left = left[: len(tasks)], left[len(tasks) :]
+            own = [next(left) for _ in tasks]
             metrics = {name: score.value for evaluation in own for name, score in evaluation.scores().items()}
             step = 0
             if training is None:
@@ -55,27 +48,15 @@ def track_metrics(
                 report_metrics(tracking, metrics, step=step, device=plan.request.device)
 
 
-def finished_trainings(plan: Plan, stages: Stages) -> frozenset[str]:
-    """Return the keys of the trainings that will be reused: no curve of theirs is logged again."""
-    return frozenset(planned.stage.key for planned in plan.trainings() if stages.is_finished(planned.stage))
-
-
-def say_where(plan: Plan, reused: frozenset[str], stages: Stages, reporter: Reporter, *, metrics: bool) -> None:
-    """Say where the trackers wrote, and what of reused trainings: with `metrics`, their final metrics alone."""
-    trackers = plan.request.trackers
-    folder = Path(os.environ.get("TENSORBOARD_LOGGING_DIR") or stages.root / FOLDER).expanduser()
-    if "tensorboard" in trackers and folder.is_dir():
+def say_where(plan: Plan, stages: Stages, reporter: Reporter) -> None:
+    """Say where tensorboard wrote."""
+    folder = Path(os.environ.get(TENSORBOARD) or stages.root / FOLDER).expanduser()
+    if "tensorboard" in plan.request.trackers and folder.is_dir():
         reporter.note(
             f"--track tensorboard: in {folder}; see it with `tensorboard --logdir {shlex.quote(str(folder))}`"
         )
-    if trackers and reused:
-        counted = f"{len(reused)} reused training{'s' if len(reused) > 1 else ''}"
-        now = "only the final metrics are logged now" if metrics else "nothing is logged now"
-        reporter.note(f"--track: a curve is logged while a training runs; of {counted}, {now}.")
 
 
 def _tracking(trackers: tuple[str, ...], words: Sequence[str], stages: Stages, reporter: Reporter) -> Tracking:
-    from emobench.training.trackers import Tracking
-
     name = re.sub(r"[^\w.=()+-]+", "_", "-".join(words))[:120]
     return Tracking(trackers=trackers, name=name, folder=stages.root.resolve() / FOLDER, warn=reporter.note)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from emobench.data.packing import Packed, RowCollator, pack_blocks, pack_rows
+from emobench.models.catalog import find_model
 from emobench.models.device import LoadOptions
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of
+from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.planned import PlannedTraining, known_language
 from emobench.pipeline.planning.tiny_models import fixed_threads, leave_out_version, write_untrained
 from emobench.pipeline.stages.stage import Stages
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from emobench.data.packing import Packed
     from emobench.models.load import LoadedModel
-    from emobench.pipeline.planning.base_model import BaseModel
     from emobench.training.trackers import Tracking
 
 
@@ -64,22 +64,12 @@ class Trainer:
 
     def pack(self, planned: PlannedTraining, split: str) -> Packed:
         """Return a split of the recipe's corpus as rows of tokens."""
-        from emobench.data.packing import pack_blocks, pack_rows
-
         recipe, texts, model = planned.recipe, planned.texts[split], planned.model
-        key = (
-            texts.fingerprint,
-            recipe.packing,
-            recipe.max_length,
-            recipe.ends,
-            recipe.mask_until,
-            recipe.max_tokens,
-            model.name,
-        )
+        how = (recipe.packing, recipe.max_length, recipe.ends, recipe.mask_until, recipe.max_tokens)
+        key = (texts.fingerprint, *how, model.name)
         if key not in self._packed:
-            common: dict[str, Any] = {"length": recipe.max_length, "context": model.context}
             with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
-                common["progress"] = progress
+                common: dict[str, Any] = {"length": recipe.max_length, "context": model.context, "progress": progress}
                 if recipe.packing == "blocks":
                     packed = pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
                 else:
@@ -99,11 +89,12 @@ class Trainer:
         pretrained: bool,
         tracking: Tracking | None = None,
     ) -> None:
-        from emobench.data.packing import RowCollator
         from emobench.training.train import Training, train
 
-        options = planned.model.options
+        options, tokenizer = planned.model.options, loaded.tokenizer
         rows = {split: self.pack(planned, split) for split in ("train", "validation")}
+        # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
+        pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
         with quiet_libraries(), self._reporter.work(title, "steps") as progress:
 
             def on_step(values: dict[str, float]) -> None:
@@ -114,19 +105,19 @@ class Trainer:
             train(
                 Training(
                     model=loaded.model,
-                    tokenizer=loaded.tokenizer,
+                    tokenizer=tokenizer,
                     objective=planned.objective.objective,
                     recipe=planned.recipe,
                     train=rows["train"],
                     validation=rows["validation"],
-                    collate=RowCollator(_pad_id(loaded.tokenizer)),
+                    collate=RowCollator(pad),
                     seed=planned.seed,
                     folder=folder,
                     pretrained=pretrained,
                     device=options.device,
                     tracking=tracking,
-                    load_head=lambda name: head_of(name, options),
-                    load_model=lambda name: model_of(name, options),
+                    load_head=partial(head_of, options=options),
+                    load_model=partial(model_of, options=options),
                     known_language=known_language(planned.texts.values()),
                     progress=on_step,
                     note=self._reporter.note,
@@ -134,25 +125,16 @@ class Trainer:
             )
 
 
-def head_of(name: str, options: LoadOptions) -> Tensor:
-    """Return the head weight of another model, for a cost embedding."""
-    from emobench.models.catalog import find_model
+def head_of(name: str, options: LoadOptions) -> Any:
+    """Return the head weight of another model, for a cost embedding: in float32, on the CPU."""
     from emobench.models.head import probe_head
-    from emobench.models.load import load_model
 
-    source = find_model(name, offline=options.offline)
-    return probe_head(load_model(source, offline=options.offline).model).linear.weight.detach()
+    return probe_head(model_of(name, LoadOptions(offline=options.offline))).linear.weight.detach()
 
 
 def model_of(name: str, options: LoadOptions) -> Any:
     """Return another model, for a teacher, in the precision and on the device of the one that is trained."""
-    from emobench.models.catalog import find_model
     from emobench.models.load import load_model
 
     source = find_model(name, offline=options.offline)
     return load_model(source, dtype=options.dtype, device=options.device, offline=options.offline).model
-
-
-def _pad_id(tokenizer: Any) -> int:
-    # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
-    return next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)

@@ -11,8 +11,8 @@ from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.reporter import Reporter
-from emobench.pipeline.planning.names import labelled_task_of
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import labelled_task_of
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.pipeline.stages.storage import require_writable, storage_errors
 from emobench.registry import load_kind, load_retriever

@@ -12,9 +12,9 @@ from emobench.pipeline.execution.evaluate import Evaluator
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning.find_model import find_base_model
-from emobench.pipeline.planning.machine import check_machine
-from emobench.pipeline.planning.names import labelled_task_of
+from emobench.pipeline.planning.make_plan import check_machine
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import labelled_task_of
 from emobench.pipeline.stages.stage import Stages
 from emobench.pipeline.stages.storage import require_writable
 from emobench.registry import find_suite, load_kind, suite_names

@@ -13,14 +13,13 @@ from emobench.config import PRETRAINED, content_hash
 from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import LoadOptions
+from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.models.folder import identity, model_folder, read_config, require_weights_here
 
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel
-    from emobench.models.encoder import SentenceEncoder
     from emobench.models.load import LoadedModel, ModelFacts
     from emobench.training.recipe import Recipe
-
 
 CONFIG_NAMES = (("hidden_size", "n_embd", "d_model"), ("num_hidden_layers", "n_layer"))
 """How configurations call width and layers."""
@@ -79,24 +78,19 @@ class BaseModel:
         return load_tokenizer(self.source, offline=options.offline, trust_remote_code=options.trust_remote_code)
 
     @property
-    def _checked(self) -> ModelFacts:
-        assert self.checked is not None
-        return self.checked
-
-    @property
     def context(self) -> int | None:
         """The most tokens that the model reads, None where its configuration names no limit."""
-        return self._checked.context
+        return None if self.checked is None else self.checked.context
 
     @property
     def rows(self) -> int:
         """Rows of the model's head."""
-        return self._checked.vocabulary_rows
+        return 0 if self.checked is None else self.checked.vocabulary_rows
 
     @property
     def parameters(self) -> int:
         """How many weights it has."""
-        return self._checked.parameters
+        return 0 if self.checked is None else self.checked.parameters
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -105,19 +99,6 @@ class BaseModel:
         config = config.get("text_config") or config
         width, layers = (next((config[n] for n in names if n in config), 0) for names in CONFIG_NAMES)
         return width, layers
-
-    @property
-    def has_weights(self) -> bool:
-        """Whether there are weights before training, which `pretrained` means."""
-        if not self.options.from_scratch:
-            return True
-        from emobench.models.load import check_model
-
-        try:
-            check_model(self.source, offline=self.options.offline)
-        except ModelError:
-            return False
-        return True
 
     def check_recipe(self, recipe: Recipe) -> None:
         """Raise ConfigError if a recipe does not fit the model or the device."""
@@ -149,38 +130,40 @@ class BaseModel:
         return self._known[auxiliary]
 
     def _find_auxiliary(self, auxiliary: AuxiliaryModel) -> KnownModel:
-        if auxiliary.use == "sentences":
-            encoder = self.sentence_encoder(auxiliary.name, auxiliary.setting, auxiliary.instead)
-            return KnownModel(lambda: encoder.facts, None, 0)
-        if auxiliary.name == PRETRAINED:
-            return self._own(auxiliary)
-        return self._other(auxiliary)
-
-    def _own(self, auxiliary: AuxiliaryModel) -> KnownModel:
-        if not self.has_weights:
-            raise ConfigError(
-                f"{auxiliary.setting} is '{PRETRAINED}', the model before training, and {self.name} has no weights; "
-                f"name another one, such as --set {auxiliary.setting}=MODEL."
-            )
-        return KnownModel(lambda: self.facts, self.context, self.rows, self.tokenizer)
-
-    def _other(self, auxiliary: AuxiliaryModel) -> KnownModel:
         from emobench.models.load import check_featurizer, check_model, load_tokenizer
 
-        name = auxiliary.name
-        source = find_model(name, offline=self.options.offline)
+        name, offline = auxiliary.name, self.options.offline
+        if auxiliary.use == "sentences":
+            encoder = self.sentence_encoder(name, auxiliary.setting, auxiliary.instead)
+            return KnownModel(lambda: encoder.facts, None, 0)
+        if name == PRETRAINED:
+            self._require_weights(auxiliary.setting)
+            return KnownModel(lambda: self.facts, self.context, self.rows, self.tokenizer)
+        source = find_model(name, offline=offline)
         if source.kind == "made":
             raise ConfigError(
                 f"{name} is made by the harness and has no folder before; with --model {name}, say '{PRETRAINED}'."
             )
-        if self.options.offline:
+        if offline:
             require_weights_here(source)
         identify = partial(identity, source)
         if auxiliary.use == "features":
-            return KnownModel(identify, check_featurizer(source, offline=self.options.offline), 0)
-        found = check_model(source, offline=self.options.offline)
-        tokenizer = load_tokenizer(source, offline=self.options.offline)
-        return KnownModel(identify, found.context, found.vocabulary_rows, tokenizer)
+            return KnownModel(identify, check_featurizer(source, offline=offline), 0)
+        found = check_model(source, offline=offline)
+        return KnownModel(identify, found.context, found.vocabulary_rows, load_tokenizer(source, offline=offline))
+
+    def _require_weights(self, setting: str) -> None:
+        """Raise ConfigError where there are no weights before training, which `pretrained` means."""
+        from emobench.models.load import check_model
+
+        try:
+            if self.options.from_scratch and self.source.kind != "made":
+                check_model(self.source, offline=self.options.offline)
+        except ModelError:
+            raise ConfigError(
+                f"{setting} is '{PRETRAINED}', the model before training, and {self.name} has no weights; name another "
+                f"one, such as --set {setting}=MODEL."
+            ) from None
 
     def load_auxiliary(self, auxiliary: AuxiliaryModel, folder: Path | None) -> LoadedModel:
         """Load a causal LM or a featurizer in float32; "pretrained" from the folder, where this model is made."""
@@ -195,8 +178,6 @@ class BaseModel:
 
     def sentence_encoder(self, name: str, setting: str = "", instead: str = "") -> SentenceEncoder:
         """Return a sentence encoder by name, found once; raises ModelError where there is none."""
-        from emobench.models.encoder import find_encoder
-
         if name not in self._encoders:
             options = self.options
             found = find_encoder(name, offline=options.offline, device=options.device, setting=setting, instead=instead)

@@ -63,7 +63,7 @@ H100 = Machine(
     memory=80e9,
     place="one such GPU",
 )
-"""The shares are assumptions; no such GPU was at hand to measure them."""
+"""The shares are assumptions; they were not measured on such a GPU."""
 
 
 def this_machine(device: str) -> Machine:
@@ -144,11 +144,6 @@ def scoring_memory(size: ModelSize, dtype: str, *, sampled: int = 0) -> float:
     """Return bytes: the weights, a batch, and the keys and values of `sampled` tokens."""
     held = 2 * sampled * size.layers * size.width * BYTES[dtype]
     return size.parameters * BYTES[dtype] + _head(size, SCORED) + held
-
-
-def weights_memory(size: ModelSize, dtype: str) -> float:
-    """Return bytes of a model that is held beside another one."""
-    return size.parameters * BYTES[dtype]
 
 
 def _head(size: ModelSize, tokens: int) -> int:

@@ -69,10 +69,6 @@ class MadeModel(BaseModel):
     def shape(self) -> tuple[int, int]:
         return self.tiny.width, self.tiny.layers
 
-    @property
-    def has_weights(self) -> bool:
-        return True
-
     def entry_fields(self) -> dict[str, Any]:
         facts = {name: fact for name, fact in self.pretraining.facts.items() if name != "seed"}
         own = {"seed": self.source.seed, "setting": content_hash(facts)}

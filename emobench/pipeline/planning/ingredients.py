@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
+
+from safetensors import safe_open
 
 from emobench.config import PRETRAINED
 from emobench.data.labelled import GENERATED, LabelledData, LabelledSource, load_labelled
@@ -42,7 +45,7 @@ class Download:
     what: str
     source: str
     size: int | None
-    """Rough bytes; None where nobody knows."""
+    """Rough bytes; None where that is not known."""
 
 
 class Ingredients:
@@ -69,24 +72,20 @@ class Ingredients:
         return found
 
     def auxiliary(self, model: AuxiliaryModel) -> ModelSize | None:
-        """Note a model that a task uses, by another name than "pretrained", and return its size."""
+        """Note a model that a task or an objective uses besides the base model; return its size, if that is known."""
         if model.use == "sentences":
-            return self.encoder(model)
+            return self._encoder(model)
         if model.use == "features":
-            return self.featurizer(model.name)
-        return self.other_model(model.name)
-
-    def other_model(self, name: str) -> ModelSize | None:
-        """Note a causal LM beside the base model: a teacher, a cost's head, an oracle, a surrogate."""
-        if name == PRETRAINED or find_made_model(name) is not None:
+            return self._featurizer(model.name)
+        if model.name == PRETRAINED or find_made_model(model.name) is not None:
             return None
-        found = self._causal(name)
+        found = self._causal(model.name)
         if found is not None:
-            self._note_weights(found.source, name)
-        return catalog_size(name) if found is None else size_of(found)
+            self._note_weights(found.source, model.name)
+        return catalog_size(model.name) if found is None else size_of(found)
 
-    def featurizer(self, name: str) -> ModelSize | None:
-        """Note an encoder or a causal LM that gives hidden states."""
+    def _featurizer(self, name: str) -> ModelSize | None:
+        from emobench.models.load import check_featurizer
 
         def find() -> Path:
             source = find_model(name, offline=True)
@@ -94,19 +93,26 @@ class Ingredients:
             require_weights_here(source)
             return model_folder(source, offline=True, weights=True)
 
-        from emobench.models.load import check_featurizer
-
         folder = self._found(find, f"model {name}", *_on_hub(name))
         return catalog_size(name) if folder is None else ModelSize(parameters=_weights(folder))
+
+    def _encoder(self, model: AuxiliaryModel) -> ModelSize | None:
+        name, folder = model.name, expand_home(model.name)
+        size, repo = ENCODERS.get(name), ALIASES.get(name) or _on_hub(name)[0]
+
+        def find() -> object:
+            return find_encoder(name, offline=True, setting=model.setting, instead=model.instead)
+
+        self._found(find, f"sentence encoder {name}", repo, None if size is None else 4 * size.parameters)
+        return ModelSize(parameters=_weights(folder)) if size is None and is_folder(folder) else size
 
     def _causal(self, name: str) -> BaseModel | None:
         found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
         alias = CATALOG.get(name)
         if found is None and alias is not None and alias.weights == "bin" and not self.request.from_scratch:
-            source = find_model(name, offline=True)
             self.unusable[name] = (
                 f"{name} cannot be used as it is published: {alias.source} has no safetensors at commit "
-                f"{alias.revision}. {how_to_convert(source)}"
+                f"{alias.revision}. {how_to_convert(find_model(name, offline=True))}"
             )
         return found
 
@@ -119,16 +125,11 @@ class Ingredients:
     def texts(self, corpus: str, split: str) -> Texts | None:
         """Return a split of a corpus, None where it is not here."""
         if (corpus, split) not in self._texts:
-            request, source = self.request, CORPORA.get(corpus)
-
-            def load() -> Texts:
-                return load_texts(corpus, split, data_dirs=request.data_dirs, offline=request.offline)
-
-            elsewhere = source is not None and source.kind != "generated"
-            if not elsewhere or local_file(corpus, split, request.data_dirs):
+            dirs, source = self.request.data_dirs, CORPORA.get(corpus)
+            load = partial(load_texts, corpus, split, data_dirs=dirs, offline=self.request.offline)
+            if source is None or source.kind == "generated" or local_file(corpus, split, dirs):
                 self._texts[corpus, split] = load()
             else:
-                assert source is not None
                 part: SplitSource = source.splits[split]  # type: ignore[index]
                 found = self._found(load, f"corpus {corpus} ({split})", source.repo, part.download_bytes)
                 self._texts[corpus, split] = found
@@ -139,34 +140,16 @@ class Ingredients:
     def labelled(self, source: LabelledSource) -> LabelledData | None:
         """Return a labelled data set, None where it is not here."""
         if source.name not in self._labelled:
-            request = self.request
-
-            def load() -> LabelledData:
-                return load_labelled(source, data_dirs=request.data_dirs, offline=request.offline)
-
-            splits = (source.pool, source.test)
-            local = all(local_file(source.name, part.split, request.data_dirs) for part in splits)
+            dirs, splits = self.request.data_dirs, (source.pool, source.test)
+            load = partial(load_labelled, source, data_dirs=dirs, offline=self.request.offline)
+            local = all(local_file(source.name, part.split, dirs) for part in splits)
             if local or source.name in GENERATED or not source.repo:
                 self._labelled[source.name] = load()
             else:
                 sizes = [part.rows * part.text_bytes for part in splits if part.rows and part.text_bytes]
-                size = sum(sizes) if sizes else None
-                self._labelled[source.name] = self._found(load, f"data set {source.name}", source.repo, size)
+                found = self._found(load, f"data set {source.name}", source.repo, sum(sizes) if sizes else None)
+                self._labelled[source.name] = found
         return self._labelled[source.name]
-
-    def encoder(self, model: AuxiliaryModel) -> ModelSize | None:
-        """Note a sentence encoder and return its size, None where that is not known."""
-        name = model.name
-        size = ENCODERS.get(name)
-        repo = ALIASES.get(name) or _on_hub(name)[0]
-        bytes_there = None if size is None else 4 * size.parameters
-
-        def find() -> object:
-            return find_encoder(name, offline=True, setting=model.setting, instead=model.instead)
-
-        self._found(find, f"sentence encoder {name}", repo, bytes_there)
-        folder = expand_home(name)
-        return ModelSize(parameters=_weights(folder)) if size is None and is_folder(folder) else size
 
     def data(self, what: str, load: Callable[[], T], source: str) -> T | None:
         """Return what `load` reads, None where it is not here; `source` has it."""
@@ -217,8 +200,6 @@ def corpus_bytes(corpus: str, split: str) -> int | None:
 
 def _weights(folder: Path) -> int:
     """Return how many weights a folder's safetensors hold, by their headers."""
-    from safetensors import safe_open
-
     count = 0
     for file in folder.glob("*.safetensors"):
         with safe_open(file, framework="np") as tensors:

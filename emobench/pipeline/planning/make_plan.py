@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emobench.config import PRETRAINED
+from emobench.data.oracle import EOS, oracle_words
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.models.device import is_here
+from emobench.models.device import check_device, is_here
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.ingredients import Ingredients
-from emobench.pipeline.planning.machine import check_machine
-from emobench.pipeline.planning.names import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining, known_language, models_read
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import check_sections, model_of, objectives_of, parts_of, suite_of
 from emobench.registry import LoadedObjective, load_kind
 from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    pass
 
 
 def make_plan(request: Request, *, look: bool = False, check: bool = True) -> Plan:
@@ -47,14 +44,34 @@ def make_plan(request: Request, *, look: bool = False, check: bool = True) -> Pl
     planner.ready = check and there and not ingredients.downloads
     if planner.ready:
         planner.check(trained)
-    asked = request.objectives if request.objectives and not request.section("objective") else map(_label, objectives)
+    labels = [PRETRAINED if objective is None else repr(objective.objective) for objective in objectives]
+    asked = request.objectives if request.objectives and not request.section("objective") else labels
     rows = tuple(planner.row(objective, text) for objective, text in zip(objectives, asked, strict=True))
     recipes = tuple(recipe for recipe, _ in planner.parts)
     return Plan(request, suite, model, rows, ingredients, recipes, planner.ready)
 
 
-def _label(objective: LoadedObjective | None) -> str:
-    return PRETRAINED if objective is None else repr(objective.objective)
+def check_machine(request: Request) -> None:
+    """Raise a UserError for a device that is not here, or a tracker that is unknown or not installed."""
+    check_device(request.device)
+    if not request.trackers:
+        return
+    from transformers.integrations import integration_utils as trackers
+
+    known, installed = trackers.INTEGRATION_TO_CALLBACK, trackers.get_available_reporting_integrations()
+    for name in request.trackers:
+        if name not in known:
+            raise UnknownNameError("tracker", name, known, where="--track: ")
+        if name not in installed:
+            raise ConfigError(
+                f"--track {name}: the tracker is not installed; pip install {name}, or 'emobench[trackers]' for "
+                "tensorboard, trackio and wandb."
+            )
+        try:
+            known[name]()
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"--track {name}: the tracker cannot be started ({reason}).") from error
 
 
 @contextmanager
@@ -98,7 +115,7 @@ class _Planner:
                             found.auxiliary(auxiliary)
         for objective in objectives:
             for name in models_read(objective):
-                found.other_model(name)
+                found.auxiliary(AuxiliaryModel(name, "lm"))
 
     def check(self, objectives: Sequence[LoadedObjective]) -> None:
         """Check lengths, examples and models: what would fail after hours of training fails here."""
@@ -112,7 +129,9 @@ class _Planner:
                 kind = load_kind(task.kind)
                 kind.check_device(task, self.request.device.partition(":")[0])
                 self._check_data(task)
-                self._check_auxiliary(task)
+                for auxiliary in self.uses(task)[0].values():
+                    with naming_setting(task, auxiliary):
+                        self.model.known(auxiliary)
                 kind.runtime.check(task, self.data(task), self.model)
 
     def _check_data(self, task: Task) -> None:
@@ -125,21 +144,18 @@ class _Planner:
             way = f"Or name the tasks that you have data for, of --set tasks={','.join(others)}."
             raise DataError(f"{error} {way}") from None
 
-    def _check_auxiliary(self, task: Task) -> None:
-        """Look for the models that a task uses besides the evaluated one."""
-        for auxiliary in self.uses(task)[0].values():
-            with naming_setting(task, auxiliary):
-                self.model.known(auxiliary)
-
     def _check_reads(self, loaded: LoadedObjective) -> None:
         """Check the models whose heads an objective takes its costs from, its teachers, and the known language."""
+        from emobench.training.context import no_pretrained_head, unknown_language
+
         names = models_read(loaded)
         if self.request.from_scratch and PRETRAINED in names:
-            from emobench.training.context import no_pretrained_head
-
             raise no_pretrained_head()
-        if len(names) < len(loaded.objective.reads):
-            self._check_language()
+        if len(names) < len(loaded.objective.reads):  # it reads the language, too
+            for recipe, _ in self.parts:
+                if known_language(self.texts(recipe.corpus).values()) is None:
+                    raise unknown_language(f"the corpus {recipe.corpus}")
+            self._check_symbols()
         for name in names:
             rows, own = self.model.known(AuxiliaryModel(name, "lm")).rows, self.model.rows
             if rows != own:
@@ -148,14 +164,8 @@ class _Planner:
                     f"{self.model.name}. Take a model with the same tokenizer."
                 )
 
-    def _check_language(self) -> None:
-        """Check that P is known of each corpus, and that the model reads the language's symbols."""
-        from emobench.data.oracle import EOS, oracle_words
-        from emobench.training.context import unknown_language
-
-        for recipe, _ in self.parts:
-            if known_language(self.texts(recipe.corpus).values()) is None:
-                raise unknown_language(f"the corpus {recipe.corpus}")
+    def _check_symbols(self) -> None:
+        """Check that the model reads the symbols of the oracle language."""
         symbols = {word: symbol for symbol, word in enumerate([*oracle_words(), EOS])}
         if self.model.tokenizer.get_vocab() != symbols:
             raise ConfigError(
@@ -187,19 +197,18 @@ class _Planner:
         return self._uses[task.name]
 
     def row(self, objective: LoadedObjective | None, asked: str) -> PlannedRow:
+        """Return the runs of an objective."""
         seeds = (0,) if objective is None else self.seeds
         return PlannedRow(objective, tuple(self._run(objective, seed) for seed in seeds), asked)
 
     def _run(self, objective: LoadedObjective | None, seed: int) -> PlannedRun:
         parts = []
         for recipe, tasks in self.parts:
-            training = None if objective is None else self._training(objective, recipe, seed)
+            texts = {} if objective is None else self.texts(recipe.corpus)
+            training = None if objective is None else PlannedTraining(self.model, objective, recipe, seed, texts)
             planned = (PlannedTask(t, self.data(t), self.model, training, *self.uses(t)) for t in tasks)
             parts.append((training, tuple(planned)))
         return PlannedRun(seed, tuple(parts))
-
-    def _training(self, objective: LoadedObjective, recipe: Recipe, seed: int) -> PlannedTraining:
-        return PlannedTraining(self.model, objective, recipe, seed, self.texts(recipe.corpus))
 
 
 def _check_selection(recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:

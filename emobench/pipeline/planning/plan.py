@@ -2,7 +2,8 @@
 
 A plan holds one `PlannedRun` for each objective, recipe of the suite, and seed: a training (none for a model as it is)
 and the tasks that evaluate it. Their stages have keys, so that a plan also knows what is finished; where the harness
-makes the base model, they have them once it is made, as its weights are part of each.
+makes the base model, they have them once it is made, as its weights are part of each. A stage with what makes it is a
+`PlannedStage`; a plan yields them in an order in which they can be made.
 """
 
 from __future__ import annotations
@@ -12,12 +13,23 @@ from dataclasses import dataclass
 
 from emobench.config import PRETRAINED
 from emobench.pipeline.planning.base_model import BaseModel
+from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.ingredients import Ingredients
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.stages.stage import Stage
 from emobench.registry import LoadedObjective
 from emobench.tasks.spec import Suite
 from emobench.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage, and the planned work that makes it."""
+
+    stage: Stage
+    work: PlannedTraining | PlannedTask | MadeModel
+    """A made model stands for its pre-training."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +38,23 @@ class PlannedRun:
 
     seed: int
     parts: tuple[tuple[PlannedTraining | None, tuple[PlannedTask, ...]], ...]
+
+    def trainings(self) -> list[PlannedTraining]:
+        """Return its trainings; none for a model as it is."""
+        return [training for training, _ in self.parts if training is not None]
+
+    def tasks(self) -> list[PlannedTask]:
+        """Return its evaluations, in order."""
+        return [planned for _, tasks in self.parts for planned in tasks]
+
+    def stages(self) -> Iterator[PlannedStage]:
+        """Yield each stage: trainings, and the generation and the scores of each task."""
+        for training, tasks in self.parts:
+            if training is not None:
+                yield PlannedStage(training.stage, training)
+            for task in tasks:
+                yield PlannedStage(task.generation, task)
+                yield PlannedStage(task.scores, task)
 
 
 @dataclass(frozen=True)
@@ -55,15 +84,22 @@ class Plan:
     ready: bool = True
     """Whether all that it needs is here and was checked, so that it can run; else it can only be shown."""
 
-    def trainings(self) -> Iterator[PlannedTraining]:
-        """Each training once, in order."""
-        for row in self.rows:
-            for run in row.runs:
-                yield from (training for training, _ in run.parts if training is not None)
+    def runs(self) -> list[PlannedRun]:
+        """Return the runs of all rows, in order."""
+        return [run for row in self.rows for run in row.runs]
 
-    def tasks(self) -> Iterator[PlannedTask]:
-        """Each evaluation, in order."""
-        for row in self.rows:
-            for run in row.runs:
-                for _, tasks in run.parts:
-                    yield from tasks
+    def trainings(self) -> list[PlannedTraining]:
+        """Return each training once, in order."""
+        return [training for run in self.runs() for training in run.trainings()]
+
+    def tasks(self) -> list[PlannedTask]:
+        """Return each evaluation, in order."""
+        return [planned for run in self.runs() for planned in run.tasks()]
+
+    def base_stages(self) -> list[PlannedStage]:
+        """Return the pre-training of a base model that the harness makes, which comes before all else."""
+        return [PlannedStage(self.model.pretraining.stage, self.model)] if isinstance(self.model, MadeModel) else []
+
+    def stages(self) -> list[PlannedStage]:
+        """Return all stages; where the harness makes the base model, it has to be there."""
+        return [*self.base_stages(), *(stage for run in self.runs() for stage in run.stages())]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emobench.config import PRETRAINED, to_plain
+from emobench.data.oracle import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
 from emobench.data.texts import Texts
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Kind
@@ -18,9 +19,6 @@ from emobench.registry import LoadedObjective, load_kind
 from emobench.tasks.spec import Task
 from emobench.training.recipe import Recipe
 from emobench.versions import minor_versions
-
-if TYPE_CHECKING:
-    from emobench.data.oracle import HiddenMarkovLanguage
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,7 @@ def models_read(objective: LoadedObjective) -> list[str]:
 
 
 def known_language(texts: Iterable[Texts]) -> HiddenMarkovLanguage | None:
-    """Return the language that all of these texts were sampled from; None where nobody knows it."""
-    from emobench.data.oracle import TEXT_COUNTS, oracle_language
-
+    """Return the language that all of these texts were sampled from; None where that is not known."""
     origins = {text.origin for text in texts}
     domain = next((d for d in TEXT_COUNTS if origins == {f"generated: oracle-{d}, version 1"}), None)
     return None if domain is None else oracle_language(domain)

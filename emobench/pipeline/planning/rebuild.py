@@ -2,7 +2,8 @@
 
     RUNS/planned/<key>.json   "kind", "facts", the "request" of the plan, and the "folder" of its relative paths
 
-From this file alone, another process or machine that sees the same folders plans again and makes the stage.
+From this file alone, another process or machine that sees the same folders plans again and makes the stage. The file
+is removed when the stage is complete (`Stages.make`): what is left is what is still to be made.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from typing import Any
 from emobench.config import build, canonical_json, to_plain
 from emobench.errors import ConfigError, DataError
 from emobench.files import write_whole
-from emobench.pipeline.planning.jobs import Job
+from emobench.pipeline.planning.plan import PlannedStage
 from emobench.pipeline.planning.request import Request
-from emobench.pipeline.stages.stage import FACTS, Stage, Stages
+from emobench.pipeline.stages.stage import FACTS, PLANNED, Stage, Stages
 from emobench.pipeline.stages.storage import storage_errors
 from emobench.reading import parse_json, read_text
 
-PLANNED = "planned"
 KINDS = ("train", "generate", "score")
 """The stages that a plan has; others are made with them."""
 SHOWN = 3
@@ -42,14 +42,14 @@ class Description:
     """The working folder of the command that planned it."""
 
 
-def describe(jobs: Iterable[Job], request: Request, stages: Stages) -> None:
+def describe(planned: Iterable[PlannedStage], request: Request, stages: Stages) -> None:
     """Write a file for each stage that is not finished and has none; a plan of finished ones writes nothing."""
     plain = {name: value for name, value in to_plain(request).items() if name not in ("runs", "leaderboard")}
-    for job in jobs:
-        path = stages.root / PLANNED / f"{job.stage.key}.json"
-        if path.exists() or stages.folder(job.stage).exists():
+    for stage in (one.stage for one in planned):
+        path = stages.root / PLANNED / f"{stage.key}.json"
+        if path.exists() or stages.folder(stage).exists():
             continue
-        content = {"kind": job.stage.kind, "facts": job.stage.facts, "request": plain, "folder": Path.cwd()}
+        content = {"kind": stage.kind, "facts": stage.facts, "request": plain, "folder": Path.cwd()}
         text = json.dumps(json.loads(canonical_json(content)), indent=1) + "\n"
         with storage_errors(stages.root):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,75 +67,50 @@ def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:
     finished = {path.parent.name: path for path in files}
     planned = {path.stem: path for path in (runs / PLANNED).glob(f"{key}*.json")}
     keys = sorted({*planned, *finished})
-    if len(keys) != 1:
-        raise _no_stage(runs, key, keys)
-    (found,) = keys
-    if found in planned:
-        description = _read(planned[found], runs)
-        return description.stage, description
-    path = finished[found]
-    return _identified(path.parent.parent.name, _json(path), found, path), None
+    if len(keys) > 1:
+        raise ConfigError(f"KEY {key} is the beginning of {len(keys)} stages: {', '.join(keys[:5])}; give more of it.")
+    if not keys:
+        raise ConfigError(
+            f"KEY {key}: {runs} has no stage of this key. Give its folder with --runs DIR; the keys of what is to be "
+            f"made are the names of the files in {runs / PLANNED}, which a run writes when it starts."
+        )
+    path = planned.get(keys[0]) or finished[keys[0]]
+    try:
+        if keys[0] in planned:
+            content = parse_json(read_text(path))
+            stage = _identified(content["kind"], content["facts"], path.stem)
+            request = replace(build(Request, content["request"], str(path)), runs=runs.resolve())
+            return stage, Description(stage, request, Path(content["folder"]))
+        return _identified(path.parent.parent.name, parse_json(read_text(path)), path.parent.name), None
+    except (ValueError, OSError, KeyError, TypeError, AttributeError):
+        raise DataError(
+            f"{path} was altered: what it says does not have the key that it is named after. Give the command of the "
+            "run again, which writes it anew once it is removed."
+        ) from None
 
 
-def find_job(jobs: Iterable[Job], description: Description) -> Job:
-    """Return the job of a new plan that makes a described stage; raises ConfigError where none has its key."""
+def find_planned(planned: Iterable[PlannedStage], description: Description) -> PlannedStage:
+    """Return what makes a described stage in a new plan; raises ConfigError where nothing has its key."""
     wanted, alike = description.stage, []
-    for job in jobs:
-        if job.stage.key == wanted.key:
-            return job
-        if job.stage.kind == wanted.kind:
-            alike.append(list(_differences(wanted.facts, job.stage.facts)))
-    nearest = min(alike, key=len, default=[])
-    named = "; ".join(nearest[:SHOWN]) + (f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else "")
-    again = description.request.command or "emobench run"
+    for one in planned:
+        if one.stage.key == wanted.key:
+            return one
+        if one.stage.kind == wanted.kind:
+            alike.append(list(_differences(wanted.facts, one.stage.facts)))
+    nearest = min(alike, key=len, default=["the plan has no such stage"])
+    more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
     raise ConfigError(
-        f"Stage {wanted.key} ({wanted.kind}) cannot be made here: {named or 'the plan has no such stage'}. "
-        f"Make these what they were, or plan it anew with: {again}"
+        f"Stage {wanted.key} ({wanted.kind}) cannot be made here: {'; '.join(nearest[:SHOWN])}{more}. Make these what "
+        f"they were, or plan it anew with: {description.request.command or 'emobench run'}"
     )
 
 
-def _read(path: Path, runs: Path) -> Description:
-    content = _json(path)
-    try:
-        stage = _identified(content["kind"], content["facts"], path.stem, path)
-        request = build(Request, content["request"], str(path))
-        return Description(stage, replace(request, runs=runs.resolve()), Path(content["folder"]))
-    except (KeyError, TypeError, AttributeError):
-        raise _altered(path) from None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return parse_json(read_text(path))
-    except (ValueError, OSError):
-        raise _altered(path) from None
-
-
-def _identified(kind: str, facts: Mapping[str, Any], key: str, path: Path) -> Stage:
-    """Return the stage of recorded facts, whose hash its key has to be."""
+def _identified(kind: str, facts: Mapping[str, Any], key: str) -> Stage:
+    """Return the stage of recorded facts; ValueError unless their hash is its key."""
     stage = Stage(kind, facts)
     if stage.key != key:
-        raise _altered(path)
+        raise ValueError
     return stage
-
-
-def _altered(path: Path) -> DataError:
-    return DataError(
-        f"{path} was altered: what it says does not have the key that it is named after. Give the command of the run "
-        "again, which writes it anew once it is removed."
-    )
-
-
-def _no_stage(runs: Path, key: str, keys: list[str]) -> ConfigError:
-    if keys:
-        return ConfigError(f"KEY {key} is the beginning of {len(keys)} stages: {', '.join(keys[:5])}; give more of it.")
-    known = sorted(path.stem for path in (runs / PLANNED).glob("*.json"))
-    more = ", ..." if len(known) > len(known[:5]) else ""
-    there = f"planned there: {', '.join(known[:5])}{more}" if known else "none is planned there"
-    return ConfigError(
-        f"KEY {key}: {runs} has no stage of this key ({there}). Give its folder with --runs DIR; a run writes its "
-        "stages there when it starts."
-    )
 
 
 def _differences(recorded: Any, here: Any, place: str = "") -> Iterator[str]:

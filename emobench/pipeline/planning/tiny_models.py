@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.bpe import READ, train_bpe
+from emobench.data.oracle import oracle_tokenizer
 from emobench.data.rows import local_file
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError
@@ -84,8 +85,6 @@ def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> Non
     """
     from transformers import GPT2Config, GPT2LMHeadModel, set_seed
 
-    from emobench.data.oracle import oracle_tokenizer
-
     tokenizer = oracle_tokenizer() if tokenizer is None else tokenizer
     eos_id = len(tokenizer) - 1
     set_seed(tiny.seed)
@@ -110,8 +109,6 @@ def write_untrained(tiny: TinyModel, folder: Path, tokenizer: Any = None) -> Non
 
 def tokenizer_of(tiny: TinyModel, data_dirs: Sequence[Path]) -> Any:
     """Return a tiny model's tokenizer, made without writing anything."""
-    from emobench.data.oracle import oracle_tokenizer
-
     if tiny.symbols is None:
         return oracle_tokenizer()
     return train_bpe(texts_of(tiny, find_recipe(tiny.recipe).corpus, "train", data_dirs).texts, tiny.symbols)

@@ -12,8 +12,8 @@ from emobench.leaderboard.store.board import Leaderboard, published_root
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.ingredients import Ingredients, shown_name
-from emobench.pipeline.planning.names import parts_of
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import parts_of
 from emobench.registry import find_suite, load_kind
 from emobench.tasks.spec import Task
 from emobench.tasks.table import Scale, Table

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from emobench.data.rows import local_file
+from emobench.data.sources import SPLITS
 from emobench.leaderboard.render.paper_table import PaperComparison
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
@@ -29,13 +31,7 @@ from emobench.pipeline.reproduce.requests import (
     subjects,
     table_request,
 )
-from emobench.pipeline.reproduce.taught_oracle import (
-    has_own_texts,
-    of_texts,
-    oracle_outline,
-    with_oracle,
-    without_oracle,
-)
+from emobench.pipeline.reproduce.taught_oracle import oracle_outline, with_oracle, without_oracle
 from emobench.pipeline.run import run_plan, score_plan
 from emobench.tasks.table import Oracle, Scale, Table
 
@@ -66,8 +62,10 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
         rows = table_request(table, of_model, firsts(table))
         parts.append(_marked(make_outline(rows, exact=exact), subject.model, ""))
         for part in parts:
-            own = part if oracle is None else of_texts(oracle, part)
-            found = own if found is None else found.joined(own)
+            if oracle is not None:  # its texts take the place of these downloads
+                kept = (line for line in part.lines if not line.what.startswith(f"corpus {oracle.corpus} ("))
+                part = replace(part, lines=tuple(kept))
+            found = part if found is None else found.joined(part)
     assert found is not None
     remarks = [
         f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here."
@@ -106,7 +104,8 @@ def _scaled(
 def _oracle_of(scale: Scale | None, request: Request) -> Oracle | None:
     """Return the oracle that a scale makes, None where it makes none or the data folders hold an oracle's texts."""
     oracle = None if scale is None else scale.oracle
-    return None if oracle is None or has_own_texts(oracle, request) else oracle
+    own = oracle is not None and all(local_file(oracle.corpus, split, request.data_dirs) for split in SPLITS)
+    return None if own else oracle
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from emobench.config import PRETRAINED
-from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import Outline, StageLine
 from emobench.pipeline.execution.reporter import Reporter
-from emobench.pipeline.planning.estimate import duration, sampling_seconds
+from emobench.pipeline.planning.estimate import sampling_seconds
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.ingredients import size_of
 from emobench.pipeline.planning.make_plan import make_plan
@@ -32,9 +30,20 @@ def with_oracle(table: Table, oracle: Oracle, reporter: Reporter) -> Callable[[R
 
     def add(request: Request) -> Request:
         ((planned, folder),) = train_plan(make_plan(_teaching(table, oracle, request)), reporter)
-        wanted = _sampling(oracle, request, folder, planned.stage.key)
-        sample_corpus(wanted, reporter)
-        return _with_texts(request, folder, wanted.out)
+        counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
+        texts = request.runs / "texts" / f"{planned.stage.key}-{counts}-{oracle.tokens}"
+        sampling = CorpusRequest(
+            model=str(folder),
+            out=texts,
+            texts=oracle.texts,
+            length=oracle.tokens,
+            name=oracle.corpus,
+            device=request.device,
+            offline=request.offline,
+        )
+        sample_corpus(sampling, reporter)
+        settings = {**request.settings, "oracle": {"model": str(folder), **request.section("oracle")}}
+        return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))
 
     return add
 
@@ -44,8 +53,8 @@ def without_oracle(table: Table) -> Callable[[Request], Request]:
 
     def add(request: Request) -> Request:
         tasks = [short_name(name) for run in find_suite(table.suite).runs for name in run.tasks]
-        beside = {**request.section("oracle"), "model": PRETRAINED}
-        return replace(request, settings={**request.settings, "oracle": beside, "tasks": tasks})
+        model = {**request.section("oracle"), "model": PRETRAINED}
+        return replace(request, settings={**request.settings, "oracle": model, "tasks": tasks})
 
     return add
 
@@ -66,23 +75,11 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
             stage="sample",
             what=f"{oracle.corpus}: texts of the oracle, once",
             amount=f"{count:,} texts, at most {tokens:,} tokens",
-            estimate="" if seconds is None else duration(seconds),
             tokens=tokens,
             seconds=seconds,
         )
     )
     return replace(taught, lines=tuple(lines))
-
-
-def of_texts(oracle: Oracle, outline: Outline) -> Outline:
-    """Return an outline without the downloads that the oracle's texts take the place of."""
-    kept = [line for line in outline.lines if not line.what.startswith(f"corpus {oracle.corpus} (")]
-    return replace(outline, lines=tuple(kept))
-
-
-def has_own_texts(oracle: Oracle, request: Request) -> bool:
-    """Return whether the data folders hold the corpus: texts of an oracle of one's own."""
-    return all(local_file(oracle.corpus, split, request.data_dirs) for split in SPLITS)
 
 
 def _teaching(table: Table, oracle: Oracle, request: Request) -> Request:
@@ -92,22 +89,3 @@ def _teaching(table: Table, oracle: Oracle, request: Request) -> Request:
     return replace(
         request, suite=None, recipe=run.recipe, objectives=(table.baseline,), seeds=(0,), settings={"recipe": recipe}
     )
-
-
-def _sampling(oracle: Oracle, request: Request, folder: Path, key: str) -> CorpusRequest:
-    counts = "-".join(str(oracle.texts[split]) for split in SPLITS)
-    return CorpusRequest(
-        model=str(folder),
-        out=request.runs / "texts" / f"{key}-{counts}-{oracle.tokens}",
-        texts=oracle.texts,
-        length=oracle.tokens,
-        name=oracle.corpus,
-        device=request.device,
-        offline=request.offline,
-    )
-
-
-def _with_texts(request: Request, folder: Path, texts: Path) -> Request:
-    beside = {"model": str(folder), **request.section("oracle")}
-    settings = {**request.settings, "oracle": beside}
-    return replace(request, settings=settings, data_dirs=(texts, *request.data_dirs))

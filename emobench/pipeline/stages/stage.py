@@ -3,7 +3,8 @@
     RUNS/<kind>/<key>/          a finished stage; `stage.json` says what the key was made of, `seal.json` what it held
     RUNS/<kind>/<key>.part/     one that is being made, or was interrupted; a training goes on from it
     RUNS/<kind>/<key>.old/      for an instant: one that was made anew steps aside
-    RUNS/damaged/<kind>-<key>/  one that was altered after it was finished; it was made anew
+    RUNS/damaged/<kind>-<key>/  one that was altered after it was finished; it was made anew, and this may be deleted
+    RUNS/planned/<key>.json     one that is to be made; the file is removed with its completion (`planning.rebuild`)
 
 A stage is made in the `.part` folder and renamed when complete, under a lock, so that two processes never make the
 same one and a killed run leaves nothing that looks finished. What a finished one holds is compared with its seal
@@ -29,6 +30,7 @@ from emobench.pipeline.stages.storage import storage_errors
 from emobench.seals import Damage, find_damage, write_seal
 
 FACTS = "stage.json"
+PLANNED = "planned"
 DAMAGED = "damaged"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
@@ -157,6 +159,7 @@ class Stages:
         _sync(part)
         (part / UNFINISHED).unlink(missing_ok=True)
         _put(part, final)
+        (self.root / PLANNED / f"{stage.key}.json").unlink(missing_ok=True)
         self._made.add(stage.key)
         self._hashed.add(stage.key)
 

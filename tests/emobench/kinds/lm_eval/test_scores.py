@@ -17,7 +17,7 @@ from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.pipeline.planning.names import task_of
+from emobench.pipeline.planning.resolve import task_of
 from emobench.pipeline.planning.request import Request
 from emobench.registry import task_files
 

@@ -1,4 +1,4 @@
-"""Lines of a dry run are folded without loss: the sums stay, and what is partly finished is said."""
+"""Lines of a dry run are grouped without loss: the sums stay, and what is partly finished is said."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants
 
 from emobench.config import parse_overrides
-from emobench.pipeline.dry_run.grouping import folded
+from emobench.pipeline.dry_run.grouping import grouped
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.planning.request import Request
@@ -34,7 +34,7 @@ def of(lines: list[StageLine], stage: str) -> list[StageLine]:
 
 def test_seeds_are_one_line_with_the_sum() -> None:
     found = make_outline(request("tasks=sst2,trec", seeds=(0, 1, 2)))
-    lines = folded(found)
+    lines = grouped(found)
     assert [line.what for line in of(lines, "train")] == [f"{o}, 3 seeds, on wikitext103" for o in ("mle", "emo")]
     assert [line.what.split(" paper")[0] for line in of(lines, "evaluate")] == [
         f"{objective}, 3 seeds, {task}" for objective in ("mle", "emo") for task in ("sst2", "trec")
@@ -50,10 +50,10 @@ def test_what_is_partly_finished_is_said_and_its_time_is_of_the_rest() -> None:
     found = make_outline(request("tasks=sst2", objectives=("mle",), seeds=(0, 1, 2)))
     first = next(line for line in found.lines if line.stage == "train")
     lines = tuple(replace(line, state=DONE if line.seed in (0, 1) else TO_DO) for line in found.lines)
-    (partly,) = of(folded(replace(found, lines=lines)), "train")
+    (partly,) = of(grouped(replace(found, lines=lines)), "train")
     assert (partly.state, partly.seconds) == ("2 of 3 finished", first.seconds)
     assert partly.estimate == first.estimate
-    (whole,) = of(folded(replace(found, lines=tuple(replace(line, state=DONE) for line in lines))), "train")
+    (whole,) = of(grouped(replace(found, lines=tuple(replace(line, state=DONE) for line in lines))), "train")
     assert (whole.state, whole.estimate) == (DONE, "")
 
 
@@ -63,7 +63,7 @@ def test_small_downloads_are_one_line_and_unknown_ones_stay() -> None:
         StageLine(stage="download", what=f"data set {n} from o/{n}", amount="", download_bytes=size, group=n)
         for n, size in known
     )
-    found = folded(Outline("t", lines, make_outline(request("tasks=sst2")).machine, ()))
+    found = grouped(Outline("t", lines, make_outline(request("tasks=sst2")).machine, ()))
     assert [(line.what, line.download_bytes) for line in found] == [
         ("2 small data sets and corpora: sst2, trec", 30_000_000),
         ("data set large from o/large", 900_000_000),
@@ -74,7 +74,7 @@ def test_small_downloads_are_one_line_and_unknown_ones_stay() -> None:
 
 def test_a_table_is_short_and_its_swept_values_are_one_line() -> None:
     found = outline_table(find_table("table-3"), request(model=None, objectives=()))
-    lines = folded(found)
+    lines = grouped(found)
     trained = [line.what for line in of(lines, "train")]
     for model in ("llama-7b", "llama-13b"):
         for name in ("tailr-official", "mixce"):
@@ -89,4 +89,4 @@ def test_a_table_is_short_and_its_swept_values_are_one_line() -> None:
 
 def test_objectives_that_were_asked_for_are_not_folded_in_a_run() -> None:
     asked = request("tasks=sst2", objectives=("tailr(gamma=0.1)", "tailr(gamma=0.2)"), seeds=(0,))
-    assert len(of(folded(make_outline(asked)), "train")) == 2
+    assert len(of(grouped(make_outline(asked)), "train")) == 2

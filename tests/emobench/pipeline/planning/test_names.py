@@ -9,8 +9,8 @@ import pytest
 
 from emobench.config import parse_overrides
 from emobench.errors import UserError
-from emobench.pipeline.planning.names import check_sections, parts_of, suite_of
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import check_sections, parts_of, suite_of
 from emobench.tasks.spec import Task
 
 

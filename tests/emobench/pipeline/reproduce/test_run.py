@@ -14,8 +14,8 @@ from emobench.config import PRETRAINED, parse_overrides
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.pipeline.dry_run.outline import StageLine
-from emobench.pipeline.planning.names import parts_of
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import parts_of
 from emobench.pipeline.reproduce.requests import (
     at_scale,
     published_entries,
