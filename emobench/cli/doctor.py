@@ -41,16 +41,15 @@ def doctor(
         typer.Option(
             "--sources",
             help="Check instead whether every model and data set of the catalogs can be read: headers and "
-            "first rows. Exit code 1 if one fails; with --offline, if one is not on this machine.",
+            "first rows. Exit code 1 if one fails.",
         ),
     ] = False,
-    offline: options.Offline = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what this machine can run, and what is missing."""
     if sources:
-        _try_sources(offline=offline or _hub_is_off(), json=json, quiet=quiet)
+        _try_sources(json=json, quiet=quiet)
         return
     rows = [*_machine(), *_packages(), *_plugins(), *_folders(runs, leaderboard)]
     if json:
@@ -59,15 +58,13 @@ def doctor(
     print_table("emobench doctor", ("what", "state", "note"), rows)
 
 
-def _try_sources(*, offline: bool, json: bool, quiet: bool) -> None:
-    if offline:
-        os.environ["HF_HUB_OFFLINE"] = "1"
+def _try_sources(*, json: bool, quiet: bool) -> None:
     from emobench.pipeline.inspect.source_checks import all_sources, try_source
 
     wanted, found = all_sources(), []
     with reporter(quiet or json).work("trying sources", "source") as progress:
         for source in wanted:
-            found.append(try_source(source, offline=offline))
+            found.append(try_source(source))
             progress(len(found), len(wanted))
     failed = sum(not one.works for one in found)
     if json:
@@ -79,8 +76,7 @@ def _try_sources(*, offline: bool, json: bool, quiet: bool) -> None:
             rows.append([one.what, "works" if one.works else "fails", one.source, note])
             said.add(one.note)
         print_table("emobench doctor --sources", ("what", "state", "source", "note"), rows)
-        here = "are on this machine" if offline else "work"
-        print_out("", f"{len(found) - failed} of {len(found)} sources {here}.")
+        print_out("", f"{len(found) - failed} of {len(found)} sources work.")
     if failed:
         raise typer.Exit(1)
 

@@ -11,25 +11,23 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
+
+from huggingface_hub import HfApi, constants
 
 from emobench.data.labelled import LabelledSource, LabelledSplit, parsed_example
 from emobench.data.remote import Begun, begin_hub, begin_url
-from emobench.data.rows import hub_files
 from emobench.data.sources import CORPORA, CorpusSource, SplitSource
-from emobench.data.texts import cached_url
 from emobench.errors import DataError, EmobenchError, ModelError
 from emobench.models.catalog import CATALOG, Alias, find_model
-from emobench.models.encoder import ALIASES, COMMITS, find_encoder
-from emobench.models.folder import require_weights_here
+from emobench.models.encoder import ALIASES, COMMITS
 from emobench.models.hub import COMMIT, TIMEOUT, published_weights
 from emobench.models.load import check_model
 from emobench.registry import find_task, task_names
 
 
 @dataclass(frozen=True)
-class Source:
+class CatalogSource:
     """A model or a split of data, where it is, and what tries it: that returns what was seen, or raises."""
 
     what: str
@@ -37,8 +35,6 @@ class Source:
     urls: tuple[str, ...]
     """What has to answer for it, one of them at least."""
     check: Callable[[], str]
-    check_here: Callable[[], object]
-    """Raises where it is not on this machine."""
 
 
 @dataclass(frozen=True)
@@ -51,36 +47,29 @@ class SourceState:
     note: str
 
 
-def all_sources() -> list[Source]:
+def all_sources() -> list[CatalogSource]:
     """Return every model and every split of data that the catalogs and the installed tasks name."""
     return [*_models(), *_encoders(), *_corpora(), *_data_sets()]
 
 
-def try_source(source: Source, *, offline: bool) -> SourceState:
-    """Try one source; offline, say whether it is on this machine."""
+def try_source(source: CatalogSource) -> SourceState:
+    """Try one source."""
     try:
-        if offline:
-            source.check_here()
-            return SourceState(source.what, source.place, True, "on this machine")
-        silent = [why for url in source.urls if (why := _silence(url)) is not None]
+        hosts = ["{0.scheme}://{0.netloc}/".format(urlsplit(url)) for url in source.urls]
+        silent = [why for host in hosts if (why := _silence_of(host)) is not None]
         if len(silent) == len(source.urls):
             return SourceState(source.what, source.place, False, silent[0])
         return SourceState(source.what, source.place, True, source.check())
     except EmobenchError as error:
         return SourceState(source.what, source.place, False, str(error))
     except Exception as error:  # the errors of the HTTP client have no public common class
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        return SourceState(source.what, source.place, False, said[:300])
-
-
-def _silence(url: str) -> str | None:
-    """Return why a URL's host gives no answer, None where it answers anything."""
-    parts = urlsplit(url)
-    return _silence_of(f"{parts.scheme}://{parts.netloc}/")
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return SourceState(source.what, source.place, False, reason[:300])
 
 
 @functools.cache
 def _silence_of(host: str) -> str | None:
+    """Return why a host gives no answer, None where it answers anything."""
     try:
         urllib.request.urlopen(urllib.request.Request(host, method="HEAD"), timeout=TIMEOUT / 2).close()
     except urllib.error.HTTPError:
@@ -95,21 +84,14 @@ def _short(repo: str, revision: str) -> str:
     return f"{repo}@{revision[:12] if COMMIT.fullmatch(revision) else revision}"
 
 
-def _hub() -> tuple[str, ...]:
-    from huggingface_hub import constants
-
-    return (constants.ENDPOINT,)
-
-
-def _models() -> Iterator[Source]:
+def _models() -> Iterator[CatalogSource]:
     for alias in CATALOG.values():
         if alias.kind == "hub":
-            yield Source(
+            yield CatalogSource(
                 f"model {alias.name}",
                 _short(alias.source, alias.revision or "main"),
-                _hub(),
+                (constants.ENDPOINT,),
                 functools.partial(_check_model, alias),
-                functools.partial(_check_model_here, alias),
             )
 
 
@@ -126,22 +108,13 @@ def _check_model(alias: Alias) -> str:
     return "safetensors, which the catalog does not know of" if published.shapes else ".bin: emobench models convert"
 
 
-def _check_model_here(alias: Alias) -> None:
-    source = find_model(alias.name, offline=True)
-    check_model(source, offline=True)
-    require_weights_here(source)
-
-
-def _encoders() -> Iterator[Source]:
+def _encoders() -> Iterator[CatalogSource]:
     for name, repo in ALIASES.items():
-        check = functools.partial(_check_encoder, repo)
-        here = functools.partial(find_encoder, name, offline=True)
-        yield Source(f"sentence encoder {name}", _short(repo, COMMITS[repo]), _hub(), check, here)
+        place, check = _short(repo, COMMITS[repo]), functools.partial(_check_encoder, repo)
+        yield CatalogSource(f"sentence encoder {name}", place, (constants.ENDPOINT,), check)
 
 
 def _check_encoder(repo: str) -> str:
-    from huggingface_hub import HfApi
-
     info = HfApi().model_info(repo, revision=COMMITS[repo], files_metadata=True, timeout=TIMEOUT)
     names = {file.rfilename for file in info.siblings or []}
     missing = [name for name in ("modules.json", "model.safetensors") if name not in names]
@@ -150,25 +123,23 @@ def _check_encoder(repo: str) -> str:
     return "modules.json and safetensors"
 
 
-def _corpora() -> Iterator[Source]:
+def _corpora() -> Iterator[CatalogSource]:
     for corpus in CORPORA.values():
         for split, part in corpus.splits.items():
             on_hub = corpus.kind == "hub"
-            urls = (*(_hub() if on_hub else (part.files,)), *part.mirrors)
-            yield Source(
+            urls = (constants.ENDPOINT if on_hub else part.files, *part.mirrors)
+            yield CatalogSource(
                 f"corpus {corpus.name} ({split})",
                 f"{_short(corpus.repo, corpus.revision)}, {part.files}" if on_hub else part.files,
                 urls,
                 functools.partial(_check_corpus, corpus, part),
-                functools.partial(_check_corpus_here, corpus, part),
             )
 
 
 def _check_corpus(corpus: CorpusSource, part: SplitSource) -> str:
     """Try a split at its first place, then at its mirrors. Raises DataError where none has it."""
     problems = []
-    places = [part.files, *part.mirrors]
-    for place in places:
+    for place in (part.files, *part.mirrors):
         try:
             if corpus.kind == "hub" and place == part.files:
                 begun = begin_hub(corpus.repo, corpus.revision, part.files, corpus.fields)
@@ -181,28 +152,15 @@ def _check_corpus(corpus: CorpusSource, part: SplitSource) -> str:
     raise DataError("; ".join(problems))
 
 
-def _check_corpus_here(corpus: CorpusSource, part: SplitSource) -> None:
-    if any(cached_url(url).is_file() for url in (part.files, *part.mirrors)):
-        return
-    if corpus.kind == "url":
-        raise DataError(f"{part.files} was not downloaded before: run once without --offline.")
-    hub_files(corpus.repo, corpus.revision, part.files, offline=True)
-
-
-def _data_sets() -> Iterator[Source]:
-    known = {}
-    for name in task_names():
-        source = find_task(name).dataset
-        if source is not None and source.repo:
-            known[source.name] = source
-    for source in known.values():
+def _data_sets() -> Iterator[CatalogSource]:
+    sources = (find_task(name).dataset for name in task_names())
+    for source in {source.name: source for source in sources if source is not None and source.repo}.values():
         for part in (source.pool, source.test):
-            yield Source(
+            yield CatalogSource(
                 f"data set {source.name} ({part.split})",
                 f"{_short(source.repo, source.revision)}, {part.files}",
-                _hub(),
+                (constants.ENDPOINT,),
                 functools.partial(_check_labelled, source, part),
-                functools.partial(_labelled_here, source, part),
             )
 
 
@@ -213,10 +171,6 @@ def _check_labelled(source: LabelledSource, part: LabelledSplit) -> str:
         raise DataError("it holds no row.")
     labels = [parsed_example(source, row, f"row {index}").label for index, row in enumerate(begun.rows, 1)]
     return f"{begun.seen}; first labels {', '.join(labels)}"
-
-
-def _labelled_here(source: LabelledSource, part: LabelledSplit) -> list[Path]:
-    return hub_files(source.repo, source.revision, part.files, offline=True)[0]
 
 
 def _check_count(begun: Begun, expected: int | None) -> None:

@@ -97,23 +97,23 @@ def webtext_at(monkeypatch: pytest.MonkeyPatch, place: str, *mirrors: str) -> An
 
 
 def test_a_mirror_serves_where_the_first_place_does_not(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    works = try_source(webtext_at(monkeypatch, f"{server}/texts.jsonl"), offline=False)
+    works = try_source(webtext_at(monkeypatch, f"{server}/texts.jsonl"))
     assert (works.works, works.note) == (True, f"{len(TEXTS):,} bytes at {server}/texts.jsonl")
-    other = try_source(webtext_at(monkeypatch, f"{server}/gone.jsonl", f"{server}/texts.jsonl"), offline=False)
+    other = try_source(webtext_at(monkeypatch, f"{server}/gone.jsonl", f"{server}/texts.jsonl"))
     assert other.works
     assert "a mirror; not at" in other.note
     assert "404" in other.note
-    gone = try_source(webtext_at(monkeypatch, f"{server}/gone.jsonl"), offline=False)
+    gone = try_source(webtext_at(monkeypatch, f"{server}/gone.jsonl"))
     assert not gone.works
 
 
 def test_a_host_without_an_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     host = closed_port()
-    state = try_source(webtext_at(monkeypatch, f"{host}/texts.jsonl"), offline=False)
+    state = try_source(webtext_at(monkeypatch, f"{host}/texts.jsonl"))
     assert not state.works
     assert state.note.startswith(f"{host}/ gives no answer (")
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("it was asked again"))
-    assert try_source(webtext_at(monkeypatch, f"{host}/other.jsonl"), offline=False).note == state.note
+    assert try_source(webtext_at(monkeypatch, f"{host}/other.jsonl")).note == state.note
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def hub(server: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def state_of(what: str) -> Any:
     (source,) = [source for source in all_sources() if source.what == what]
-    return try_source(source, offline=False)
+    return try_source(source)
 
 
 def test_a_corpus_of_the_hub_is_tried_by_its_rows_and_columns(hub: Callable[..., None]) -> None:
@@ -211,18 +211,3 @@ def test_without_a_network_it_ends_at_once_with_sentences(
     assert all("gives no answer" in row["note"] for row in done.json)
     shown = command("doctor", "--sources")
     assert (shown.code, "0 of " in shown.out, "as above" in shown.out) == (1, True, True)
-
-
-def test_offline_nothing_is_asked_and_what_is_here_is_said(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("the network was asked"))
-    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("the network was asked"))
-    folder = tmp_path / "hub" / "datasets--fancyzhx--ag_news" / "snapshots" / CORPORA["ag_news"].revision / "data"
-    folder.mkdir(parents=True)
-    (folder / "test-00000-of-00001.parquet").write_bytes(b"")
-    done = command("doctor", "--sources", "--offline", "--json")
-    assert done.code == 1
-    here = {row["what"] for row in done.json if row["works"]}
-    assert here == {"corpus ag_news (test)", "data set ag_news (test)"}
-    assert any("`hf download huggyllama/llama-7b --revision" in row["note"] for row in done.json)

@@ -17,8 +17,8 @@ from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.pipeline.planning.resolve import task_of
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.resolve import task_of
 from emobench.registry import task_files
 
 

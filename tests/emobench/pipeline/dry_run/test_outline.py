@@ -154,7 +154,7 @@ def test_what_is_wrong_is_refused_without_a_hub(
 
 def test_an_encoder_of_coherence_that_is_none_is_refused_with_its_own_advice() -> None:
     request = Request(suite="generation", model="gpt2", settings=parse_overrides(["coherence.encoder=no/such/one"]))
-    with pytest.raises(UserError, match=r"such/one is no folder.*--set coherence\.encoder=NAME"):
+    with pytest.raises(UserError, match=r"such/one is not a folder.*--set coherence\.encoder=NAME"):
         make_outline(request)
 
 
