@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from emobench.errors import ConfigError
-from emobench.pipeline.planning.rebuild import find_stage
+from emobench.pipeline.planning.rebuild import describe, find_stage
+from emobench.pipeline.stages.stage import PLANNED
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", 8, "--offline", "--quiet", "--objective", "mle", "--seed", 0),
@@ -25,40 +26,52 @@ MADE = ("train", "generate", "score")
 def finished(
     command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """The runs of a whole run."""
-    folder = tmp_path_factory.mktemp("whole")
-    places = ("--runs", folder / "runs", "--leaderboard", folder / "board")
-    done = command("run", "--model", small_model, "--data-dir", small_data, *SMALL, *places)
+    """The runs of a whole run; beside them a copy of the descriptions, which are removed as stages are completed."""
+    runs = tmp_path_factory.mktemp("whole") / "runs"
+
+    def describe_and_copy(*given: Any) -> None:
+        describe(*given)
+        if (runs / PLANNED).is_dir():
+            shutil.copytree(runs / PLANNED, runs.with_name(PLANNED))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("emobench.pipeline.run.describe", describe_and_copy)
+        places = ("--runs", runs, "--leaderboard", runs.with_name("board"))
+        done = command("run", "--model", small_model, "--data-dir", small_data, *SMALL, *places)
     assert done.code == 0, done.err
-    return folder / "runs"
+    return runs
 
 
 @pytest.fixture
 def planned(finished: Path, tmp_path: Path) -> Path:
     """The same runs before anything was made: descriptions alone."""
-    shutil.copytree(finished / "planned", tmp_path / "runs/planned")
+    shutil.copytree(finished.with_name(PLANNED), tmp_path / "runs" / PLANNED)
     return tmp_path / "runs"
 
 
-def keys(runs: Path) -> dict[str, str]:
+def keys(finished: Path) -> dict[str, str]:
     """Return the key of each kind of stage."""
-    found = {json.loads(path.read_text())["kind"]: path.stem for path in (runs / "planned").iterdir()}
-    assert set(found) == set(MADE)
-    return found
+    return {kind: next((finished / kind).glob("*/stage.json")).parent.name for kind in MADE}
+
+
+def test_descriptions_are_there_before_the_work_and_gone_with_its_completion(finished: Path, planned: Path) -> None:
+    said = {path.stem: json.loads(path.read_text())["kind"] for path in (planned / PLANNED).iterdir()}
+    assert said == {key: kind for kind, key in keys(finished).items()}
+    assert list((finished / PLANNED).iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", MADE)
 def test_a_stage_is_made_with_what_it_needs_and_no_more(
     kind: str, command: Callable[..., Any], finished: Path, planned: Path
 ) -> None:
-    key = keys(planned)[kind]
+    key = keys(finished)[kind]
     done = command("stage", "run", key[:12], "--runs", planned, "--quiet", "--json")
     assert done.code == 0, done.err
     assert done.json == {"kind": kind, "key": key, "folder": str(planned.resolve() / kind / key)}
     needed = MADE[: MADE.index(kind) + 1]
     assert [name for name in MADE if (planned / name).exists()] == list(needed)
     for name in needed:
-        facts = [(runs / name / keys(runs)[name] / "stage.json").read_bytes() for runs in (finished, planned)]
+        facts = [(runs / name / keys(finished)[name] / "stage.json").read_bytes() for runs in (finished, planned)]
         assert facts[0] == facts[1]
     times = {path: path.stat().st_mtime_ns for path in planned.rglob("*") if path.is_file()}
     again = command("stage", "run", key, "--runs", planned, "--quiet")
@@ -69,7 +82,7 @@ def test_a_stage_is_made_with_what_it_needs_and_no_more(
 def test_the_weights_and_scores_are_those_of_the_run(
     command: Callable[..., Any], finished: Path, planned: Path
 ) -> None:
-    known = keys(planned)
+    known = keys(finished)
     assert command("stage", "run", known["score"], "--runs", planned, "--quiet").code == 0
     weights, samples = "train/{train}/model/model.safetensors", "generate/{generate}/samples.jsonl"
     for file in (weights, samples, "score/{score}/examples.jsonl"):
@@ -77,12 +90,12 @@ def test_the_weights_and_scores_are_those_of_the_run(
 
 
 def test_another_key_is_refused_by_what_differs(
-    command: Callable[..., Any], planned: Path, monkeypatch: pytest.MonkeyPatch
+    command: Callable[..., Any], finished: Path, planned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from importlib.metadata import version
 
     monkeypatch.setattr("emobench.versions.version", lambda name: "99.0.1" if name == "transformers" else version(name))
-    key = keys(planned)["train"]
+    key = keys(finished)["train"]
     done = command("stage", "run", key, "--runs", planned)
     assert (done.code, done.out) == (2, "")
     minor = ".".join(version("transformers").split(".")[:2])
@@ -91,8 +104,8 @@ def test_another_key_is_refused_by_what_differs(
     assert not (planned / "train").exists()
 
 
-def test_a_description_that_was_altered_is_refused(command: Callable[..., Any], planned: Path) -> None:
-    path = planned / "planned" / f"{keys(planned)['train']}.json"
+def test_a_description_that_was_altered_is_refused(command: Callable[..., Any], finished: Path, planned: Path) -> None:
+    path = planned / PLANNED / f"{keys(finished)['train']}.json"
     content = json.loads(path.read_text())
     content["facts"]["seed"] = 1
     path.write_text(json.dumps(content))
@@ -104,7 +117,7 @@ def test_a_description_that_was_altered_is_refused(command: Callable[..., Any], 
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("0" * 16, "has no stage of this key (none is planned there)"),
+        ("0" * 16, "has no stage of this key"),
         ("*", "expected the key of a stage, 16 digits from 0 to f"),
     ],
 )
