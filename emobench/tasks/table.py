@@ -9,7 +9,7 @@ from emobench.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class CandidateSelection:
     """How one of several candidates is chosen: by the best mean over tasks of a metric, evaluated with `settings`.
 
     The settings take the evaluation off the test split, and `judged_on` names what it is of then. The first of equal
@@ -69,7 +69,7 @@ class Table:
     metrics: tuple[str, ...] = ()
     scatter: bool = False
     """Whether it is plotted as points, by its two metrics, instead of one panel for each."""
-    select: Selection | None = None
+    select: CandidateSelection | None = None
     scales: dict[str, Scale] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

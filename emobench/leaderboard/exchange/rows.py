@@ -53,7 +53,7 @@ def _facts(entry: Entry, name: str) -> dict[str, Any]:
 
 def _numbers(metric: MetricSummary | None) -> dict[str, Any]:
     low, high = metric.ci95 if metric and metric.ci95 else (None, None)
-    values = {name: getattr(metric, name, None) for name in ("mean", "std", "values", "n")}
-    facts = {name: getattr(metric, name, None) for name in ("ci95_of", "higher_is_better", "unit", "flags")}
-    found = {**values, "ci95_low": low, "ci95_high": high, **facts}
-    return {**found, "values": list(found["values"] or ()), "flags": list(found["flags"] or ())}
+    names = ("mean", "std", "values", "n", "ci95_low", "ci95_high", "ci95_of", "higher_is_better", "unit", "flags")
+    found: dict[str, Any] = {name: getattr(metric, name, None) for name in names}
+    found |= {"ci95_low": low, "ci95_high": high}
+    return found | {name: list(found[name] or ()) for name in ("values", "flags")}

@@ -109,12 +109,9 @@ def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[s
     older: set[str] = set()
     for rows in by_label.values():
         newest = max(rows, key=lambda e: (e.id in own, e.provenance.created, e.id))
-        older |= {entry.id for entry in rows if _code(entry) != _code(newest)}
+        code = newest.objective.version, newest.objective.source_sha256
+        older |= {e.id for e in rows if (e.objective.version, e.objective.source_sha256) != code}
     return frozenset(older)
-
-
-def _code(entry: Entry) -> tuple[str, str | None]:
-    return entry.objective.version, entry.objective.source_sha256
 
 
 def changed_rules(entry: Entry, tasks: Sequence[str] = (), leaving: Rules | None = None) -> str:
@@ -153,7 +150,7 @@ def _other_tasks(a: Entry, b: Entry) -> str:
     sides: list[str] = []
     for mine, others in ((a.protocols, b.protocols), (b.protocols, a.protocols)):
         tasks = sorted(mine, key=lambda task: task in others)
-        sides.append(_tasks(tasks) if tasks else "none")
+        sides.append(_listed(tasks, MOST_NAMED) or "none")
     return f"other tasks: {' / '.join(sides)}"
 
 
@@ -175,12 +172,8 @@ def _other_rules(a: Entry, b: Entry) -> dict[str, str]:
         if len(tasks) == 1:  # a side without words still has an id
             ids = (entry.protocols[tasks[0]] for entry in (a, b))
             sides = [side if text else one for side, text, one in zip(sides, (left, right), ids, strict=True)]
-        found[f"protocol of {tasks[0]}"] = f"protocol of {_tasks(tasks)}: {sides[0]} and {sides[1]}"
+        found[f"protocol of {tasks[0]}"] = f"protocol of {_listed(tasks, MOST_NAMED)}: {sides[0]} and {sides[1]}"
     return found
-
-
-def _tasks(tasks: Sequence[str]) -> str:
-    return _listed(tasks, MOST_NAMED)
 
 
 def _words(rules: Rules) -> str:

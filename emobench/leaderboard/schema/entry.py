@@ -199,7 +199,8 @@ class Entry:
 
     def __post_init__(self) -> None:
         refuse(self._wrong())
-        refuse(self._wrong_as_measured() if self.kind == "measured" else self._wrong_as_foreign())
+        if self.kind == "measured":
+            refuse(self._wrong_as_measured())
 
     def _wrong(self) -> Iterator[str]:
         if not _ID.fullmatch(self.id):
@@ -231,9 +232,7 @@ class Entry:
             yield f"`parameters` is {self.model.parameters}; expected 1 or more."
         if len(set(self.seeds)) != len(self.seeds):
             yield f"`seeds` is {list(self.seeds)}; expected each seed once."
-
-    def _wrong_as_foreign(self) -> Iterator[str]:
-        if not self.source.cite:
+        if self.kind != "measured" and not self.source.cite:
             yield f"`source.cite` is empty; a {self.kind} entry names where it was taken from."
 
     def _wrong_as_measured(self) -> Iterator[str]:

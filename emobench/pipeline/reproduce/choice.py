@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from emobench.errors import MetricError
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.tasks.scores import Score
-from emobench.tasks.table import Selection
+from emobench.tasks.table import CandidateSelection
 
 Runs = Sequence[Sequence[Evaluation]]
 """A candidate's evaluations: of each seed, those of each task."""
@@ -38,7 +38,7 @@ class Choice:
             yield f"{text} could not be chosen for {self.row}, without a {metric} of every task and seed: {why}"
 
 
-def choose(row: str, candidates: Sequence[str], select: Selection, measured: Mapping[str, Runs]) -> Choice:
+def choose(row: str, candidates: Sequence[str], select: CandidateSelection, measured: Mapping[str, Runs]) -> Choice:
     """Return the best of a row's candidates, the first of equal ones; one that was not measured is the only one.
 
     A candidate without a score of a task and seed is left out: its mean would be one over other, maybe easier, tasks.

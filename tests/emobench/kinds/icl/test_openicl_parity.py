@@ -202,21 +202,6 @@ def test_prompts_that_are_too_long_are_cut_at_their_end(kind: str, engine: str) 
     assert ties > 0
 
 
-def test_dropping_shots_is_another_rule_than_openicls() -> None:
-    """What emobench does by default with prompts that are too long: the label stays, and answers differ."""
-    model, tokenizer, drafts, expected = too_long()
-    prompts = make_prompts(drafts, tokenizer, TOPICS, CONTEXT, task="parity")
-    assert 0 < sum(prompt.dropped > 0 for prompt in prompts) < len(prompts)
-    scorer, answers = PromptScorer(model, tokenizer), {}
-    for batch in scorer.batches(prompts):
-        for place, losses in zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True):
-            means = [nats / count for nats, count in zip(losses.prompt_nats, losses.prompt_tokens, strict=True)]
-            answers[place] = TOPICS.ties[means.index(min(means))]
-            if not prompts[place].dropped:
-                assert means == pytest.approx(expected[place].perplexities, abs=PERPLEXITY, rel=0)
-    assert any(answers[place] != expected[place].answer for place in answers)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["base-en-7m", "gpt2", "llama"])
 def test_real_data(kind: str) -> None:

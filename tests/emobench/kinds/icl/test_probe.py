@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.kinds.icl.prompts import Prompt
+from emobench.kinds.icl.prompts import LabelPrompts
 from emobench.kinds.icl.scoring import probe
 from emobench.kinds.icl.scoring.engines import ENGINES, Engine, Pass, ScoredTokens
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
-from tiny_models import VOCABULARY, random_prompts, tiny_model
+from tiny_models import VOCABULARY, tiny_model
 
 CPU = torch.device("cpu")
 PLAIN, TREE = ENGINES["plain"], ENGINES["tree"]
@@ -30,7 +30,7 @@ def llama() -> Any:
 def engine(change: Callable[[torch.Tensor], torch.Tensor]) -> Engine:
     """Return an engine that gives the hidden states of `plain`, changed."""
 
-    def run(model: Any, prompts: Sequence[Prompt], pairs: ScoredTokens, device: torch.device) -> Pass:
+    def run(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
         done = PLAIN.run(model, prompts, pairs, device)
         return done._replace(hidden_ND=change(done.hidden_ND))
 
@@ -75,22 +75,3 @@ def test_a_model_may_refuse_in_any_way_but_memory_is_no_refusal(llama: Any) -> N
     assert refused(llama, failing(ValueError("no such\nargument"))) == "ValueError: no such"
     with pytest.raises(torch.OutOfMemoryError):
         refused(llama, failing(torch.OutOfMemoryError("full")))
-
-
-def test_made_prompts_need_every_part_of_an_engine() -> None:
-    prompts = probe.made_prompts(VOCABULARY)
-    assert max(len(ids) for prompt in prompts for ids in prompt.tokens) == probe.MADE_LENGTH
-    assert [prompt.shared for prompt in prompts] == list(probe.PREFIXES)
-    assert all(0 <= token < VOCABULARY for prompt in prompts for ids in prompt.tokens for token in ids)
-    assert len({TREE.slots(prompt) for prompt in prompts}) == 2  # one is padded
-    for prompt in prompts:
-        assert len(prompt.tokens[-1]) > prompt.shared + 1  # what is compared has inputs of its own
-        assert any(len(ids) == prompt.shared + 1 for ids in prompt.tokens)
-
-
-def test_extreme_prompts_are_the_longest_and_the_widest() -> None:
-    prompts = random_prompts(30, labels=3)
-    chosen = probe.extreme_prompts(prompts)
-    assert max(len(ids) for p in chosen for ids in p.tokens) == max(len(ids) for p in prompts for ids in p.tokens)
-    assert max(map(TREE.slots, chosen)) == max(map(TREE.slots, prompts))
-    assert all(len(p.tokens[-1]) == max(map(len, p.tokens)) for p in chosen)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
-from emobench.kinds.icl.prompts import Draft, Prompt, check_boundaries, make_prompts
+from emobench.kinds.icl.prompts import Draft, LabelPrompts, check_boundaries, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.show_prompts import pieces
 
@@ -101,7 +101,9 @@ class Slow(PreTrainedTokenizer):
 LIKE: dict[str, Callable[[], PreTrainedTokenizerFast]] = {"gpt2": gpt2_like, "llama": llama_like, "opt": opt_like}
 
 
-def made(draft: Draft, tokenizer: Any, rules: IclProtocol = RULES, limit: int | None = None, **given: Any) -> Prompt:
+def made(
+    draft: Draft, tokenizer: Any, rules: IclProtocol = RULES, limit: int | None = None, **given: Any
+) -> LabelPrompts:
     (prompt,) = make_prompts([draft], tokenizer, rules, limit, task="mine", **given)
     return prompt
 
@@ -162,14 +164,6 @@ def test_labels_share_the_longest_common_prefix_of_tokens_not_of_text() -> None:
     # By text they would share " sub", which is no token of "subjective".
     assert tokenizer.decode(first[: prompt.shared]) == "x"
     assert second != third
-
-
-def test_a_label_may_be_the_beginning_of_another() -> None:
-    rules = IclProtocol(template="{text} is {label}", labels={"a": "ab", "b": "ab t"})
-    prompt = made(Draft(example=example("x"), shots=()), gpt2_like(), rules)
-    short, long = prompt.tokens
-    assert long[: len(short)] == short
-    assert prompt.shared == len(short)
 
 
 # What does not fit.

@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emobench.data.labelled import LabelledData, load_labelled
+from emobench.data.labelled import LabelledData
 from emobench.errors import ConfigError, PluginError
 from emobench.kinds.icl.examples import DETOKENIZED, check_pool, duplicate_flags, query_texts
 from emobench.kinds.icl.retrieval.retriever import LoadedRetriever, Retriever
 from emobench.kinds.icl.retrieval.shots import embeddings, find_shots
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.interface import Subject
-from emobench.registry import find_task
 from emobench.tasks.spec import Task
 
 Make = Callable[..., Subject]
@@ -147,17 +146,6 @@ def test_shots_are_of_the_examples_own_group(
     assert maker.sentence_encoder("").encoded <= 2 * len({*pool, *test})  # type: ignore[attr-defined]
 
 
-def test_vectors_are_of_different_texts_and_equal_texts_have_equal_ones(
-    subject: Make, encoder_folder: Path, made: LabelledData
-) -> None:
-    maker = subject(encoder_folder)
-    found = embeddings(maker, maker.sentence_encoder(""), ["w1 w2", "w3", "w1 w2", "W3"], "x")
-    assert list(found) == ["w1 w2", "w3", "W3"]
-    assert all(vector.shape == (32,) and vector.dtype == np.float32 for vector in found.values())
-    alone = maker.sentence_encoder("").encode(["w1 w2"])[0]
-    assert found["w1 w2"] == pytest.approx(alone, abs=1e-6)
-
-
 FRAGMENTS = [*(split for split, _ in DETOKENIZED), " ", "'", "a", "do", "n't", "s", ".", "  ", "!", "\n", "é"]
 
 
@@ -228,12 +216,3 @@ def test_twins_of_test_texts_are_counted(made: LabelledData, data_of: Callable[.
     assert flags(made, limit=17) == flags(made, shots=0) == flags(made, exclude_duplicates=True) == ()
     assert flags(data_of(["w1 ."], ["w1."]), query_text="gpt2-decoded") == ("1_of_1_test_texts_are_also_in_the_pool",)
     assert flags(data_of(["w1", "w2"], ["w2", "w1"], groups=("a", "b"))) == ()  # each in the other's pool
-
-
-@pytest.mark.parametrize(("name", "count"), [("trec", 10), ("sst2", 2)])
-def test_twins_of_real_data(shared_data: Path, name: str, count: int) -> None:
-    real = find_task(name)
-    assert real.dataset is not None
-    assert isinstance(real.protocol, IclProtocol)
-    data = load_labelled(real.dataset, data_dirs=[shared_data], offline=True)
-    assert duplicate_flags(real.protocol, data) == (f"{count}_of_{len(data)}_test_texts_are_also_in_the_pool",)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers as hf
 
-from emobench.kinds.icl.prompts import Prompt
+from emobench.kinds.icl.prompts import LabelPrompts
 
 VOCABULARY, CONTEXT, EOS = 97, 64, 1
 
@@ -85,7 +85,9 @@ def tiny_model(name: str, dtype: torch.dtype = torch.float32, **more: Any) -> An
     return model.to(dtype).eval()
 
 
-def random_prompts(count: int, seed: int = 0, *, labels: int = 4, shared: tuple[int, int] = (5, 40)) -> list[Prompt]:
+def random_prompts(
+    count: int, seed: int = 0, *, labels: int = 4, shared: tuple[int, int] = (5, 40)
+) -> list[LabelPrompts]:
     """Return prompts with prefixes and labels of many lengths; every third label is a part of its first one."""
     draw = random.Random(seed)
     prompts = []
@@ -95,5 +97,5 @@ def random_prompts(count: int, seed: int = 0, *, labels: int = 4, shared: tuple[
         if number % 3 == 0 and labels > 1:
             rows[1] = rows[0][:-1]
         starts = tuple(max(0, len(row) - draw.randint(1, 8)) for row in rows)
-        prompts.append(Prompt(id=str(number), tokens=tuple(rows), label_starts=starts, shots=()))
+        prompts.append(LabelPrompts(id=str(number), tokens=tuple(rows), label_starts=starts, shots=()))
     return prompts

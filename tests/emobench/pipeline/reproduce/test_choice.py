@@ -14,9 +14,9 @@ from emobench.leaderboard.schema.examples import write_examples
 from emobench.pipeline.execution.evaluate import EXAMPLES, SCORES, Evaluation
 from emobench.pipeline.reproduce.choice import choose
 from emobench.tasks.scores import Score
-from emobench.tasks.table import Selection
+from emobench.tasks.table import CandidateSelection
 
-SELECT = Selection(metric="mauve", tasks=("easy", "hard"), judged_on="the validation split", settings={})
+SELECT = CandidateSelection(metric="mauve", tasks=("easy", "hard"), judged_on="the validation split", settings={})
 WHY = "Too few texts."
 
 

@@ -27,7 +27,7 @@ from emobench.pipeline.reproduce.requests import (
 from emobench.pipeline.reproduce.run import outline_table, reproduce
 from emobench.registry import find_suite, find_table, load_objective, table_names
 from emobench.tasks.spec import short_name
-from emobench.tasks.table import Selection, Table
+from emobench.tasks.table import CandidateSelection, Table
 
 MODELS = {
     "table-1": ["gpt2", "opt-125m"],
@@ -283,7 +283,7 @@ def made(byte_model: Path, labelled: Path, small_data: Path, tmp_path_factory: p
             "emo": ("emo",),
         },
         baseline="mle",
-        select=Selection(
+        select=CandidateSelection(
             metric="accuracy",
             tasks=("sst2", "mmlu"),
             judged_on="training examples that are held out and are no shots",
