@@ -11,8 +11,8 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json, print_text, remark
 from emobench.cli.reports import print_report
-from emobench.errors import ConfigError, StorageError, UnknownNameError
-from emobench.leaderboard.charts.compare_chart import png
+from emobench.errors import ConfigError, UnknownNameError
+from emobench.leaderboard.charts import compare_chart
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.query.view import wanted
 from emobench.leaderboard.render import compare_table
@@ -90,7 +90,8 @@ def compare(
     for problem in examples.problems:
         remark(f"without per-example results: {problem}")
     if png is not None:
-        _draw(found, png)
+        compare_chart.write(found, png)
+        remark(f"drawn into {png}")
 
 
 def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) -> list[str] | None:
@@ -109,13 +110,3 @@ def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: boo
         print_text(compare_table.to_csv(found))
     else:
         print_report(compare_table.report(found), "markdown" if markdown else "latex" if latex else "text")
-
-
-def _draw(found: Sequence[Comparison], path: Path) -> None:
-    if not any(comparison.contrasts for comparison in found):
-        raise ConfigError(f"{path} was not drawn: there is no metric in common.")
-    try:
-        path.write_bytes(png(found))
-    except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror}. Name another file with --png.") from error
-    remark(f"drawn into {path}")

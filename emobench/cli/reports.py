@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from emobench.cli.console import print_out, print_text
-from emobench.leaderboard.render.grid import Report
+from emobench.leaderboard.render.grid import TableReport
 from emobench.leaderboard.render.latex import latex
 from emobench.leaderboard.render.markdown import markdown
 from emobench.leaderboard.render.terminal import ReportView
@@ -13,7 +13,7 @@ from emobench.leaderboard.render.terminal import ReportView
 Format = Literal["text", "markdown", "latex"]
 
 
-def print_report(report: Report, format: Format = "text") -> None:
+def print_report(report: TableReport, format: Format = "text") -> None:
     """Print a report on stdout."""
     if format == "text":
         print_out(ReportView(report))

@@ -13,7 +13,7 @@ from emobench.cli.reports import Format, print_report
 from emobench.cli.run import request_of, show_outline
 from emobench.errors import ConfigError
 from emobench.leaderboard.charts.paper_chart import write
-from emobench.leaderboard.render.grid import Report
+from emobench.leaderboard.render.grid import TableReport
 from emobench.leaderboard.render.paper_table import cells, grid
 from emobench.pipeline.dry_run.long_runs import advised, require_short
 from emobench.pipeline.dry_run.outline import Outline
@@ -147,4 +147,4 @@ def _plain(result: Reproduction) -> dict[str, object]:
 
 def _print(found: list[Reproduction], format: Format) -> None:
     for result in found:
-        print_report(Report((grid(result.found),)), format)
+        print_report(TableReport((grid(result.found),)), format)

@@ -1,16 +1,18 @@
 """The charts of a board's page as Vega-Lite templates: differences, metrics, training curves and scaling.
 
 A text "$name" in a template stands for a value that the page fills in, such as "$rows", the rows of its table.
-Colours are the page's own (`PAGE`), so that a chart follows the theme without being drawn again.
+Colours are variables of `site/assets/page.css`, so that a chart follows the theme without being drawn again.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from emobench.leaderboard.charts.compare_chart import forest
-from emobench.leaderboard.charts.vega_lite import PAGE
+from emobench.leaderboard.charts.compare_chart import VERDICTS, forest
 
+TEXT, MUTED, LINE, SURFACE = "var(--text)", "var(--muted)", "var(--line)", "var(--surface)"
+WORSE, EVEN, BETTER = "var(--worse)", "var(--even)", "var(--better)"
+PAGE_VERDICTS = dict.fromkeys(VERDICTS, MUTED) | {"better": "var(--better-text)", "worse": "var(--worse-text)"}
 FONT = "system-ui, sans-serif"
 DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [14, 4], [4, 4], [14, 3, 2, 3], [1, 4])
 """Each series has dashes of its own, so that a line shows through another that lies on it."""
@@ -27,7 +29,7 @@ def page_charts() -> dict[str, Any]:
         "metric": metric(),
         "curves": curves(),
         "scaling": scaling(),
-        "forest": {**forest("$rows", "$unit", PAGE), **IN_PLACE, "height": "$height"},
+        "forest": {**forest("$rows", "$unit", TEXT, PAGE_VERDICTS), **IN_PLACE, "height": "$height"},
     }
 
 
@@ -36,9 +38,9 @@ def differences() -> dict[str, Any]:
 
     `side` is "worse", "better" or "not shown to differ"; `shade` in [0, 1] is how much of the side's colour is shown.
     """
-    axis = {"title": None, "domain": False, "ticks": False, "labelPadding": 8, "labelColor": PAGE.text}
-    sides = {"domain": ["worse", "not shown to differ", "better"], "range": [PAGE.worse, PAGE.even, PAGE.better]}
-    legend = {"title": None, "orient": "bottom", "offset": 14, "symbolType": "square", "symbolStrokeColor": PAGE.line}
+    axis = {"title": None, "domain": False, "ticks": False, "labelPadding": 8, "labelColor": TEXT}
+    sides = {"domain": ["worse", "not shown to differ", "better"], "range": [WORSE, EVEN, BETTER]}
+    legend = {"title": None, "orient": "bottom", "offset": 14, "symbolType": "square", "symbolStrokeColor": LINE}
     shade = {"field": "shade", "type": "quantitative", "scale": {"domain": [0, 1], "range": [0.2, 1]}, "legend": None}
     columns = {**axis, "orient": "top", "labelAngle": 0, "labelLimit": 104}
     rows = {**axis, "labelLimit": 150, "labelOffset": "$label_offset", "labelExpr": "split(datum.label, '\\n')"}
@@ -48,7 +50,7 @@ def differences() -> dict[str, Any]:
     )  # fmt: skip
 
     def text(dy: int, field: str, size: int, weight: int) -> dict[str, Any]:
-        mark = {"type": "text", "dy": dy, "fontSize": size, "fontWeight": weight, "color": PAGE.text}
+        mark = {"type": "text", "dy": dy, "fontSize": size, "fontWeight": weight, "color": TEXT}
         return {"mark": mark, "encoding": {"text": {"field": field, "type": "nominal"}}}
 
     return {
@@ -62,7 +64,7 @@ def differences() -> dict[str, Any]:
         },
         "layer": [
             {
-                "mark": {"type": "rect", "stroke": PAGE.surface, "strokeWidth": 3, "cornerRadius": 5},
+                "mark": {"type": "rect", "stroke": SURFACE, "strokeWidth": 3, "cornerRadius": 5},
                 "encoding": {
                     "fill": {"field": "side", "type": "nominal", "scale": sides, "legend": legend},
                     "fillOpacity": shade,
@@ -78,14 +80,14 @@ def differences() -> dict[str, Any]:
 def metric() -> dict[str, Any]:
     """Return the bars of one metric: rows {name, mean, low, high, end, text, interval}. Bars begin at 0."""
     y = {"field": "name", "type": "nominal", "sort": None}
-    y["axis"] = {"title": None, "domain": False, "ticks": False, "labelColor": PAGE.text, "labelLimit": 160}
+    y["axis"] = {"title": None, "domain": False, "ticks": False, "labelColor": TEXT, "labelLimit": 160}
     percent = "fraction && datum.value > 100 ? '' : datum.label"
     axis = {"title": None, "tickCount": 4, "grid": False, "labelExpr": percent}
     x = {"field": "mean", "type": "quantitative", "scale": {"domain": "$domain", "nice": False}, "axis": axis}
     color = {"field": "name", "type": "nominal", "scale": SERIES, "legend": None}
     tooltip = _tips(name="objective", text="$title", interval="95 % interval")
     known = {"transform": [{"filter": "isValid(datum.low)"}]}
-    tick = {"type": "tick", "thickness": 1.6, "size": 9, "color": PAGE.text}
+    tick = {"type": "tick", "thickness": 1.6, "size": 9, "color": TEXT}
     return {
         "params": [{"name": "fraction", "value": "$fraction"}],
         "title": "$title",
@@ -100,12 +102,12 @@ def metric() -> dict[str, Any]:
             },
             {
                 **known,
-                "mark": {"type": "rule", "strokeWidth": 1.6, "color": PAGE.text},
+                "mark": {"type": "rule", "strokeWidth": 1.6, "color": TEXT},
                 "encoding": {"x": _quantity("low"), "x2": {"field": "high"}},
             },
             *({**known, "mark": tick, "encoding": {"x": _quantity(end)}} for end in ("low", "high")),
             {
-                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12, "color": PAGE.text},
+                "mark": {"type": "text", "align": "left", "dx": 6, "fontSize": 12, "color": TEXT},
                 "encoding": {"x": _quantity("end"), "text": {"field": "text"}},
             },
         ],
@@ -177,10 +179,10 @@ def scaling() -> dict[str, Any]:
 
 
 def _config() -> dict[str, Any]:
-    labels = {"labelColor": PAGE.muted, "labelFont": FONT, "labelFontSize": 12, "labelLimit": 220}
-    titles = {"titleColor": PAGE.muted, "titleFont": FONT, "titleFontSize": 12, "titleFontWeight": "normal"}
-    lines = {"gridColor": PAGE.line, "domainColor": PAGE.line, "tickColor": PAGE.line}
-    title = {"color": PAGE.text, "font": FONT, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 8}
+    labels = {"labelColor": MUTED, "labelFont": FONT, "labelFontSize": 12, "labelLimit": 220}
+    titles = {"titleColor": MUTED, "titleFont": FONT, "titleFontSize": 12, "titleFontWeight": "normal"}
+    lines = {"gridColor": LINE, "domainColor": LINE, "tickColor": LINE}
+    title = {"color": TEXT, "font": FONT, "fontSize": 13, "fontWeight": 600, "anchor": "start", "offset": 8}
     return {
         "background": "transparent",
         "font": FONT,

@@ -1,34 +1,39 @@
-"""A comparison as a picture: every difference with its 95 % interval, beside zero (a forest plot), as PNG."""
+"""A comparison as a picture: every difference with its 95 % interval, beside zero (a forest plot)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import vl_convert
-
-from emobench.leaderboard.charts.vega_lite import PAPER, Palette
+from emobench.errors import ConfigError
+from emobench.leaderboard.charts.vega_lite import write_picture
 from emobench.leaderboard.render.compare_table import pair_tables
 from emobench.leaderboard.render.numbers import effect, p_value
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast
 
-WIDTH, SCALE = 420, 2  # points of a panel, and pixels for each point
+WIDTH = 420  # points of a panel
 AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # as wide in each panel
+TEXT = "#374151"
+VERDICTS = {"better": "#1a7f5a", "worse": "#c2410c", "tied": "#6b7280"}
+VERDICTS |= dict.fromkeys(("undetermined", NO_VERDICT), "#c4c8cf")
+"""Colours of marks, apart for colour-blind readers too; the verdict also stands beside each row."""
 
 
-def png(comparisons: Sequence[Comparison]) -> bytes:
-    """Return the picture of comparisons."""
-    return vl_convert.vegalite_to_png(specification(comparisons), scale=SCALE)
+def write(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Draw comparisons into a PNG or SVG file, by its name's end. Raises StorageError, ConfigError for no contrast."""
+    if not any(comparison.contrasts for comparison in comparisons):
+        raise ConfigError(f"{path} was not drawn: there is no metric in common.")
+    write_picture(specification(comparisons), path, "Name another file with --png.")
 
 
 def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return a Vega-Lite specification: a panel for each candidate and unit, a row for each metric."""
     panels: list[dict[str, Any]] = []
-    for table in pair_tables(comparisons):
-        pairs = list(zip(table.grid.rows, table.contrasts, strict=True))
-        for place, unit in enumerate(dict.fromkeys(unit_of(contrast) for contrast in table.contrasts)):
+    for grid, contrasts in pair_tables(comparisons):
+        for place, unit in enumerate(dict.fromkeys(map(unit_of, contrasts))):
             rows = [
                 {
                     "metric": label.text,
@@ -38,11 +43,11 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                     "verdict": contrast.word or "none",
                     "label": _verdict(contrast),
                 }
-                for label, contrast in pairs
+                for label, contrast in zip(grid.rows, contrasts, strict=True)
                 if unit_of(contrast) == unit
             ]
-            title = {"text": clean("" if place else table.grid.title), "fontSize": 12}
-            panels.append({"title": title, "width": WIDTH, **forest(rows, unit, PAPER)})
+            title = {"text": "" if place else grid.title, "fontSize": 12}
+            panels.append({"title": title, "width": WIDTH, **forest(rows, unit, TEXT, VERDICTS)})
     return {
         "background": "white",
         "padding": 12,
@@ -58,13 +63,14 @@ def _verdict(contrast: Contrast) -> str:
     return (contrast.word or "") + p
 
 
-def forest(rows: list[dict[str, Any]] | str, unit: str, palette: Palette) -> dict[str, Any]:
+def forest(rows: list[dict[str, Any]] | str, unit: str, text: str, verdicts: Mapping[str, str]) -> dict[str, Any]:
     """Return a forest plot of rows {metric, effect, low, high, verdict, label}, without a width.
 
-    `rows` and `unit` may name what a page fills in (`board_charts`).
+    `text` is the colour of words, and `verdicts` are those of marks. `rows` and `unit` may name what a page fills in
+    (`board_charts`).
     """
     y = {"field": "metric", "type": "nominal", "sort": None, "axis": AXIS}
-    scale = {"domain": list(palette.verdicts), "range": list(palette.verdicts.values())}
+    scale = {"domain": list(verdicts), "range": list(verdicts.values())}
     colour = {"field": "verdict", "type": "nominal", "scale": scale, "legend": None}
     axis = {"title": f"difference, 95 % interval ({unit})", "tickCount": 7}
 
@@ -75,7 +81,7 @@ def forest(rows: list[dict[str, Any]] | str, unit: str, palette: Palette) -> dic
         "height": {"step": 24},
         "data": {"values": rows},
         "layer": [
-            {"mark": {"type": "rule", "color": palette.text}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
+            {"mark": {"type": "rule", "color": text}, "encoding": {"x": {"datum": 0, "type": "quantitative"}}},
             {
                 "transform": [{"filter": "isValid(datum.low)"}],
                 "mark": {"type": "rule", "strokeWidth": 2},
@@ -86,7 +92,7 @@ def forest(rows: list[dict[str, Any]] | str, unit: str, palette: Palette) -> dic
                 "encoding": {"y": y, "x": x("effect"), "color": colour},
             },
             {
-                "mark": {"type": "text", "align": "left", "dx": 8, "color": palette.text},
+                "mark": {"type": "text", "align": "left", "dx": 8, "color": text},
                 "encoding": {"y": y, "x": {"value": "width"}, "text": {"field": "label", "type": "nominal"}},
             },
         ],

@@ -1,7 +1,7 @@
 """Pictures of generated texts, as Vega-Lite: divergence curves, histograms, and forward against reverse cross-entropy.
 
 Each function takes plain rows, and returns a specification with a panel for each task or corpus
-(`panels.write_pictures`).
+(`vega_lite.write_pictures`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What all charts share: palettes of paper and of the page, axes, panels with one legend, and how they become files."""
+"""What charts share: colours, axes, panels with one legend, and how they become files."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import vl_convert
 
 from emobench.errors import StorageError
 from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.contrasts import NO_VERDICT
 
 HUMAN = "human"
 """A series that is drawn in grey."""
@@ -28,52 +26,6 @@ LONGEST = 48
 LEGEND = {"title": None, "orient": "bottom", "labelLimit": 320, "symbolOpacity": 1}
 
 Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Palette:
-    """Colours of a chart: `better`, `even` and `worse` of areas, and of marks and words the verdicts' own."""
-
-    text: str
-    muted: str
-    line: str
-    surface: str
-    worse: str
-    even: str
-    better: str
-    verdicts: Mapping[str, str]
-    """Verdict -> colour, apart for colour-blind readers too; the verdict also stands beside each row."""
-
-
-def _variable(name: str) -> str:
-    return f"var(--{name})"
-
-
-PAPER = Palette(
-    text="#374151",
-    muted="#4b5563",
-    line="#d1d5db",
-    surface="white",
-    worse="#e8a565",
-    even="#f1f2f3",
-    better="#7fb8de",
-    verdicts={
-        "better": "#1a7f5a",
-        "worse": "#c2410c",
-        "tied": "#6b7280",
-        "undetermined": "#c4c8cf",
-        NO_VERDICT: "#c4c8cf",
-    },
-)
-PAGE = Palette(
-    **{name: _variable(name) for name in ("text", "muted", "line", "surface", "worse", "even", "better")},
-    verdicts={
-        "better": _variable("better-text"),
-        "worse": _variable("worse-text"),
-        **dict.fromkeys(("tied", "undetermined", NO_VERDICT), _variable("muted")),
-    },
-)
-"""The variables of `site/assets/page.css`, which has them for both themes."""
 
 
 def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from emobench.leaderboard.render.grid import Cell, Label
+from emobench.leaderboard.render.grid import Cell
 from emobench.leaderboard.render.layout import Sheet
 from emobench.leaderboard.render.markdown import markdown_table, markdown_text
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
@@ -82,8 +82,8 @@ def _table(entry: Entry) -> Sheet:
     rows += [(name, f"missing: {clean(why)}", "", "") for name, why in entry.missing.items()]
     return Sheet(
         corner="metric",
-        heads=tuple(map(Label, ("value", "95 % interval", "protocol"))),
-        labels=tuple(Label(clean(name)) for name, *_ in rows),
+        heads=tuple(map(Cell, ("value", "95 % interval", "protocol"))),
+        labels=tuple(Cell(clean(name)) for name, *_ in rows),
         cells=tuple(tuple(map(Cell, cells)) for _, *cells in rows),
         left=(True, True, True),
         stars=False,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.render.compare_legend import legend, within_lines
+from emobench.leaderboard.render.captions import compare_legend, within_lines
 from emobench.leaderboard.render.csv_text import csv_text
-from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Label, Notes, Report, numbered
+from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Notes, TableReport, numbered
 from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components
 from emobench.leaderboard.render.numbers import (
     contrast_effect,
@@ -31,30 +30,22 @@ _CSV = (
 )
 
 
-@dataclass(frozen=True)
-class PairTable:
-    """One candidate compared with the baseline; the grid has a row for each contrast."""
-
-    grid: Grid
-    contrasts: tuple[Contrast, ...]
-
-
-def report(comparisons: Sequence[Comparison]) -> Report:
+def report(comparisons: Sequence[Comparison]) -> TableReport:
     """Return the tables of each candidate, those of the noise, and the legend, which begins with the footnotes."""
     notes = Notes()
     pairs = pair_tables(comparisons, notes)
-    lines = [text for of in comparisons for candidate in of.candidates for text in legend(of, candidate)]
+    lines = [text for of in comparisons for candidate in of.candidates for text in compare_legend(of, candidate)]
     noise = noise_tables(comparisons)
     lines += [EXPLAINED] if noise else []
-    grids = (*(pair.grid for pair in pairs), *noise)
-    return Report(grids, (*numbered(notes.texts), *dict.fromkeys(map(clean, lines))))
+    grids = (*(grid for grid, _ in pairs), *noise)
+    return TableReport(grids, (*numbered(notes.texts), *dict.fromkeys(map(clean, lines))))
 
 
-def pair_tables(comparisons: Sequence[Comparison], notes: Notes | None = None) -> list[PairTable]:
-    """Return a table for each candidate that has a metric in common with its baseline."""
+def pair_tables(comparisons: Sequence[Comparison], notes: Notes | None = None) -> list[tuple[Grid, list[Contrast]]]:
+    """Return a table for each candidate that has a metric in common with its baseline: a row for each contrast."""
     notes = notes or Notes()
     return [
-        PairTable(_grid(comparison, candidate, contrasts, notes), tuple(contrasts))
+        (_grid(comparison, candidate, contrasts, notes), contrasts)
         for comparison in comparisons
         for candidate in comparison.candidates
         if (contrasts := comparison.of(candidate))
@@ -73,7 +64,7 @@ def _grid(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast
         corner="metric",
         turned="",
         stars=False,
-        rows=tuple(Label(_label(contrast, one_task)) for contrast in contrasts),
+        rows=tuple(Cell(_label(contrast, one_task)) for contrast in contrasts),
         columns=tuple(columns[i] for i in kept),
         cells=tuple(tuple(row[i] for i in kept) for row in rows),
         legend=tuple(clean(line) for line in within_lines(contrasts, one_task)),

@@ -19,7 +19,7 @@ VERDICT_STYLES: dict[str | None, Style] = {"better": "green", "worse": "red", "u
 
 @dataclass(frozen=True)
 class Cell:
-    """`marked`: bold, and with a star where the grid has stars. `notes` are the numbers of footnotes."""
+    """A value, or the label of a row. `marked`: bold, and with a star where the grid has stars; `notes`: footnotes."""
 
     text: str
     marked: bool = False
@@ -56,15 +56,6 @@ class Column:
         return " ".join(filter(None, [name, self.unit, self.size])) + marks(self.notes)
 
 
-@dataclass(frozen=True)
-class Label:
-    text: str
-    style: Style = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """`cells[row][column]`; `subtitle` names the conditions that all rows share, and `notes` are numbered from 1.
@@ -74,7 +65,7 @@ class Grid:
     """
 
     title: str
-    rows: tuple[Label, ...]
+    rows: tuple[Cell, ...]
     columns: tuple[Column, ...]
     cells: tuple[tuple[Cell, ...], ...]
     subtitle: tuple[str, ...] = ()
@@ -91,14 +82,14 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Report:
+class TableReport:
     """Tables, and the lines that belong to all of them."""
 
     grids: tuple[Grid, ...]
     ending: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, grids: Sequence[Grid]) -> Report:
+    def of(cls, grids: Sequence[Grid]) -> TableReport:
         """Return a report in which lines that all of several grids have below, and equal lists of notes, come once."""
         if len(grids) < 2:
             return cls(tuple(grids))

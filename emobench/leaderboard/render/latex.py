@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from emobench.leaderboard.render.grid import Cell, Report
+from emobench.leaderboard.render.grid import Cell, TableReport
 from emobench.leaderboard.render.layout import Sheet, fit
 
 _ESCAPES = {
@@ -30,7 +30,7 @@ def latex_text(text: str) -> str:
     return "".join(part if part == "-" else "".join(_ESCAPES.get(c, c) for c in part) for part in parts)
 
 
-def latex(report: Report) -> str:
+def latex(report: TableReport) -> str:
     """Return a report as LaTeX; tables are not divided."""
     blocks = []
     for grid in report.grids:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from rich.cells import cell_len
 
-from emobench.leaderboard.render.grid import Cell, Column, Grid, Label, marks
+from emobench.leaderboard.render.grid import Cell, Column, Grid, marks
 
 GAP = 3
 """Columns apart, as rich draws a table: 2 of padding, and 1 where another box would have a line."""
@@ -23,8 +23,8 @@ class Sheet:
     """
 
     corner: str
-    heads: tuple[Label, ...]
-    labels: tuple[Label, ...]
+    heads: tuple[Cell, ...]
+    labels: tuple[Cell, ...]
     cells: tuple[tuple[Cell, ...], ...]
     left: tuple[bool, ...]
     stars: bool
@@ -68,7 +68,7 @@ def fit(grid: Grid, width: int | None) -> list[Sheet]:
         return []
     upright = Sheet(
         corner=grid.corner,
-        heads=tuple(Label(column.lines()) for column in grid.columns),
+        heads=tuple(Cell(column.lines()) for column in grid.columns),
         labels=grid.rows,
         cells=grid.cells,
         left=tuple(column.left for column in grid.columns),
@@ -86,7 +86,7 @@ def fit(grid: Grid, width: int | None) -> list[Sheet]:
 
 def _turned(grid: Grid, upright: Sheet) -> Sheet:
     cells = tuple(zip(*grid.cells, strict=True))
-    names = tuple(Label(str(column)) for column in grid.columns)
+    names = tuple(Cell(str(column)) for column in grid.columns)
     right = (False,) * len(grid.rows)
     return replace(upright, corner=grid.turned, heads=grid.rows, labels=names, cells=cells, left=right)
 
@@ -96,11 +96,11 @@ def _stacked(sheet: Sheet, columns: Sequence[Column]) -> Sheet:
     kept = [i for i, column in enumerate(columns) if not column.below]
     below = {i: i + 1 for i in kept if i + 1 < len(columns) and columns[i + 1].below}
 
-    def joined(parts: Sequence[Label] | Sequence[Cell], i: int) -> str:
+    def joined(parts: Sequence[Cell], i: int) -> str:
         return f"{parts[i]}\n{parts[below[i]]}" if i in below else str(parts[i])
 
     rows = tuple(tuple(replace(row[i], text=joined(row, i), notes=()) for i in kept) for row in sheet.cells)
-    heads = tuple(Label(joined(sheet.heads, i)) for i in kept)
+    heads = tuple(Cell(joined(sheet.heads, i)) for i in kept)
     return replace(sheet, heads=heads, cells=rows, left=tuple(sheet.left[i] for i in kept))
 
 

@@ -15,7 +15,7 @@ from emobench.leaderboard.query.standings import Standings, standings
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Label, Notes, Report
+from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Notes, TableReport
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
@@ -29,7 +29,7 @@ NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedde
 OWN = "› "
 
 
-def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None) -> Report:
+def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view: View | None = None) -> TableReport:
     """Return a table for each group of comparable entries; those of one suite and model follow one another.
 
     `examples_of` gives an entry's per-example results (from `examples.entry_examples`), which tests pair by item.
@@ -38,7 +38,7 @@ def report(entries: Sequence[Entry], examples_of: ExamplesOf | None = None, view
     together: dict[str, list[Standings]] = {}
     for group in standings(entries, examples_of, view):
         together.setdefault(f"{group.rows[0].suite} {group.rows[0].model.name}", []).append(group)
-    return Report.of(
+    return TableReport.of(
         [
             _GridOfGroup(group, view).grid([captions.representative(other.rows) for other in groups[:place]])
             for groups in together.values()
@@ -119,11 +119,11 @@ class _GridOfGroup:
             notes=self.notes.texts,
         )
 
-    def _label(self, entry: Entry) -> Label:
+    def _label(self, entry: Entry) -> Cell:
         mark = "" if not self.own else OWN if entry.id in self.own else " " * len(OWN)
         if entry.id in self.shown.older:
-            return Label(f"{mark}{self.labels[entry.id]} older code", "dim")
-        return Label(mark + self.labels[entry.id], "bold" if entry.id in self.own else "")
+            return Cell(f"{mark}{self.labels[entry.id]} older code", "dim")
+        return Cell(mark + self.labels[entry.id], "bold" if entry.id in self.own else "")
 
     def _rank(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
         cells = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from emobench.leaderboard.render.grid import Cell, Report
+from emobench.leaderboard.render.grid import Cell, TableReport
 from emobench.leaderboard.render.layout import Sheet, fit
 
 WIDTH = 110
@@ -16,7 +16,7 @@ def markdown_text(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_[]<>|#~$" else "&amp;" if c == "&" else c for c in text)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: TableReport) -> str:
     """Return a report as Markdown: a paragraph for each line of text, and tables."""
     blocks = []
     for grid in report.grids:

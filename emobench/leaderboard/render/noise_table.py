@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid
 from emobench.leaderboard.render.numbers import deviation
 from emobench.leaderboard.schema.entry import MetricSummary
 from emobench.leaderboard.schema.labels import clean
@@ -31,7 +31,7 @@ def noise_tables(comparisons: Sequence[Comparison]) -> list[Grid]:
             title=clean(f"Where the noise comes from · {place(comparison.baseline)}"),
             corner="metric",
             turned="",
-            rows=tuple(Label(clean(f"{metric} ({_unit(of)})")) for metric, of in repeated.items()),
+            rows=tuple(Cell(clean(f"{metric} ({_unit(of)})")) for metric, of in repeated.items()),
             columns=tuple(Column("", name) for name in heads),
             cells=tuple(tuple(map(Cell, noise_row(list(of.values())))) for of in repeated.values()),
         )

@@ -14,7 +14,7 @@ from typing import Any
 from emobench.config import to_plain
 from emobench.leaderboard.render import numbers as figures
 from emobench.leaderboard.render.captions import BASE, adjustment
-from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Label
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid
 from emobench.leaderboard.render.leaderboard_table import difference_cell
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
@@ -106,7 +106,7 @@ def grid(table: PaperComparison) -> Grid:
         columns.append(Column(*map(clean, metric.split("/", 1)), unit=figures.unit_label(summaries)))
     return Grid(
         title=clean(table.title),
-        rows=tuple(Label(label) for label, _ in lines),
+        rows=tuple(Cell(label) for label, _ in lines),
         columns=tuple(columns),
         cells=tuple(tuple(cells) for _, cells in lines),
         legend=tuple(clean(line) for line in _legend(table)),

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from emobench.leaderboard.render.grid import Cell, Label, Report
+from emobench.leaderboard.render.grid import Cell, TableReport
 from emobench.leaderboard.render.layout import GAP, Sheet, fit
 
 LEAST = 8
@@ -20,7 +20,7 @@ LEAST = 8
 class ReportView:
     """A report that rich can print."""
 
-    report: Report
+    report: TableReport
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for grid in self.report.grids:
@@ -47,6 +47,6 @@ def _table(sheet: Sheet) -> Table:
     return table
 
 
-def _styled(shown: Label | Cell, text: str | None = None) -> Text:
-    bold = "bold " if isinstance(shown, Cell) and shown.marked else ""
+def _styled(shown: Cell, text: str | None = None) -> Text:
+    bold = "bold " if shown.marked else ""
     return Text(str(shown) if text is None else text, style=bold + shown.style)

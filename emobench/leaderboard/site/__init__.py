@@ -1,4 +1,4 @@
 """A board as a static site: one self-contained HTML page per board, and an index of them. No network, no server.
 
-data (of cells, contrasts, entry_details) | runs (curves, samples) < page (HTML) < build (files)
+data (of groups, contrasts) | runs (curves, samples) < page (HTML) < build (files)
 """

@@ -12,8 +12,7 @@ from emobench.errors import ConfigError, UnknownNameError
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
-from emobench.leaderboard.site.data import BoardData
-from emobench.leaderboard.site.entry_details import details
+from emobench.leaderboard.site.data import BoardData, details
 from emobench.leaderboard.site.page import MARK, render_index, render_page
 from emobench.leaderboard.site.runs import RunFiles
 

@@ -8,19 +8,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from emobench.config import to_plain
 from emobench.leaderboard.charts.board_charts import page_charts
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.render.grid import Notes, numbered
-from emobench.leaderboard.schema.comparable import changed_rules, shared_rules
+from emobench.leaderboard.render.grid import ABSENT, Notes, numbered
+from emobench.leaderboard.render.noise_table import noise_row
+from emobench.leaderboard.schema.comparable import changed_rules, conditions, shared_rules
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, labels
+from emobench.leaderboard.schema.private_paths import published
 from emobench.leaderboard.site.contrasts import FIELDS, PageContrasts
-from emobench.leaderboard.site.entry_details import MetricColumn, flag_text
 from emobench.leaderboard.site.groups import BoardGroup, board_groups
+
+FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
+
+
+class MetricColumn(NamedTuple):
+    """A metric of a suite: `title` is its heading in one line, `places` its decimals in an entry's group."""
+
+    key: str
+    title: str
+    places: int
 
 
 class BoardData:
@@ -169,13 +181,10 @@ class _SuiteOfPage:
 
 def _default_baseline(groups: Sequence[BoardGroup]) -> str | None:
     """Return the objective that stands in most groups; of several such, the one that was recorded first."""
-    trained = [[entry for entry in group.rows if not entry.untrained] for group in groups]
-    counts = Counter(name for rows in trained for name in {entry.objective.name for entry in rows})
-    first: dict[str, tuple[str, str]] = {}
-    for entry in (entry for rows in trained for entry in rows):
-        when = (entry.provenance.created, entry.id)
-        first[entry.objective.name] = min(first.get(entry.objective.name, when), when)
-    return min(counts, key=lambda name: (-counts[name], first[name]), default=None)
+    trained = ((place, entry) for place, group in enumerate(groups) for entry in group.rows if not entry.untrained)
+    recorded = sorted(trained, key=lambda pair: (pair[1].provenance.created, pair[1].id))
+    counts = Counter(name for name, _ in dict.fromkeys((entry.objective.name, place) for place, entry in recorded))
+    return max(counts, key=counts.__getitem__, default=None)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -192,3 +201,36 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "created": entry.provenance.created[:10],
         "sizes": {name: [size, figures.large(size)] for name, size in sizes.items() if size},
     }
+
+
+def details(entry: Entry, columns: Sequence[MetricColumn]) -> dict[str, Any]:
+    """Return all that an entry holds, and the conditions that a comparable one shares, under names for people."""
+    plain_entry = to_plain(entry)
+    repeated = [c for c in columns if c.key in entry.metrics and entry.metrics[c.key].components]
+    return {
+        "entry": {**plain_entry, "source": published(plain_entry["source"])},
+        "conditions": conditions(entry),
+        "metrics": [_metric(entry, c) for c in columns if c.key in entry.metrics or c.key in entry.missing],
+        "noise": [[column.title, *noise_row([entry.metrics[column.key]])] for column in repeated],
+    }
+
+
+def flag_text(flag: str) -> str:
+    return FLAGS.get(flag, flag.replace("_", " "))
+
+
+def _metric(entry: Entry, column: MetricColumn) -> list[str]:
+    """Return a row: title, mean, std, interval, what that covers, n, values; of what is missing title and reason."""
+    metric = entry.metrics.get(column.key)
+    if metric is None:
+        return [column.title, f"not measured: {entry.missing[column.key]}"]
+    covers = (metric.ci95_of if metric.ci95 else metric.ci95_missing) or "none"
+    return [
+        column.title,
+        figures.plain(metric.mean, metric.unit, column.places),
+        ABSENT if metric.std is None else figures.plain(metric.std, metric.unit, column.places),
+        figures.interval_of(metric, column.places),
+        "; ".join([covers, *map(flag_text, metric.flags)]),
+        ABSENT if metric.n is None else f"{metric.n:,}",
+        "  ".join(figures.plain(value, metric.unit, column.places) for value in metric.values),
+    ]

@@ -24,7 +24,7 @@ class Comparison:
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
     and are comparable with no baseline. `replicates` says what is sampled beside the items; where that is bases, the
-    entries are rows of several, and `members` holds, for an id, the entry of each base (`bases.py`).
+    entries are rows of several, and `members` holds, for an id, the entry of each base (`across_bases.py`).
     """
 
     baseline: Entry

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from emobench.leaderboard.render import compare_table, leaderboard_table
-from emobench.leaderboard.render.grid import ABSENT, Grid, Report, marks
+from emobench.leaderboard.render.grid import ABSENT, Grid, TableReport, marks
 from emobench.leaderboard.render.markdown import markdown
 from emobench.leaderboard.render.terminal import ReportView
 from emobench.leaderboard.schema.entry import Entry
@@ -35,10 +35,10 @@ def check_golden(name: str, text: str) -> None:
     assert text == (GOLDEN / name).read_text()
 
 
-def printed(report: Report | ReportView, width: int = 100) -> str:
+def printed(report: TableReport | ReportView, width: int = 100) -> str:
     """Return a report as a terminal of some width shows it."""
     console = Console(width=width, file=io.StringIO(), color_system=None, markup=False, highlight=False)
-    console.print(ReportView(report) if isinstance(report, Report) else report)
+    console.print(ReportView(report) if isinstance(report, TableReport) else report)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -67,8 +67,8 @@ def compared(comparisons: Sequence[Comparison]) -> tuple[list[Any], list[str]]:
     A table has its `heading`, the `within` lines and the `lines`, whose columns are attributes.
     """
     tables = [
-        SimpleNamespace(heading=pair.grid.title, within=pair.grid.legend, lines=_lines(pair.grid))
-        for pair in compare_table.pair_tables(comparisons)
+        SimpleNamespace(heading=grid.title, within=grid.legend, lines=_lines(grid))
+        for grid, _ in compare_table.pair_tables(comparisons)
     ]
     return tables, list(compare_table.report(comparisons).ending)
 

@@ -49,25 +49,6 @@ def lines(entries: Sequence[Entry], width: int = 80) -> list[str]:
     return [line.rstrip() for line in text(entries, width).splitlines()]
 
 
-def test_a_group_reads_as_the_paper_would_print_it(make: MakeEntry) -> None:
-    tailr = {"name": "tailr", "version": "1", "params": {"gamma": 0.2}}
-    entries = [
-        make("mle", {"accuracy": [0.901, 0.903, 0.905], "ppl": [72.0, 72.4, 72.2]}),
-        make("tailr", {"accuracy": [0.951, 0.954, 0.954], "ppl": [73.0, 71.4, 72.8]}, objective=tailr),
-    ]
-    assert lines(entries)[:9] == [
-        "suite v2 · tiny",
-        "protocol paper (toy 1) · recipe lm",
-        "tailr with gamma=0.2",
-        "",
-        "               accuracy          ppl",
-        "objective         (%) ↑            ↓",
-        "────────────────────────────────────",
-        "mle          90.3 ± 0.2   72.2 ± 0.2",
-        "tailr       95.3 ± 0.2*   72.4 ± 0.9",
-    ]
-
-
 def test_rows_of_one_name_are_told_apart_by_parameters_or_id(make: MakeEntry) -> None:
     def tailr(gamma: float, value: float) -> Entry:
         objective = {"name": "tailr", "version": "1", "params": {"gamma": gamma, "min_weight": 0.0}}
@@ -126,45 +107,6 @@ def test_a_tasks_metrics_stay_in_one_table(make: MakeEntry) -> None:
     assert " ".join(shown).count("objective-11 ") == 3
 
 
-def test_intervals_and_n_in_the_place_of_the_spread(make: MakeEntry) -> None:
-    """Three seeds of 50, 51 and 52 %: 51 -+ 4.3027 / sqrt(3) (Student's t with 2 degrees of freedom)."""
-    view = View(intervals=True)
-    entries = [make("emo", {"accuracy": [0.50, 0.51, 0.52]})]
-    assert board_cells(entries, view=view) == [{"emo": ["51.0 [48.5, 53.5]"]}]
-    assert "(%) ↑ n=50" in text(entries, view=view)
-    single = [make("emo", {"kl": [0.5]})]
-    assert board_cells(single, view=view) == [{"emo": ["0.500 [1]"]}]
-    assert "no interval: one seed, and no per-example results" in text(single, view=view)
-
-
-def test_missing_scores_and_small_n_have_footnotes(make: MakeEntry) -> None:
-    entries = [
-        make("emo", {"accuracy": [0.5, 0.9, 0.6], "kl": [1.0, 1.1, 1.2]}),
-        make("mle", {"accuracy": [0.5, 0.9, 0.6]}, missing={"toy/kl": "the oracle\nwas away"}),
-    ]
-    key = "toy/accuracy"
-    entries = [replace(e, metrics={**e.metrics, key: replace(e.metrics[key], flags=("small_n",))}) for e in entries]
-    assert board_cells(entries)[0]["mle"] == ["66.7 ± 20.8", "– [2]"]
-    shown = text(entries)
-    for part in ("(%) ↑ [1]", "[1] small n (50): shown, not ranked", "[2] toy/kl: the oracle was away"):
-        assert part in shown
-    assert "*" not in shown
-
-
-@pytest.mark.parametrize(
-    ("metric", "values", "shown"),
-    [
-        ("accuracy", [0.50001, 0.50003], "50.002 ± 0.001"),
-        ("kl", [0.12345], "0.123"),
-        ("kl", [4.3172, 4.3168, 4.317], "4.317 ± <0.001"),
-        ("kl", [4.2, 4.2, 4.2], "4.200 ± 0.000"),
-        ("kl", [4.1, 4.1 + 4e-8, 4.1], "4.100 ± 0.000"),
-    ],
-)
-def test_a_spread_never_rounds_to_zero(make: MakeEntry, metric: str, values: list[float], shown: str) -> None:
-    assert board_cells([make("emo", {metric: values})]) == [{"emo": [shown]}]
-
-
 def test_what_a_table_is_sorted_by_is_shown(make: MakeEntry) -> None:
     entries = [make(n, {"kl": [v], "ppl": [9.0], "one/kl": [w]}) for n, v, w in (("a", 2.0, 1.0), ("b", 1.0, 2.0))]
     by_one, hidden = (board_cells(entries, view=View(metrics=m, sort="kl"))[0] for m in (("toy/*",), ("toy/ppl",)))
@@ -198,24 +140,6 @@ def test_entries_that_are_not_comparable_stand_in_tables_of_their_own(make: Make
     assert "protocol paper@1 · " in text([alike])  # not "paper (toy 1)" where the suite has the task's name
 
 
-def test_what_holds_for_every_table_is_at_the_end(make: MakeEntry) -> None:
-    made = [make("mle", {"accuracy": [0.5]}, recipe={"name": "lm", "epochs": n}, seeds=[0]) for n in (1, 2)]
-    key = "toy/accuracy"
-    entries = [replace(e, metrics={key: replace(e.metrics[key], flags=("small_n",))}) for e in made]
-    for shown in (text(entries), board_markdown(entries).replace("\\", "")):
-        assert shown.count("small n") == shown.count("Values of one seed.") == 1
-        assert shown.index("Not ranked with") < shown.index("Values of one seed.") < shown.rindex("[1] ")
-    assert "Values of one seed." in text(entries[:1])
-
-
-def test_a_cell_is_never_broken(make: MakeEntry) -> None:
-    names = [f"task{number}/ppl" for number in range(5)]
-    entries = [make(name, {key: [463.264, 463.268, 463.266] for key in names}) for name in ("mle", "emo")]
-    for width in range(50, 121):
-        cells = re.findall(r"463\.266 ± 0\.002(?!\d)", text(entries, width))
-        assert len(cells) == 2 * (len(names) + 1), width  # and their mean
-
-
 def test_rows_that_differ_in_their_code_alone_are_named(make: MakeEntry) -> None:
     def of(code: str | None, seed: int, **params: Any) -> Entry:
         objective = {"name": "mine", "version": "1", "params": params, "source_sha256": code and code * 64}
@@ -226,13 +150,6 @@ def test_rows_that_differ_in_their_code_alone_are_named(make: MakeEntry) -> None
     assert f"mine(nats=4.0) [{older.id[:6]}] older code" in board_cells([one, other, third])[0]
     for pair in ([of("0", 0), of("0", 1)], [of("0", 0), of(None, 1)]):  # other seeds; not known
         assert "older code" not in str(board_cells(pair))
-
-
-def test_one_value_without_examples_decides_nothing(make: MakeEntry) -> None:
-    entries = [make("mle", {"accuracy": [0.901, 0.903, 0.905]}), make("pretrained", {"accuracy": [0.5]})]
-    assert list(board_cells(entries)[0].items()) == [("pretrained", ["50.0"]), ("mle", ["90.3 ± 0.2"])]
-    why = "one value without seeds and without per-example results"
-    assert to_json(entries)["groups"][0]["untested"] == {"toy/accuracy": why}
 
 
 @pytest.mark.parametrize(("swing", "marked"), [(0.1, True), (2.5, False)])
@@ -284,16 +201,6 @@ def test_hostile_text_shows_as_text(make: MakeEntry) -> None:
     table = [line for line in board_markdown([entry]).splitlines() if line.startswith("|")]
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in table] == [3, 3, 3]
     assert re.search(r"(?<!\\)[<`*]script", board_markdown([entry])) is None
-
-
-def test_markdown_has_the_same_cells(make: MakeEntry) -> None:
-    entries = [make(n, {"accuracy": v}) for n, v in (("a", [0.1, 0.11, 0.13]), ("b", [0.91, 0.9, 0.92]))]
-    assert [line for line in board_markdown(entries).splitlines() if line.startswith("|")] == [
-        "| objective | accuracy (%) ↑ |",
-        "|---|---:|",
-        "| a | 11.3 ± 1.5 |",
-        "| b | **91.0 ± 1.0\\*** |",
-    ]
 
 
 def test_the_tables_module_loads_nothing_heavy() -> None:

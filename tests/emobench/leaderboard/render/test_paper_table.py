@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.render.grid import Report
-from emobench.leaderboard.render.latex import latex
-from emobench.leaderboard.render.markdown import markdown
 from emobench.leaderboard.render.paper_table import SEEDS_NEEDED, TESTED, PaperComparison, cells, grid
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
@@ -120,12 +117,3 @@ def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
     assert grid(found).legend[-1] == "Another model."
     # A MAUVE of 0.51, say, is no number of examples.
     assert made(entry_of, {"mle": (20.4,)}).resolution() == {}  # type: ignore[dict-item]
-
-
-def test_markdown_and_latex_hold_the_same_cells(entry_of: EntryOf) -> None:
-    found = made(entry_of, {"mle": (4, 5, 4), "emo": (36, 35, 36)})
-    bold = by_row(found)["emo · here - mle here"][0].rstrip("*")
-    assert f"**{bold.replace('<', chr(92) + '<')}\\***" in markdown(Report((grid(found),)))
-    text = latex(Report((grid(found),)))
-    assert "\\textbf{" + bold.split(" ")[0] in text
-    assert text.count(" \\\\\n") == 1 + len(grid(found).rows)

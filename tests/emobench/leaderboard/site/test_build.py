@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 
 from emobench.config import file_sha256
 from emobench.data.oracle import oracle_words
-from emobench.errors import ConfigError, DataError
+from emobench.errors import ConfigError
 from emobench.leaderboard.schema.entry import Entry, File, Run, read_entry
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import POINTS, RunFiles
@@ -132,15 +132,19 @@ def test_files_that_cannot_be_used_become_sentences(one: Entry, tmp_path: Path) 
     (runs / "altered" / "log.jsonl").write_text("{}")
     broken = runs / "broken.jsonl"
     broken.write_text('{"prefix_text": "a"}\n')
+    unread = log(runs / "unread", {1: 3.0})
+    (runs / "unread" / "log.jsonl").write_text("no JSON\nat all\n")
+    unread = replace(unread, sha256=file_sha256(runs / "unread" / "log.jsonl"))
     (tmp_path / "secret.jsonl").write_text('{"prefix_text": "secret", "continuation_text": "secret"}\n')
     (runs / "link.jsonl").symlink_to(tmp_path / "secret.jsonl")
     digests = {name: file_sha256(runs / name) for name in ("broken.jsonl", "link.jsonl")} | {"gone.jsonl": "0" * 64}
     files = [File(path=name, sha256=digest) for name, digest in digests.items()]
-    found = reader(runs).of(with_files(one, curves=(good, altered), samples=tuple(files)))
+    found = reader(runs).of(with_files(one, curves=(good, altered, unread), samples=tuple(files)))
     assert [list(training["parts"]) for training in found["curves"]] == [["loss"]]
     assert found["samples"] == []
     said = "\n".join(found["problems"])
     assert "altered/log.jsonl: altered since the entry was recorded" in said
+    assert "unread/log.jsonl: cannot be read (" in said
     assert "broken.jsonl: holds no curves or samples that a page can show" in said
     assert "link.jsonl: lies outside the runs folder" in said
     assert "gone.jsonl: not in the runs folder" in said
@@ -159,17 +163,6 @@ def test_samples_are_the_first_of_each_prompt(one: Entry, tmp_path: Path) -> Non
     assert [text["continuation"] for text in texts["texts"]] == ["c0", "c2", "c4", "c6", "c8"]
     words = oracle_words()
     assert [text["continuation"] for text in ids["texts"]] == [" ".join(words[1:4]), words[4]]
-
-
-def test_a_log_that_cannot_be_read_is_named(one: Entry, tmp_path: Path) -> None:
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "log.jsonl").write_text("no JSON\nat all\n")
-    file = File(path="x/log.jsonl", sha256=file_sha256(tmp_path / "x" / "log.jsonl"))
-    found = reader(tmp_path).of(with_files(one, curves=(file,)))
-    assert found["curves"] == []
-    with pytest.raises(DataError):
-        reader(tmp_path).read_curves(tmp_path / "x" / "log.jsonl")
-    assert len(found["problems"]) == 1
 
 
 @pytest.mark.slow

@@ -9,13 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 
 from emobench.config import to_plain
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.difference import Difference, compare_rows
-from emobench.leaderboard.stats.holm import holm
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
@@ -312,40 +310,6 @@ def test_the_mean_over_tasks_without_items_is_students_t_of_the_seeds_means() ->
     assert isinstance(found, Difference)
     want = stats.ttest_rel(a.mean(0), b.mean(0))
     assert (found.p, found.effect) == (pytest.approx(float(want.pvalue)), pytest.approx((a - b).mean()))
-
-
-def test_holm_is_statsmodels_holm() -> None:
-    rng = np.random.default_rng(17)
-    for count in (1, 2, 7):
-        ps = list(rng.uniform(0, 0.2, count))
-        assert holm(ps) == pytest.approx(multipletests(ps, method="holm")[1])
-    assert holm([]) == []
-
-
-def test_perplexities_are_compared_as_ratios() -> None:
-    rng = np.random.default_rng(5)
-
-    def perplexity(shift: float) -> Series:
-        nats_SI = sample(rng, 3, 80, 0.01, 0.3) + 4 + shift
-        given = [
-            Score(
-                value=math.exp(row.mean()),
-                n=80,
-                higher_is_better=False,
-                unit="perplexity",
-                aggregate="exp_mean",
-                examples={str(i): (float(v), 1.0) for i, v in enumerate(row)},
-            )
-            for row in nats_SI
-        ]
-        return series(given)
-
-    better, worse = perplexity(-1.0), perplexity(0.0)
-    found = difference(better, worse)
-    assert found is not None
-    assert found.log_scale
-    ratio = [better.values[s] / worse.values[s] for s in range(3)]
-    assert math.exp(found.effect) == pytest.approx(stats.gmean(ratio))
 
 
 def test_a_row_without_seeds_is_constant_over_its_rivals() -> None:

@@ -110,17 +110,6 @@ def test_two_by_two_by_two_by_hand() -> None:
     assert [part.draws for part in found.values()] == [2, 2, 2, 3]
 
 
-def test_sampling_noise_is_none_of_the_training_seeds() -> None:
-    """Seeds that are equal in truth: the spread of their values is what sampling left, and is not theirs."""
-    rng = np.random.default_rng(4)
-    ratio = []
-    for _ in range(400):
-        values_SRK = rng.normal(0, 1, (5, 10, 1))
-        found = components(scores(values_SRK), None)
-        ratio.append(found["training seed"].sd ** 2 / values_SRK.mean((1, 2)).var(ddof=1))
-    assert np.mean(ratio) < 0.5  # 1 where the values' own spread is taken for the seeds'
-
-
 def test_what_cannot_be_told_apart_is_absent() -> None:
     rng = np.random.default_rng(5)
     texts_SI = rng.normal(0, 1, (3, 20))
