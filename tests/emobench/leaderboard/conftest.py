@@ -60,7 +60,7 @@ def make_entry(runs: Path, entry_of: MakeEntry) -> MakeEntry:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_row(entry_of: MakeEntry) -> MakeEntry:
     """Return a function that makes an entry of each seed's scores, by <task>/<metric>, without per-example results.
 

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from paper_rows import EntryOf, metric, paper_comparison
 
-from emobench.leaderboard.render.paper_table import SEEDS_NEEDED, TESTED, PaperComparison, cells, grid
+from emobench.leaderboard.render.paper_table import INTERVAL, SEEDS_NEEDED, TESTED, PaperComparison, cells, grid
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.stats.compare import compare
 
 ITEMS = 40
 COLUMNS = ("sst2/accuracy", "trec/accuracy")
-EntryOf = Callable[..., Entry]
-
-
-def metric(*values: float, n: int | None = ITEMS) -> dict[str, Any]:
-    mean = sum(values) / len(values)
-    std = None
-    if len(values) > 1:
-        std = (sum((v - mean) ** 2 for v in values) / (len(values) - 1)) ** 0.5
-    return {
-        "mean": mean,
-        "std": std,
-        "values": list(values),
-        "n": n,
-        "ci95": None,
-        "ci95_of": None,
-        "higher_is_better": True,
-        "unit": "fraction",
-        "flags": [],
-    }
 
 
 def right(count: int) -> dict[str, tuple[float, float]]:
@@ -41,26 +22,21 @@ def right(count: int) -> dict[str, tuple[float, float]]:
 
 def made(entry_of: EntryOf, counts: Mapping[str, tuple[int, ...]], remarks: tuple[str, ...] = ()) -> PaperComparison:
     """Rows of ours with so many right answers in each seed, beside a paper's."""
-    ours = {
-        name: entry_of(name, metrics={"sst2/accuracy": metric(*(c / ITEMS for c in of))}) for name, of in counts.items()
-    }
-    paper = {
-        name: entry_of(
-            name, kind="published", seeds=[], metrics={c: metric(value, n=None) for c in COLUMNS}, source={"cite": "x"}
-        )
-        for name, value in {"mle": 0.948, "emo": 0.952, "mixce": 0.95}.items()
-    }
-    runs = {ours[name].id: [{"sst2/accuracy": right(c)} for c in of] for name, of in counts.items()}
-    others = [entry for name, entry in ours.items() if name != "mle"]
-    return PaperComparison(
-        title="table-3 · tiny",
-        columns=COLUMNS,
-        published=paper,
-        measured=ours,
-        baseline="mle",
-        comparison=compare(ours["mle"], others, lambda entry: runs[entry.id], anyway=True),
-        remarks=remarks,
-    )
+    ours = {name: {"sst2/accuracy": metric(*(c / ITEMS for c in of))} for name, of in counts.items()}
+    values = {"mle": 0.948, "emo": 0.952, "mixce": 0.95}
+    paper = {name: {column: metric(value, n=None) for column in COLUMNS} for name, value in values.items()}
+
+    def runs(entry: Entry) -> list[dict[str, Any]]:
+        return [{"sst2/accuracy": right(count)} for count in counts[entry.objective.name]]
+
+    return paper_comparison(entry_of, ours, paper, COLUMNS, runs, remarks)
+
+
+def of_one_metric(entry_of: EntryOf, summary: dict[str, Any], paper: tuple[str, ...]) -> PaperComparison:
+    """Two rows of ours with the same value, and the paper's rows."""
+    of_paper = {name: {"sst2/mauve": metric(0.775)} for name in paper}
+    ours = {name: {"sst2/mauve": summary} for name in ("mle", "emo")}
+    return paper_comparison(entry_of, ours, of_paper, ["sst2/mauve"])
 
 
 def by_row(found: PaperComparison) -> dict[str, list[str]]:
@@ -117,3 +93,19 @@ def test_what_one_test_example_is_worth_is_said(entry_of: EntryOf) -> None:
     assert grid(found).legend[-1] == "Another model."
     # A MAUVE of 0.51, say, is no number of examples.
     assert made(entry_of, {"mle": (20.4,)}).resolution() == {}  # type: ignore[dict-item]
+
+
+def test_our_interval_has_a_line_of_its_own(entry_of: EntryOf) -> None:
+    found = of_one_metric(entry_of, metric(0.5, ci95=[0.412, 0.6]), ("mle", "emo"))
+    assert by_row(found)[f"mle · {INTERVAL}"] == ["[41.2, 60.0]"]
+    assert f"{INTERVAL}: of the mean, over seeds and items." in grid(found).legend
+    assert cells(found)[0]["interval"] == [0.412, 0.6]
+    assert INTERVAL not in str(grid(of_one_metric(entry_of, metric(0.5), ("mle", "emo"))))
+
+
+def test_ours_stand_alone_where_nothing_is_published(entry_of: EntryOf) -> None:
+    found = of_one_metric(entry_of, metric(0.5), ())
+    assert found.rows == ("mle", "emo")
+    assert list(by_row(found)) == ["mle · here", "emo · here", "emo · here - mle here"]
+    assert "paper" not in " ".join(grid(found).legend)
+    assert [cell["published"] for cell in cells(found)] == [None, None]

@@ -12,56 +12,39 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from emobench.config import file_sha256, to_plain
+from emobench.config import file_sha256
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
-from emobench.leaderboard.stats.summary import summarise
-from emobench.tasks.scores import Score
 from emobench.training.curves import mean_curve, read_curves
 
 MakeEntry = Callable[..., Entry]
 
-UNITS = {"accuracy": ("fraction", True), "ppl": ("perplexity", False), "entropy": ("nats", None)}
 SIZES = {"small": 100_000_000, "large": 7_000_000_000}
 
 
 @pytest.fixture(scope="session")
-def row(entry_of: MakeEntry) -> MakeEntry:
-    """Return a function that makes an entry with the values of each "<task>/<metric>" by seed.
-
-    `model` is a name, and `params` are those of the objective.
-    """
+def row(make_row: MakeEntry) -> MakeEntry:
+    """Return `make_row` for a toy suite: `model` is a name, and `params` are those of the objective."""
 
     def make(name: str, metrics: Mapping[str, Sequence[float]], **changes: Any) -> Entry:
         model, params = changes.pop("model", "small"), changes.pop("params", {})
         seeds = 0 if name == "pretrained" else len(next(iter(metrics.values())))
+        source = {"name": model, "source": f"org/{model}", "revision": f"r-{model}"}
         given = {
             "suite": {"name": "toy", "version": 1},
             "protocols": {key.split("/")[0]: "paper@3fa9c1" for key in metrics},
-            "model": {
-                "name": model,
-                "source": f"org/{model}",
-                "revision": f"r-{model}",
-                "parameters": SIZES.get(model),
-            },
+            "model": {**source, "parameters": SIZES.get(model)},
             "objective": {"name": name, "version": "1", "params": params},
             "recipe": {"dtype": "float32", **({"name": "lm", "epochs": 3} if seeds else {})},
-            "metrics": {key: _summary(key, values) for key, values in metrics.items()},
             "runs": [{"seed": seed, "key": f"{name}-{model}-{seed}"} for seed in range(seeds)],
             "cost": {"tokens": 3_000_000},
             "source": {"command": f"emobench run --objective {name}"},
         }
-        return entry_of(name, **{**given, **changes})
+        return make_row(name, metrics, **{**given, **changes})
 
     return make
-
-
-def _summary(key: str, values: Sequence[float]) -> Any:
-    unit, better = UNITS[key.rpartition("/")[2]]
-    scores = [Score(value=v, n=50, unit=unit, higher_is_better=better, aggregate="corpus") for v in values]
-    return to_plain(summarise(scores))
 
 
 def training_files(runs: Path, key: str, start: float) -> dict[str, Any]:
@@ -170,6 +153,12 @@ def opened(browser: Browser) -> Iterator[Opened]:
 @pytest.fixture(scope="session")
 def page_of() -> Callable[..., Path]:
     return write
+
+
+@pytest.fixture
+def board(opened: Opened, tmp_path: Path) -> Callable[..., Page]:
+    """Return a function that opens the page of some entries, at a place."""
+    return lambda entries, place="", **more: opened(write(tmp_path / "out", entries, tmp_path), place, **more)
 
 
 @pytest.fixture(scope="session")

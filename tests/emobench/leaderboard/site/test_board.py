@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from emobench.leaderboard.schema.entry import Entry
 
 Opened = Callable[..., Page]
+Row = Callable[..., Entry]
 
 CONTRAST = """
 () => {
@@ -133,11 +134,9 @@ def test_the_heat_map_has_the_differences_of_compare_and_their_verdicts(
     assert {"-10.07", "worse"} <= set(chart.locator("svg text").all_text_contents())
 
 
-def test_only_what_is_beyond_noise_has_a_colour(
-    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
-) -> None:
+def test_only_what_is_beyond_noise_has_a_colour(board: Opened, row: Row, drawn: Callable[[Page], None]) -> None:
     entries = [row(name, {"toy/accuracy": [value]}) for name, value in (("mle", 0.6), ("emo", 0.9))]  # of one seed
-    page = opened(page_of(tmp_path, entries, tmp_path))
+    page = board(entries)
     drawn(page)
     chart = page.get_by_role("group", name="Differences from the baseline")
     assert {"baseline", "undetermined"} <= set(chart.locator("svg text").all_text_contents())

@@ -20,6 +20,7 @@ from emobench.leaderboard.schema.metric import Component
 from emobench.leaderboard.stats.compare import compare
 
 Opened = Callable[..., Page]
+Row = Callable[..., Entry]
 HOSTILE = {
     "markup": "<img src=x onerror=alert(1)></script><script>alert(2)</script>\"'><svg/onload=alert(3)>{{ 7 * 7 }}${x}",
     "address": "javascript:alert(4)",
@@ -48,9 +49,7 @@ def test_an_entry_shows_everything_in_it(opened: Opened, toy: Path, drawn: Calla
     expect(page.locator("table.grid")).to_be_visible()
 
 
-def test_an_entry_says_where_its_noise_comes_from(
-    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_an_entry_says_where_its_noise_comes_from(board: Opened, row: Row) -> None:
     made = row("mle", {"toy/accuracy": [0.6, 0.61, 0.62], "toy/ppl": [30.0, 30.5, 30.2]})
     draws = {"training seed": 3, "sampling": 5, "k-means": 2, "texts": 971}
     parts = {name: Component(sd=0.012, sd_of_mean=0.005, draws=of) for name, of in draws.items()}
@@ -61,7 +60,7 @@ def test_an_entry_says_where_its_noise_comes_from(
         "toy/ppl": replace(made.metrics["toy/ppl"], components=once),
     }
     entry = replace(made, metrics=metrics)
-    page = opened(page_of(tmp_path, [entry], tmp_path), f"#/entry/{entry.id}")
+    page = board([entry], f"#/entry/{entry.id}")
     noise = page.get_by_role("region", name="Where the noise comes from", exact=True).first
     assert [line.split("\t") for line in noise.locator("tbody tr").all_inner_texts()] == [
         ["accuracy (%) ↑", "1.2", "1.2", "1.2", "1.2", "3 x 5 x 2", "1"],
@@ -102,13 +101,11 @@ def test_two_entries_are_compared_and_the_link_shows_the_same(opened: Opened, to
     assert shared.locator("th, td").all_inner_texts() == ["Prompt 0", "of emo-small-0, 0", "of mle-small-0, 0"]
 
 
-def test_the_verdicts_are_those_of_compare(
-    opened: Opened, page_of: Callable[..., Path], row: Callable[..., Entry], tmp_path: Path
-) -> None:
+def test_the_verdicts_are_those_of_compare(board: Opened, row: Row) -> None:
     """What the page says beside a difference is what `emobench compare` computes."""
     base = row("mle", {"sst2/accuracy": [0.60, 0.61, 0.59], "wikitext2/ppl": [30.0, 30.3, 29.7]})
     other = row("emo", {"sst2/accuracy": [0.62, 0.60, 0.61], "wikitext2/ppl": [25.0, 25.3, 24.8]})
-    page = opened(page_of(tmp_path, [base, other], tmp_path), f"#/compare/{base.id}/{other.id}")
+    page = board([base, other], f"#/compare/{base.id}/{other.id}")
     found = {contrast.metric: contrast for contrast in compare(base, [other]).contrasts}
     rows = page.get_by_role("region", name="Verdicts", exact=True).locator("tbody tr").all()
     shown = [[cell.inner_text() for cell in line.locator("th, td").all()] for line in rows]
@@ -225,24 +222,22 @@ def squeezed_text(text: str) -> str:
 
 
 def test_a_training_of_one_step_is_said_in_place_of_a_curve(
-    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path, drawn: Callable[..., None]
+    board: Opened, row: Row, tmp_path: Path, drawn: Callable[[Page], None]
 ) -> None:
     log = tmp_path / "mle-0" / "log.jsonl"
     log.parent.mkdir()
     log.write_text(json.dumps({"step": 1, "steps": 1, "loss": 5.25, "mle": 5.25}) + "\n")
     run = {"seed": 0, "key": "mle-0", "curves": [{"path": "mle-0/log.jsonl", "sha256": file_sha256(log)}]}
     entry = row("mle", {"toy/accuracy": [0.6]}, runs=[run])
-    page = opened(page_of(tmp_path / "out", [entry], tmp_path), f"#/entry/{entry.id}")
+    page = board([entry], f"#/entry/{entry.id}")
     chart = page.get_by_role("group", name="Training curves")
     chart.scroll_into_view_if_needed()
     expect(chart).to_contain_text("One step was logged (1), which makes no curve; mle: mle 5.25.")
 
 
-def test_the_values_of_many_seeds_are_not_cut_off(
-    opened: Opened, row: Callable[..., Entry], page_of: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_values_of_many_seeds_are_not_cut_off(board: Opened, row: Row) -> None:
     entry = row("mle", {"toy/accuracy": [0.6 + seed / 1000 for seed in range(20)]})
-    page = opened(page_of(tmp_path / "out", [entry], tmp_path), f"#/entry/{entry.id}", width=1300)
+    page = board([entry], f"#/entry/{entry.id}", width=1300)
     shown = page.get_by_role("region", name="Metrics", exact=True).first.locator("td.values").bounding_box()
     assert shown is not None
     assert shown["x"] + shown["width"] <= 1300

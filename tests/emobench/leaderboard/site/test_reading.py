@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from emobench.leaderboard.schema.entry import Entry
 
 Opened = Callable[..., Page]
+Row = Callable[..., Entry]
 
 
 def x_of(node: Locator) -> float:
@@ -19,11 +20,9 @@ def x_of(node: Locator) -> float:
     return box["x"]
 
 
-def test_a_wide_table_fades_where_it_goes_on_and_its_objectives_stay(
-    opened: Opened, page_of: Callable[..., Path], row: Callable[..., Entry], tmp_path: Path
-) -> None:
+def test_a_wide_table_fades_where_it_goes_on_and_its_objectives_stay(board: Opened, row: Row) -> None:
     metrics = {f"a_long_task_{n}/accuracy": [0.5, 0.6, 0.7] for n in range(20)}
-    page = opened(page_of(tmp_path, [row("mle", metrics), row("emo", metrics)], tmp_path))
+    page = board([row("mle", metrics), row("emo", metrics)])
     scroller = page.locator(".scroller:has(.grid)")
     mask = "node => getComputedStyle(node).maskImage"
     expect(scroller).to_have_class("dt-layout-cell dt-layout-full scroller more-right")
