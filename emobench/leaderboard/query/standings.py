@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from emobench.errors import UnknownNameError
@@ -36,13 +36,13 @@ class Standings:
     rows: tuple[Entry, ...]
     older: frozenset[str]
     metrics: tuple[str, ...]
-    absent: Mapping[str, str]
-    best: Mapping[str, str | None]
-    untested: Mapping[str, str]
-    ranking: Ranking | None
-    baseline: Entry | str | None
-    differences: Mapping[str, Mapping[str, Contrast]]
-    tested: tuple[Contrast, ...]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    best: Mapping[str, str | None] = field(default_factory=dict)
+    untested: Mapping[str, str] = field(default_factory=dict)
+    ranking: Ranking | None = None
+    baseline: Entry | str | None = None
+    differences: Mapping[str, Mapping[str, Contrast]] = field(default_factory=dict)
+    tested: tuple[Contrast, ...] = ()
 
 
 def standings(

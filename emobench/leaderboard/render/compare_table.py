@@ -16,6 +16,7 @@ from emobench.leaderboard.render.numbers import (
     contrast_mean,
     effect_decimals,
     p_value,
+    unit_label,
 )
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
@@ -100,10 +101,8 @@ def _label(contrast: Contrast, one_task: bool) -> str:
     task, name = contrast.metric.split("/", 1)
     several = task == MEAN and len(contrast.tasks) > 1
     shown = f"mean of {len(contrast.tasks)} tasks, {name}" if several else contrast.metric
-    arrow = {True: " ↑", False: " ↓", None: ""}[contrast.higher_is_better]
-    unit = {"fraction": " (%)", "perplexity": ""}.get(contrast.unit, f" ({contrast.unit})")
     primary = ", primary" if contrast.family == PRIMARY else ""
-    return clean(f"{name if one_task else shown}{unit}{arrow}") + primary
+    return clean(f"{name if one_task else shown} {unit_label([contrast])}".strip()) + primary
 
 
 def _heading(baseline: Entry, candidate: Entry) -> str:

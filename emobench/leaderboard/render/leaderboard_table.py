@@ -122,8 +122,8 @@ class _GridOfGroup:
     def _label(self, entry: Entry) -> Cell:
         mark = "" if not self.own else OWN if entry.id in self.own else " " * len(OWN)
         if entry.id in self.shown.older:
-            return Cell(f"{mark}{self.labels[entry.id]} older code", "dim")
-        return Cell(mark + self.labels[entry.id], "bold" if entry.id in self.own else "")
+            return Cell(f"{mark}{self.labels[entry.id]} older code", style="dim")
+        return Cell(mark + self.labels[entry.id], style="bold" if entry.id in self.own else "")
 
     def _rank(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
         cells = []

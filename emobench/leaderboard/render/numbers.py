@@ -19,7 +19,7 @@ def scale(unit: str) -> int:
     return 100 if unit == "fraction" else 1
 
 
-def unit_label(summaries: Sequence[MetricSummary]) -> str:
+def unit_label(summaries: Sequence[MetricSummary | Contrast]) -> str:
     """Return the unit of a metric with the arrow that points to its better side, such as "(%) ↑"."""
     if not summaries:
         return ""

@@ -68,18 +68,8 @@ def _unranked(members: Sequence[Entry]) -> Standings:
     older = older_code(members)
     rows = sorted(members, key=lambda e: (e.id in older, not e.untrained, e.provenance.created, e.id))
     asked = View().shown(group_metrics(rows), rows)
-    return Standings(
-        rows=tuple(rows),
-        older=older,
-        metrics=tuple(metric for metric in asked if any(metric in entry.metrics for entry in rows)),
-        absent={},
-        best={},
-        untested={},
-        ranking=None,
-        baseline=None,
-        differences={},
-        tested=(),
-    )
+    shown = tuple(metric for metric in asked if any(metric in entry.metrics for entry in rows))
+    return Standings(rows=tuple(rows), older=older, metrics=shown)
 
 
 def _place(group: BoardGroup) -> tuple[int, str, str, str]:

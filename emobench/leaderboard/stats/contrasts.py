@@ -170,18 +170,7 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
         return replace(plain, verdict="undetermined", why=found)
     if found.test == EQUAL:
         return replace(plain, verdict="tied", why="all values are equal", seeds=found.seeds, items=found.items)
-    return replace(
-        plain,
-        effect=found.effect,
-        log_scale=found.log_scale,
-        ci95=found.ci95,
-        p=found.p,
-        test=found.test,
-        detectable=found.detectable,
-        seeds=found.seeds,
-        items=found.items,
-        why=SMALL_N if plain.small_n else None,
-    )
+    return replace(plain, **vars(found), why=SMALL_N if plain.small_n else None)
 
 
 def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSeed, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emobench.leaderboard.stats import random_effects
-from emobench.leaderboard.stats.random_effects import Array, Randomness, Uncertainty
+from emobench.leaderboard.stats.random_effects import Array, Uncertainty
 from emobench.leaderboard.stats.series import Series, effective
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS, MIN_SEEDS
 from emobench.tasks.scores import Examples
@@ -33,7 +33,6 @@ class Difference:
     effect: float
     ci95: tuple[float, float] | None
     p: float
-    of: Randomness
     seeds: int
     log_scale: bool
     test: str
@@ -82,9 +81,9 @@ def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     if found is None and effect:
         raise _Undetermined(random_effects.SAME_AMOUNT)
     if found is None:
-        return Difference(0.0, None, 1.0, "seeds", seeds, log, EQUAL, count, None)
+        return Difference(0.0, None, 1.0, seeds, log, EQUAL, count, None)
     interval, p = found.interval(effect), found.p_value(effect)
-    return Difference(effect, interval, p, found.of, seeds, log, test, count, found.detectable)
+    return Difference(effect, interval, p, seeds, log, test, count, found.detectable)
 
 
 def _check_seeds_suffice(a: Sequence[Series], b: Sequence[Series]) -> None:

@@ -234,7 +234,7 @@ def test_without_examples_three_paired_seeds_are_students_paired_t() -> None:
     want = stats.ttest_rel(a, b)
     assert found.p == pytest.approx(float(want.pvalue), rel=1e-6)
     assert found.ci95 == pytest.approx(tuple(want.confidence_interval()), rel=1e-9)
-    assert (found.of, found.seeds) == ("seeds", 4)
+    assert (found.test, found.seeds) == ("paired t over seeds", 4)
 
 
 @pytest.mark.parametrize("examples", [True, False])
