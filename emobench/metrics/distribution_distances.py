@@ -19,8 +19,7 @@ from torch import Tensor
 from emobench.errors import MetricError
 from emobench.metrics.batching import by_length, check_context, pad, reading
 from emobench.models.head import Head, final_hidden, probe_head, token_count
-from emobench.objectives.engine.logits import accumulator_dtype
-from emobench.objectives.engine.products import multiply_wide
+from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 from emobench.tasks.scores import SECONDARY, Score
 
 DISTANCES = ("forward_cross_entropy", "reverse_cross_entropy", "forward_kl", "reverse_kl", "total_variation", "entropy")

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from emobench.errors import UserError
-from emobench.objectives.engine.logits import row_buffer
-from emobench.objectives.engine.products import has_triton, multiply_wide
+from emobench.objectives.engine.products import has_triton, multiply_wide, row_buffer
 
 _SLICE_BYTES = 64 << 20  # of float32 cosines, which are then rounded to half precision
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from emobench.config import PRETRAINED
 from emobench.objectives import CostEmbedding
 from emobench.objectives.dense import LANGUAGE
-from emobench.objectives.engine.logits import accumulator_dtype
-from emobench.objectives.engine.products import multiply_wide
+from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 
 
 @dataclass

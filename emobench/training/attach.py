@@ -30,7 +30,7 @@ from emobench.objectives import (
     prepare_for,
     token_statistics,
 )
-from emobench.objectives.engine.logits import compute_dtype
+from emobench.objectives.engine.products import compute_dtype
 from emobench.training.compiled import compiled_loss, register_attached
 
 

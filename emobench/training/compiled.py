@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from emobench.objectives.engine.logits import compute_dtype
+from emobench.objectives.engine.products import compute_dtype
 
 _ATTACHED: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Attached objectives by number, because an operator takes only tensors and numbers."""

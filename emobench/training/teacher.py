@@ -12,8 +12,7 @@ from torch import Tensor
 
 from emobench.errors import ConfigError
 from emobench.models.head import final_hidden, probe_head
-from emobench.objectives.engine.logits import accumulator_dtype
-from emobench.objectives.engine.products import multiply_wide
+from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 
 
 class FrozenTeacher:

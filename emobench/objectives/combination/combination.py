@@ -17,14 +17,7 @@ from torch import Tensor
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError
-from emobench.objectives.base import (
-    KnownLanguage,
-    LogitsObjective,
-    Objective,
-    SetupContext,
-    StatisticsObjective,
-    Teacher,
-)
+from emobench.objectives.base import LogitsObjective, Objective, SetupContext, StatisticsObjective
 from emobench.objectives.combination.schedules import Constant, Schedule
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.statistics import TokenStatistics, statistics_from_logits
@@ -95,7 +88,7 @@ class Combination(Objective):
 
     def setup(self, context: SetupContext) -> None:
         """Set up every term; teachers and cost embeddings are shared. Raises ConfigError for two cost embeddings."""
-        shared = _SharedContext(context)
+        shared: Any = _SharedContext(context)
         for term in self.terms:
             term.objective.setup(shared)
         costs = [cost for objective in self._costly() if (cost := objective.cost_embedding) is not None]
@@ -238,25 +231,11 @@ class _SharedContext:
     def __init__(self, context: SetupContext) -> None:
         self._context = context
         self._cost = cache(context.cost_embedding)
-        self._teacher = cache(lambda name: context.teacher(name))
-        self._language = cache(lambda: context.language())
-
-    @property
-    def total_steps(self) -> int:
-        return self._context.total_steps
-
-    @property
-    def vocabulary(self) -> int:
-        return self._context.vocabulary
-
-    def head_weight(self) -> Tensor:
-        return self._context.head_weight()
+        self.teacher = cache(lambda name: context.teacher(name))
+        self.language = cache(lambda: context.language())
 
     def cost_embedding(self, source: str = PRETRAINED) -> CostEmbedding:
         return self._cost(source)
 
-    def teacher(self, name: str) -> Teacher:
-        return self._teacher(name)
-
-    def language(self) -> KnownLanguage:
-        return self._language()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)

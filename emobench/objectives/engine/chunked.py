@@ -25,14 +25,11 @@ from torch import Tensor
 from emobench.errors import PluginError
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.engine.backend import Rows
 from emobench.objectives.engine.coefficients import coefficients
-from emobench.objectives.engine.cost_rows import CostRows
 from emobench.objectives.engine.job import Job
-from emobench.objectives.engine.logits import accumulator_dtype, row_buffer
-from emobench.objectives.engine.products import add_product_wide
+from emobench.objectives.engine.products import accumulator_dtype, add_product_wide, row_buffer
 from emobench.objectives.engine.targets import Chunk
-from emobench.objectives.engine.torch_rows import map_slope, square_sums
+from emobench.objectives.engine.torch_rows import CostRows, TorchRows, map_slope, square_sums
 from emobench.objectives.statistics import TokenStatistics
 
 
@@ -113,7 +110,7 @@ def run_chunks(
     return torch.cat(job.losses).sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
 
 
-def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: Rows) -> CostRows:
+def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: TorchRows) -> CostRows:
     """Write the chunk's new cost rows to the buffer. Return them together with the kept rows."""
     fresh_UV = cost.costs(chunk.distinct_U, out=buffer_UV[: len(chunk.distinct_U)])
     return CostRows(fresh_UV, cost.kept_rows(buffer_UV.dtype, rows.row_multiple), chunk.index_C)

@@ -15,8 +15,8 @@ from emobench.errors import PluginError, UnknownNameError
 from emobench.models.head import LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.engine.backend import Rows
 from emobench.objectives.engine.targets import Chunk, Targets
+from emobench.objectives.engine.torch_rows import TorchRows
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
 
 _BAND = 1.01  # gradients within 1 % of MLE's count as equal
@@ -51,7 +51,7 @@ class Job:
         logit_map: LogitMap,
         side: Mapping[str, Tensor],
         cost: CostEmbedding | None,
-        rows: Rows,
+        rows: TorchRows,
         dtype: torch.dtype,
         vocabulary: int,
     ) -> None:

@@ -7,6 +7,7 @@ Legend: N tokens, M target tokens, U distinct targets, V vocabulary, D hidden wi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import torch
@@ -16,13 +17,15 @@ from emobench.errors import PluginError, UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
-from emobench.objectives.engine.backend import IMPLEMENTATIONS, rows_for
 from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
 from emobench.objectives.engine.job import Job, LossResult, frozen_cost
-from emobench.objectives.engine.logits import accumulator_dtype, compute_dtype, row_buffer
+from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
+from emobench.objectives.engine.torch_rows import TorchRows
 from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
 
+IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
+"""chunked: Triton or PyTorch, depending on the device. reference: plain autograd on whole logits."""
 CHUNK_BYTES = {"cpu": 160 << 20, "cuda": 960 << 20}
 """Default limit in bytes for the logits and cost rows of a chunk."""
 
@@ -158,6 +161,26 @@ def token_statistics(
             for name in names:
                 values_N[name][positions_C] = values[name]
     return TokenStatistics(values_N, targets_N.reshape(-1))
+
+
+def rows_for(impl: str, device: torch.device, dtype: torch.dtype) -> TorchRows:
+    """Return the passes of an implementation other than "reference". Raises UserError if it cannot run."""
+    if impl == "torch" or (impl == "chunked" and not _kernels_run(device, dtype)):
+        return TorchRows()
+    if impl == "triton" and not _kernels_run(device, dtype, interpreted=True):
+        raise UserError(
+            f"impl is 'triton' for {dtype} on '{device.type}'; its kernels take float32, bfloat16 or float16 on a CUDA "
+            "device, with triton installed. Take impl='torch', or set TRITON_INTERPRET=1 before the start to try them."
+        )
+    from emobench.objectives.engine.triton_rows import TritonRows
+
+    return TritonRows()
+
+
+def _kernels_run(device: torch.device, dtype: torch.dtype, *, interpreted: bool = False) -> bool:
+    if dtype == torch.float64 or not has_triton():
+        return False
+    return device.type == "cuda" or (interpreted and os.environ.get("TRITON_INTERPRET") == "1")
 
 
 def _implementation(objective: Objective, impl: str) -> str:

@@ -17,27 +17,18 @@ from torch import Tensor
 from emobench.models.head import LogitMap
 from emobench.objectives.engine import triton_kernels
 from emobench.objectives.engine.coefficients import Coefficients
-from emobench.objectives.engine.cost_rows import CostRows
-from emobench.objectives.engine.logits import padded
-from emobench.objectives.engine.products import multiply_wide
+from emobench.objectives.engine.products import multiply_wide, padded
+from emobench.objectives.engine.torch_rows import CostRows, TorchRows
 
 kernels: Any = triton_kernels  # a type checker does not know the syntax of a kernel launch
 
-OUTPUTS = (
-    "log_prob",
-    "log_partition",
-    "expected_cost",
-    "entropy",
-    "mean_log_prob",
-    "sum_squares",
-    "alternatives",
-)
+OUTPUTS = ("log_prob", "log_partition", "expected_cost", "entropy", "mean_log_prob", "sum_squares", "alternatives")
 """The rows of the output of `reduce_kernel`."""
 REDUCE_BLOCK, DIFFERENTIATE_BLOCK = 4096, 2048
 """Number of vocabulary entries that a program processes at once."""
 
 
-class TritonRows:
+class TritonRows(TorchRows):
     """The passes as GPU kernels."""
 
     row_multiple = 128

@@ -23,11 +23,11 @@ from speed.linear_loss import DTYPES, SHAPES
 from speed.problem import Problem
 
 from emobench.models.head import LogitMap
-from emobench.objectives.engine.backend import Rows, rows_for
 from emobench.objectives.engine.chunked import make_costs
 from emobench.objectives.engine.coefficients import Coefficients
-from emobench.objectives.engine.logits import row_buffer
-from emobench.objectives.engine.products import add_product_wide
+from emobench.objectives.engine.linear import rows_for
+from emobench.objectives.engine.products import add_product_wide, row_buffer
+from emobench.objectives.engine.torch_rows import TorchRows
 
 NEEDS = frozenset({"log_prob", "expected_cost", "alternatives"})  # what `emo` makes a training step find
 
@@ -84,7 +84,7 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
     return found
 
 
-def _rows(problem: Problem, impl: str) -> Rows:
+def _rows(problem: Problem, impl: str) -> TorchRows:
     return rows_for(impl, problem.head_VD.device, problem.head_VD.dtype)
 
 

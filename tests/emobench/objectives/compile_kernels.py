@@ -17,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from emobench.objectives.engine import triton_kernels as kernels
-from emobench.objectives.engine.logits import padded
+from emobench.objectives.engine.products import padded
 from emobench.objectives.engine.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK, TritonRows
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"

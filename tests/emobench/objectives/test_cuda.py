@@ -15,8 +15,7 @@ from torch import Tensor
 import emobench
 from emobench.models.head import LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, prepare_for
-from emobench.objectives.engine.logits import row_buffer
-from emobench.objectives.engine.products import add_product_wide, multiply_wide
+from emobench.objectives.engine.products import add_product_wide, multiply_wide, row_buffer
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 

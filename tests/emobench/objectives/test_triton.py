@@ -19,9 +19,8 @@ from emobench.errors import UserError
 from emobench.models.head import LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token_statistics
 from emobench.objectives.engine.coefficients import coefficients
-from emobench.objectives.engine.cost_rows import CostRows
-from emobench.objectives.engine.logits import row_buffer
-from emobench.objectives.engine.torch_rows import TorchRows
+from emobench.objectives.engine.products import row_buffer
+from emobench.objectives.engine.torch_rows import CostRows, TorchRows
 from emobench.objectives.engine.triton_rows import TritonRows, finish_costs
 from emobench_objectives.emo import Emo
 
