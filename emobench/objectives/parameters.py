@@ -13,20 +13,14 @@ from emobench.errors import ConfigError
 
 
 def param(
-    default: Any,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: Sequence[Any] = (),
-    help: str = "",
+    default: Any, *, low: float | None = None, high: float | None = None, choices: Sequence[Any] = (), help: str = ""
 ) -> Any:
     """Declare a parameter of an objective.
 
     `low` and `high` are allowed values themselves. `emobench objectives show` prints `help`.
     """
-    return dataclasses.field(
-        default=default, metadata={"low": low, "high": high, "choices": tuple(choices), "help": help}
-    )
+    metadata = {"low": low, "high": high, "choices": tuple(choices), "help": help}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def check_parameters(owner: Any, label: str) -> None:
@@ -34,16 +28,20 @@ def check_parameters(owner: Any, label: str) -> None:
     hints = typing.get_type_hints(type(owner))
     for field in dataclasses.fields(owner):
         value = convert(hints[field.name], getattr(owner, field.name), f"{label}: `{field.name}`")
-        problem = _problem(value, field.metadata)
-        if problem:
-            raise ConfigError(f"{label}: `{field.name}` is {value!r}; expected {problem}.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{label}: `{field.name}` is {value}; expected a finite number.")
+        low, high, choices = (field.metadata.get(rule) for rule in ("low", "high", "choices"))
+        if choices and value not in choices:
+            raise ConfigError(f"{label}: `{field.name}` is {value!r}; expected one of {', '.join(map(repr, choices))}.")
+        if (low is not None and value < low) or (high is not None and value > high):
+            ends = [f"of at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None)
+            raise ConfigError(f"{label}: `{field.name}` is {value!r}; expected a number {' and '.join(ends)}.")
         setattr(owner, field.name, value)
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:
     """Return the allowed values of a parameter as text, such as "from 0 to 1". Empty: all values are allowed."""
-    low, high = field.metadata.get("low"), field.metadata.get("high")
-    choices = field.metadata.get("choices")
+    low, high, choices = (field.metadata.get(rule) for rule in ("low", "high", "choices"))
     if choices:
         return "one of " + ", ".join(map(str, choices))
     if low is not None and high is not None:
@@ -51,15 +49,3 @@ def describe_range(field: dataclasses.Field[Any]) -> str:
     if low is not None:
         return f"at least {low}"
     return f"at most {high}" if high is not None else ""
-
-
-def _problem(value: Any, rules: typing.Mapping[str, Any]) -> str | None:
-    low, high, choices = rules.get("low"), rules.get("high"), rules.get("choices")
-    if choices and value not in choices:
-        return "one of " + ", ".join(map(repr, choices))
-    if isinstance(value, float) and not math.isfinite(value):
-        return "a finite number"
-    if (low is not None and value < low) or (high is not None and value > high):
-        bounds = [f"of at least {low}" if low is not None else "", f"at most {high}" if high is not None else ""]
-        return "a number " + " and ".join(filter(None, bounds))
-    return None

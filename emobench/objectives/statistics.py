@@ -15,9 +15,7 @@ Units: nats; `expected_cost` is in [0, 2], `sum_squares` in (0, 1].
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch import Tensor
@@ -47,17 +45,6 @@ class TokenStatistics:
         if name in STATISTICS:
             raise PluginError(f"The statistic '{name}' was not asked for; write needs = {{'{name}'}} in the objective.")
         raise UnknownNameError("statistic", name, STATISTICS)
-
-    if not TYPE_CHECKING:  # a type checker finds a misspelt name without this method
-
-        def __getattr__(self, name: str) -> NoReturn:
-            text = f"'{type(self).__name__}' object has no attribute '{name}'"
-            # copy and pickle read names with underscores before the object has attributes.
-            if not name.startswith("_"):
-                near = difflib.get_close_matches(name, (*STATISTICS, "side", "targets", "values"), n=1)
-                text += f"; did you mean '{near[0]}'?" if near else "."
-                text += f" Side data is s.side['{name}']."
-            raise AttributeError(text)
 
     def __len__(self) -> int:
         return len(self.targets)

@@ -27,11 +27,13 @@ from typing import Any
 
 from torch import Tensor
 
-from emobench.objectives import Objective
-from emobench.testing.catalogue import DOCUMENTATION, checks_of
+from emobench.objectives import ModelObjective, Objective
 from emobench.testing.context import ExampleContext
 from emobench.testing.kit import BoundCheck, Check, Outcome, outcomes
-from emobench.testing.subject import Subject
+from emobench.testing.model_checks import MODEL_CHECKS
+from emobench.testing.object_checks import documentation, parameters, setup, state
+from emobench.testing.subject import CheckedObjective
+from emobench.testing.token_checks import TOKEN_CHECKS, side_data
 
 __all__ = ["BoundCheck", "Check", "ExampleContext", "Outcome", "check_objective", "objective_checks", "run_checks"]
 
@@ -50,7 +52,7 @@ def check_objective(
     This does not check the docstring. `objective_checks` and `emobench objectives check` do.
     """
     for check in objective_checks(objective, tokens=tokens, width=width, vocabulary=vocabulary, seed=seed, side=side):
-        if check.check.name != DOCUMENTATION:
+        if check.check is not documentation:
             with contextlib.suppress(unittest.SkipTest):
                 check()
 
@@ -61,13 +63,20 @@ def objective_checks(objective: Objective, **sizes: Any) -> list[BoundCheck]:
     `sizes` are the keyword arguments of `check_objective`.
     """
     subject = _subject(objective, **sizes)
-    return [BoundCheck(check, subject) for check in checks_of(objective)]
+    return [BoundCheck(check, subject) for check in _checks(objective)]
 
 
 def run_checks(objective: Objective, **sizes: Any) -> list[Outcome]:
     """Run all checks and return their outcomes. An exception in the objective's code is a failed check."""
-    return list(outcomes(checks_of(objective), _subject(objective, **sizes)))
+    return list(outcomes(_checks(objective), _subject(objective, **sizes)))
 
 
-def _subject(objective: Objective, *, side: Mapping[str, Tensor] | None = None, **sizes: Any) -> Subject:
-    return Subject(objective, given_side=dict(side or {}), **sizes)
+def _subject(objective: Objective, *, side: Mapping[str, Tensor] | None = None, **sizes: Any) -> CheckedObjective:
+    return CheckedObjective(objective, given_side=dict(side or {}), **sizes)
+
+
+def _checks(objective: Objective) -> list[Check]:
+    """Return the checks in the order in which they run. Later checks depend on earlier ones."""
+    own = MODEL_CHECKS if isinstance(objective, ModelObjective) else TOKEN_CHECKS
+    checks = [setup, *own, parameters, state, documentation]
+    return [check for check in checks if check is not side_data or objective.side_names]

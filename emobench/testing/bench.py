@@ -8,11 +8,16 @@ teacher's forward pass is not included.
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,17 +33,19 @@ from emobench.objectives import (
     prepare_for,
 )
 from emobench.pipeline.execution.record import hardware
-from emobench.testing.meters import alternating_seconds, peak_bytes
-from emobench.testing.subject import Broken, Subject, level
+from emobench.testing.kit import Broken
+from emobench.testing.subject import CheckedObjective, level
 
 CROSS_ENTROPY, LIKELIHOOD = "cross-entropy (torch)", "mle (engine)"
 """Row names. No objective can have them."""
 ROW = 512
 """Largest number of positions of a row. Some side data grow with its square."""
+LEAST_SECONDS = 0.03
+"""A step is repeated for at least this time: a single step on a GPU would include the launch by the CPU."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class LossCost:
     """The cost of one loss: the median CPU or GPU time of a step, and memory in bytes."""
 
     loss: str
@@ -54,7 +61,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchResult:
     """The measurements, and how they were made."""
 
     tokens: int
@@ -69,7 +76,7 @@ class Report:
     rounds: int
     clock: str
     memory: str
-    losses: list[Measured]
+    losses: list[LossCost]
 
 
 class _Likelihood(StatisticsObjective):
@@ -115,7 +122,7 @@ class _Inputs:
         self.hidden_ND.grad = self.weight_VD.grad = None
 
 
-class _Benched(Subject):
+class _Benched(CheckedObjective):
     """An objective, set up with random models. All objectives share the inputs."""
 
     def __init__(self, objective: Objective, inputs: _Inputs) -> None:
@@ -161,7 +168,7 @@ def measure(
     dtype: str = "float32",
     rounds: int = 5,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Report:
+) -> BenchResult:
     """Measure objectives by name, for a shape (tokens, vocabulary, width).
 
     Raises ConfigError for a ModelObjective, RunError if the shape does not fit into memory.
@@ -190,7 +197,7 @@ def measure(
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     held = {name: sum(t.nbytes for t in subject.ready.frozen_state().values()) for name, subject in subjects.items()}
     cuda = inputs.hidden_ND.is_cuda
-    return Report(
+    return BenchResult(
         *shape,
         distinct_share=len(labels_N.unique()) / len(labels_N),
         dtype=dtype,
@@ -201,7 +208,7 @@ def measure(
         clock="CUDA events" if cuda else "CPU time, the sum over threads",
         memory="torch's allocations on the GPU" if cuda else "torch's allocations, by its profiler",
         losses=[
-            Measured(
+            LossCost(
                 name,
                 milliseconds=1e3 * median,
                 spread=(max(seconds[name]) - min(seconds[name])) / median,
@@ -232,3 +239,56 @@ def _enough_memory(shape: tuple[int, int, int], device: str) -> Iterator[None]:
             given = ",".join(map(str, shape))
             raise RunError(f"--shape {given} does not fit the memory of {device}; give a smaller one.") from None
         raise
+
+
+def alternating_seconds(
+    runs: Mapping[str, Callable[[], None]], device: str, rounds: int, progress: Callable[[int, int], None]
+) -> dict[str, list[float]]:
+    """Return the seconds of each run in each round. Every second round has the reverse order."""
+    times: dict[str, int] = {}
+    total = len(runs) * (rounds + 1)
+    for done, (name, run) in enumerate(runs.items(), 1):
+        run()  # loads and compiles
+        times[name] = max(1, min(50, math.ceil(LEAST_SECONDS / _seconds(run, device))))
+        progress(done, total)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for done, name in enumerate(list(runs)[:: 1 if number % 2 == 0 else -1], len(runs) * (number + 1) + 1):
+            seconds[name].append(_seconds(runs[name], device, times[name]))
+            progress(done, total)
+    return seconds
+
+
+def _seconds(run: Callable[[], None], device: str, times: int = 1) -> float:
+    if torch.device(device).type != "cuda":
+        start = time.process_time()
+        for _ in range(times):
+            run()
+        return (time.process_time() - start) / times
+    with torch.cuda.device(device):
+        start_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start_event.record()
+        for _ in range(times):
+            run()
+        end_event.record()
+        end_event.synchronize()
+    return start_event.elapsed_time(end_event) / 1e3 / times
+
+
+def peak_bytes(run: Callable[[], None], device: str) -> int:
+    """Return the peak bytes of tensors during a run, minus those before it."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    # The profiler, because the resident memory of the process includes what earlier steps freed, and a dispatch mode
+    # does not see allocations inside a kernel. The log level stops its message on stderr.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    profiler: Any = profile.profiler  # its events have no public type
+    events = [e for e in profiler.kineto_results.events() if e.name() == "[memory]"]
+    return max(accumulate(e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())))

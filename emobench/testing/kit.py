@@ -7,31 +7,51 @@ import unittest
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emobench.errors import EmobenchError, PluginError
-from emobench.testing.subject import Broken, Explained, Skipped, Subject
 
 LIBRARY = Path(__file__).parents[1]
+CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
+
+
+class Broken(Exception):
+    """A broken promise. The message is the end of a sentence, without a full stop."""
+
+
+class Explained(Broken):
+    """A broken promise whose message already says what to fix. The usual cause of the check does not apply."""
+
+
+class Skipped(Exception):
+    """A check that does not apply. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Check:
     """One promise of the contract, and the function that checks it.
 
-    The function raises Broken with the problem, or Skipped if the check does not apply.
+    The function raises Broken with the problem, or Skipped if the check does not apply. Its docstring is the promise.
     """
 
-    name: str
+    function: Callable[[Any], None]
     usually: str
     """The usual cause of a failure, and its fix."""
-    function: Callable[[Subject], None]
-    """Its docstring is the promise."""
-    gate: bool = False
+    gate: bool
     """Whether the later checks are skipped if this one fails."""
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__.replace("_", " ")
 
     @property
     def promise(self) -> str:
         return (self.function.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def check(usually: str, *, gate: bool = False) -> Callable[[Callable[[Any], None]], Check]:
+    """Make a Check of a function of a `CheckedObjective`; see `Check`."""
+    return lambda function: Check(function, usually, gate)
 
 
 @dataclass(frozen=True)
@@ -50,7 +70,7 @@ class BoundCheck:
     """A check of one objective. A test calls it; see `objective_checks`."""
 
     check: Check
-    subject: Subject
+    subject: Any
 
     def __call__(self) -> None:
         """Raise PluginError if the promise is broken, and unittest.SkipTest if the check does not apply."""
@@ -66,7 +86,7 @@ class BoundCheck:
         return self.check.name
 
 
-def outcomes(checks: Iterable[Check], subject: Subject) -> Iterator[Outcome]:
+def outcomes(checks: Iterable[Check], subject: Any) -> Iterator[Outcome]:
     """Run checks and yield their outcomes. An exception in the objective's code is a failure."""
     failed_gate = ""
     for check in checks:

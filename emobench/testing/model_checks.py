@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from emobench.objectives import IGNORED, ModelObjective, Objective, UnitLosses
-from emobench.testing.modes import HeldConstants
-from emobench.testing.subject import CUT_OFF, Broken, Explained, Subject, distance
+from emobench.testing.derivative_checks import HeldConstants
+from emobench.testing.kit import CUT_OFF, Broken, Explained, check
+from emobench.testing.subject import CheckedObjective, distance
 
 EXACT = 1e-6
 """Relative error. Weights are float64, but Llama normalises in float32, and padding changes attention sums."""
@@ -26,7 +27,12 @@ HALF = {torch.bfloat16: 5e-2, torch.float16: 1e-2}
 FAMILIES = ("gpt2", "llama")
 
 
-def units(subject: Subject) -> None:
+@check(
+    "Return UnitLosses of two vectors; override `total_weight(batch)` where units are not target tokens, so that "
+    "it is the sum of the weights, known before the model runs.",
+    gate=True,
+)
+def units(subject: CheckedObjective) -> None:
     """One finite loss and one weight for each unit; the weights add up to total_weight."""
     for family, batch in _cases(subject):
         found = _units(subject.ready, _model(subject, family), batch)
@@ -39,7 +45,11 @@ def units(subject: Subject) -> None:
             raise Broken(f"its weights add up to {total:g}, its total_weight is {expected:g}")
 
 
-def gradients(subject: Subject) -> None:
+@check(
+    "Something between logits and loss is cut from autograd (`.item()`, argmax, torch.tensor), or a custom "
+    "backward is another function's. Constants are marked by `.detach()` or torch.no_grad().",
+)
+def gradients(subject: CheckedObjective) -> None:
     """The gradient reaches the parameters, and agrees with finite differences along a random direction."""
     for family in FAMILIES:
         inputs = list(_model(subject, family).parameters())
@@ -49,7 +59,7 @@ def gradients(subject: Subject) -> None:
     _compare_with_differences(subject)
 
 
-def _compare_with_differences(subject: Subject) -> None:
+def _compare_with_differences(subject: CheckedObjective) -> None:
     # Only GPT-2: Llama normalises in float32, which is too coarse for finite differences.
     model, held = _model(subject, "gpt2"), HeldConstants()
     inputs = list(model.parameters())
@@ -71,7 +81,10 @@ def _compare_with_differences(subject: Subject) -> None:
         raise Broken(f"autograd's gradient and finite differences differ by {error:.1e}")
 
 
-def padding(subject: Subject) -> None:
+@check(
+    "Pass `attention_mask` to the model, and leave out positions whose next label is -100, before any mean.",
+)
+def padding(subject: CheckedObjective) -> None:
     """Columns of padding change nothing, whatever tokens they hold."""
     for family, batch in _cases(subject):
         expected = _total(subject.ready, _model(subject, family), batch)
@@ -80,7 +93,8 @@ def padding(subject: Subject) -> None:
             _same("three columns of padding change its loss", found, expected)
 
 
-def order(subject: Subject) -> None:
+@check("The loss uses a sequence's place in the batch.")
+def order(subject: CheckedObjective) -> None:
     """Sequences in another order add up to the same."""
     for family, batch in _cases(subject):
         flipped = {name: value.flip(0) for name, value in batch.items()}
@@ -92,7 +106,10 @@ def order(subject: Subject) -> None:
         )
 
 
-def accumulation(subject: Subject) -> None:
+@check(
+    "A mean over the batch, or a comparison of its sequences: return losses and weights; the trainer divides.",
+)
+def accumulation(subject: CheckedObjective) -> None:
     """The sequences of a batch, one at a time, add up to the whole."""
     for family, batch in _cases(subject):
         model = _model(subject, family)
@@ -101,7 +118,10 @@ def accumulation(subject: Subject) -> None:
         _same("the sum over its sequences and the loss of a batch differ", found, _total(subject.ready, model, batch))
 
 
-def empty(subject: Subject) -> None:
+@check(
+    "Divide by the number of targets with .clamp(min=1), and keep the loss a function of the logits (times 0).",
+)
+def empty_batch(subject: CheckedObjective) -> None:
     """A batch without targets has loss 0, gradients of 0 and goes backward."""
     batch = {**subject.batch, "labels": torch.full_like(subject.batch["labels"], IGNORED)}
     for family in FAMILIES:
@@ -113,7 +133,11 @@ def empty(subject: Subject) -> None:
             raise Broken("a batch without targets has a loss or gradients")
 
 
-def determinism(subject: Subject) -> None:
+@check(
+    "Random numbers: draw them from a generator that is seeded by the step; or `loss` keeps something between calls.",
+    gate=True,
+)
+def determinism(subject: CheckedObjective) -> None:
     """The same inputs give the same bits."""
     for family in FAMILIES:
         model = _model(subject, family)
@@ -122,7 +146,8 @@ def determinism(subject: Subject) -> None:
             raise Broken("the same inputs twice give two losses")
 
 
-def precisions(subject: Subject) -> None:
+@check("Work on logits.float(): sums over the vocabulary need its precision.")
+def precisions(subject: CheckedObjective) -> None:
     """In bfloat16 and float16 its loss is close to float64 with the same weights."""
     for family in FAMILIES:
         for dtype, tolerance in HALF.items():
@@ -133,7 +158,7 @@ def precisions(subject: Subject) -> None:
                 raise Broken(f"in {str(dtype).removeprefix('torch.')} its loss is off by {error:.1e} on a {family}")
 
 
-def losses(subject: Subject, objective: Objective) -> Tensor:
+def losses(subject: CheckedObjective, objective: Objective) -> Tensor:
     """Return the losses of the units, for the checks of any objective."""
     return _units(objective, _model(subject, FAMILIES[0]), subject.batch).losses_U.detach()
 
@@ -147,7 +172,7 @@ def padded(batch: Mapping[str, Tensor], columns: int, token: int = 0) -> dict[st
     }
 
 
-def _cases(subject: Subject) -> list[tuple[str, dict[str, Tensor]]]:
+def _cases(subject: CheckedObjective) -> list[tuple[str, dict[str, Tensor]]]:
     """Return for each family a batch of full rows, and a batch with one shorter row."""
     ragged = {name: value.clone() for name, value in subject.batch.items()}
     ragged["labels"][-1, -2:] = IGNORED
@@ -188,11 +213,11 @@ def _move(inputs: list[Tensor], along: list[Tensor], step: float) -> None:
             value.add_(direction, alpha=step)
 
 
-def _model(subject: Subject, family: str) -> Any:
+def _model(subject: CheckedObjective, family: str) -> Any:
     return _cached_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
 
 
-def _build(family: str, subject: Subject) -> Any:
+def _build(family: str, subject: CheckedObjective) -> Any:
     return _random_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
 
 
@@ -216,3 +241,6 @@ def _random_model(family: str, vocabulary: int, width: int, positions: int, seed
         shape |= {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": 2}
         shape |= {"num_attention_heads": 2, "max_position_embeddings": positions + 8}
         return LlamaForCausalLM(LlamaConfig(**shape)).double().train()
+
+
+MODEL_CHECKS = (units, determinism, accumulation, order, gradients, padding, empty_batch, precisions)

@@ -15,7 +15,8 @@ from torch import Tensor
 from emobench.errors import ConfigError
 from emobench.objectives import ModelObjective, Objective
 from emobench.testing import model_checks
-from emobench.testing.subject import Broken, Skipped, Subject
+from emobench.testing.kit import Broken, Skipped, check
+from emobench.testing.subject import CheckedObjective
 
 EQUATION = re.compile(r"[-+*/^=].*\b\w?[a-z]?(log|q|p|z|MLE|loss)|\b(log|exp|sum|max|KL|H)\b ?[(\w]")
 SOURCE = re.compile(
@@ -26,13 +27,17 @@ LIBRARY = "emobench.objectives."
 STEPS = 3
 
 
-def documentation(subject: Subject) -> None:
+@check(
+    "Write the equation in the class's docstring, such as -log q_t, and its source: a paper with its year, an "
+    'address, or "Own."',
+)
+def documentation(subject: CheckedObjective) -> None:
     """The docstring of the class or its module has an equation, and a source."""
     _skip_combinations(subject)
     written = "\n".join(docstrings(type(subject.objective)))
     if not EQUATION.search(written):
         raise Broken("its docstring shows no equation" if written else "it has no docstring")
-    if not source_of(type(subject.objective)):
+    if not SOURCE.search(written):
         raise Broken("its docstring names no source")
 
 
@@ -45,18 +50,12 @@ def docstrings(cls: type[Objective]) -> list[str]:
     return [inspect.cleandoc(text) for text in (*texts, (module and module.__doc__) or "") if text]
 
 
-def source_of(cls: type[Objective]) -> str:
-    """Return the source of an objective's equation from its docstrings, or an empty string."""
-    texts = docstrings(cls)
-    # Text in brackets first, then a sentence, then a line; the class before its module.
-    for pattern in (r"\(([^()]*)\)", r"([^.\n][^\n]*?\.)(?=\s|$)", r"([^\n]+)"):
-        for part in (part for text in texts for part in re.findall(pattern, text)):
-            if SOURCE.search(part):
-                return part.strip(" .")
-    return ""
-
-
-def setup(subject: Subject) -> None:
+@check(
+    "Return the names of the models that `setup` reads from the property `reads`: they belong to a run's key. Draw "
+    "random numbers from a generator with a seed of its own; a resume compares the frozen state's digest.",
+    gate=True,
+)
+def setup(subject: CheckedObjective) -> None:
     """`setup` runs, reads only models that `reads` names, and makes the same frozen state each time."""
     (one, context), (two, _) = subject.fresh(), subject.fresh()
     for name in sorted(context.read - set(subject.objective.reads)):
@@ -66,7 +65,11 @@ def setup(subject: Subject) -> None:
         raise Broken("setup twice makes two frozen states")
 
 
-def state(subject: Subject) -> None:
+@check(
+    "What changes during training (in `begin_step`) belongs into `state()` as tensors, and `load_state` restores "
+    "it; or compute it from the step alone.",
+)
+def state(subject: CheckedObjective) -> None:
     """What `state` returns is enough to go on after a resume, with the same losses."""
     trained, context = subject.fresh()
     for step in range(STEPS):
@@ -85,7 +88,11 @@ def state(subject: Subject) -> None:
         raise Broken(f"after {STEPS} steps its losses and those of a resumed copy differ")
 
 
-def parameters(subject: Subject) -> None:
+@check(
+    "Call super().__post_init__() where you override it; give `emobench.param` the range in which the formula has "
+    "a value, or treat its ends apart: 0/0 and log 0 stand there.",
+)
+def parameters(subject: CheckedObjective) -> None:
     """Defaults are allowed, what is out of range is refused, and the loss is finite at both ends."""
     fields = {f.name: f for f in dataclasses.fields(subject.objective)}  # type: ignore[arg-type]
     if not fields:
@@ -106,14 +113,14 @@ def parameters(subject: Subject) -> None:
                 raise Broken(f"with {words}, an end of its range, its loss is not finite")
 
 
-def losses(subject: Subject, objective: Objective) -> Tensor:
+def losses(subject: CheckedObjective, objective: Objective) -> Tensor:
     """Return the losses of the tokens or units of a subject's batch. The objective must be set up."""
     if isinstance(objective, ModelObjective):
         return model_checks.losses(subject, objective)
     return subject.run(objective=objective).loss_N
 
 
-def _skip_combinations(subject: Subject) -> None:
+def _skip_combinations(subject: CheckedObjective) -> None:
     if type(subject.objective).__module__.startswith(LIBRARY):
         raise Skipped("it is made of other objectives: check them")
 

@@ -16,23 +16,11 @@ from torch import Tensor
 from emobench.errors import PluginError
 from emobench.objectives import IGNORED, LogitsObjective, ModelObjective, Objective, StatisticsObjective, objective_loss
 from emobench.testing.context import ExampleContext
+from emobench.testing.kit import CUT_OFF, Explained
 
 SEQUENCES = 2
-CUT_OFF = "its loss has no gradient: `.detach()`, `.item()`, argmax or a comparison cut it off"
 IGNORED_EVERY = 5
 """Every fifth label is ignored, as in a prompt or in padding."""
-
-
-class Broken(Exception):
-    """A broken promise. The message is the end of a sentence, without a full stop."""
-
-
-class Explained(Broken):
-    """A broken promise whose message already says what to fix. The usual cause of the check does not apply."""
-
-
-class Skipped(Exception):
-    """A check that does not apply. The message is the reason."""
 
 
 @dataclass
@@ -48,7 +36,7 @@ class EngineResult:
 
 
 @dataclass
-class Subject:
+class CheckedObjective:
     """An objective under test. All random inputs are seeded and do not use the global generator."""
 
     objective: Objective

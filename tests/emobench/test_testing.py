@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import itertools
-import pickle
 import unittest
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -188,6 +186,7 @@ EXPLAINED = (
     "was not asked for",
     "did you mean",
     "gradient: ",
+    "expected (2, 19)",
     "trains no",
 )
 """Where what was found says what to mend itself."""
@@ -213,7 +212,6 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("loss", lambda: losing(lambda s: s.log_prob + "1"), "It raises TypeError: unsupported operand"),
     ("loss", lambda: losing(lambda s: -s.log_prob.detach()), "Its loss has no gradient: `.detach()`, `.item()`"),
     ("loss", lambda: losing(one_hot), "argmax or a comparison cut it off"),
-    ("side data", lambda: derived(needs={"entrpy"}), "side_data` does not make it; did you mean 'entropy'?"),
     ("engine", lambda: losing(counting()), "The chunked engine and the reference differ in the loss by"),
     ("engine", lambda: losing(backward_counting()), "the reference differ in the gradient of the hidden states by"),
     ("gradients", lambda: losing(lambda s: -s.log_prob * s.log_prob.data), "derivative of its loss by log_prob and"),
@@ -235,6 +233,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("hard rows", lambda: losing(lambda s: (1 - s.log_prob.exp()).log()), "where the target has probability 1"),
     ("hard rows", lambda: losing(lambda s: 1 / s.log_prob.exp()), "not finite where the target has probability 0"),
     ("memory", lambda: derived(GoodLogits, loss=squares), "64 tokens and 127 words it makes a tensor of shape (127"),
+    ("side data", lambda: derived(needs={"x"}, side_data=lambda self, batch: {"x": batch["labels"].T}), "(2, 19) and"),
     ("memory", lambda: derived(needs={"target"}, side_data=dense), "Its side data 'target' holds (64, 127) numbers"),
     ("parts", lambda: derived(parts=lambda self, s: {"loss": s.log_prob}), "'loss' takes the place of the trainer's"),
     ("loss", lambda: derived(parts=lambda self, s: {"x": s.log_prob / 0}), "Its part 'x' is not finite on random"),
@@ -367,14 +366,13 @@ def test_a_loss_may_train_on_few_tokens(text: str) -> None:
     assert outcome(load_objective(text).objective, "gradients").status == "ok"
 
 
-def test_side_data_that_nobody_makes_is_said() -> None:
+def test_missing_side_data_is_reported() -> None:
     def loss(self: Any, s: Any) -> Tensor:
         return -s.log_prob * s.side["weigth"]
 
     found = outcome(derived(needs={"weigth"}, loss=loss), "side data")
     assert (found.status, found.usually) == ("skipped", "")
-    assert "'weigth' is no statistic" in found.found
-    assert "a column of that name" in found.found
+    assert "'weigth': not a statistic, and not from `side_data`" in found.found
     check_objective(derived(needs={"weigth"}, loss=loss))
     for made in ("side_data", "example_side"):
         names: dict[str, Any] = {made: lambda self, batch: {"weigth": batch["labels"] + 0.5}}
@@ -384,38 +382,20 @@ def test_side_data_that_nobody_makes_is_said() -> None:
     assert outcome(derived(needs={"weigth"}, loss=loss), "side data", side=given).status == "ok"
 
 
-@pytest.mark.parametrize("name", ["ref_log_prob", "q_log_prob", "teacher_entropy", "weight", "log_probs"])
-def test_a_column_is_not_taken_for_a_slip(name: str) -> None:
-    found = outcome(derived(needs={name}, loss=lambda self, s: -s.log_prob * s.side[name]), "side data")
-    assert found.status == "skipped"
-
-
-@pytest.mark.parametrize("name", ["entorpy", "logprob", "log_porb", "sum_square", "expected_costs_"])
-def test_a_slip_closes_the_checks_behind_it(name: str) -> None:
-    found = run_checks(derived(needs={name}))
-    failed = name != "expected_costs_"  # it holds the whole name
-    assert [o.name for o in found if o.status == "failed"] == ["side data"] * failed
-
-
 @pytest.mark.parametrize("source", ["Mine.", "My own idea.", "OWN.", "-log q_t, own"])
 def test_an_own_equation_has_a_source(source: str) -> None:
     assert outcome(written(f"-log q_t\n\n{source}"), "documentation").status == "ok"
 
 
-def test_what_something_owns_is_no_source() -> None:
+def test_the_word_own_alone_is_not_a_source() -> None:
     found = outcome(written("-log q_t\n\nAgainst the model's own words and its own entropy."), "documentation")
     assert found.found == "Its docstring names no source."
 
 
 def test_a_misspelt_statistic_is_named_with_the_line_that_reads_it() -> None:
     found = outcome(losing(lambda s: s.entrpy), "loss")
-    assert "'entrpy'; did you mean 'entropy'? Side data is s.side['entrpy'] (" in found.found
+    assert "has no attribute 'entrpy'" in found.found
     assert f"({inspect.getfile(Good)}:" in found.found
-    s = emobench.TokenStatistics({"log_prob": torch.zeros(2)}, torch.zeros(2, dtype=torch.long), {"x": torch.ones(2)})
-    for other in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s))):
-        assert (other.log_prob.tolist(), other.side["x"].tolist()) == ([0, 0], [1, 1])
-    with pytest.raises(AttributeError, match=r"has no attribute '__absent__'$"):
-        s.__absent__  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_side_data_is_given_or_made_from_an_example_of_the_batch() -> None:
@@ -432,11 +412,6 @@ def test_side_data_is_given_or_made_from_an_example_of_the_batch() -> None:
     check_objective(derived(needs={"teacher"}, loss=loss, example_side=example))
     assert len({float(v) for side in seen for v in side}) > 10
     assert all(float(v) % 10 == 0 for side in seen for v in side)
-
-
-def test_side_data_of_another_shape_is_named() -> None:
-    objective = derived(needs={"teacher"}, side_data=lambda self, batch: {"teacher": batch["labels"].T})
-    assert "'teacher' has shape (19, 2); expected (2, 19)" in outcome(objective, "loss").found
 
 
 def test_constants_are_made_by_detach_or_by_no_grad() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.testing.bench import CROSS_ENTROPY, LIKELIHOOD, measure
-from emobench.testing.meters import alternating_seconds, peak_bytes
+from emobench.testing.bench import CROSS_ENTROPY, LIKELIHOOD, alternating_seconds, measure, peak_bytes
 
 TOKENS, VOCABULARY, WIDTH = 40, 101, 16
 SHAPE = ("--shape", f"{TOKENS},{VOCABULARY},{WIDTH}", "--rounds", "2")
