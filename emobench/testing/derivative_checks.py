@@ -142,9 +142,7 @@ def gradients(subject: CheckedObjective) -> None:
             raise Broken(f"autograd's derivative of its loss by {name} and finite differences differ by {error:.1e}")
 
 
-@check(
-    "Differentiate again: parts under `.detach()` are constants; a statistic that is left out has slope 0.",
-)
+@check("Differentiate again: parts under `.detach()` are constants; a statistic that is left out has slope 0.")
 def slopes(subject: CheckedObjective) -> None:
     """Closed-form slopes are those of autograd."""
     call = loss_call(subject)

@@ -5,6 +5,7 @@ Legend: B sequences, T positions, U units.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -81,9 +82,7 @@ def _compare_with_differences(subject: CheckedObjective) -> None:
         raise Broken(f"autograd's gradient and finite differences differ by {error:.1e}")
 
 
-@check(
-    "Pass `attention_mask` to the model, and leave out positions whose next label is -100, before any mean.",
-)
+@check("Pass `attention_mask` to the model, and leave out positions whose next label is -100, before any mean.")
 def padding(subject: CheckedObjective) -> None:
     """Columns of padding change nothing, whatever tokens they hold."""
     for family, batch in _cases(subject):
@@ -98,17 +97,11 @@ def order(subject: CheckedObjective) -> None:
     """Sequences in another order add up to the same."""
     for family, batch in _cases(subject):
         flipped = {name: value.flip(0) for name, value in batch.items()}
-        found = _total(subject.ready, _model(subject, family), flipped)
-        _same(
-            "with its sequences in another order a batch has another loss",
-            found,
-            _total(subject.ready, _model(subject, family), batch),
-        )
+        found, expected = (_total(subject.ready, _model(subject, family), b) for b in (flipped, batch))
+        _same("with its sequences in another order a batch has another loss", found, expected)
 
 
-@check(
-    "A mean over the batch, or a comparison of its sequences: return losses and weights; the trainer divides.",
-)
+@check("A mean over the batch, or a comparison of its sequences: return losses and weights; the trainer divides.")
 def accumulation(subject: CheckedObjective) -> None:
     """The sequences of a batch, one at a time, add up to the whole."""
     for family, batch in _cases(subject):
@@ -118,9 +111,7 @@ def accumulation(subject: CheckedObjective) -> None:
         _same("the sum over its sequences and the loss of a batch differ", found, _total(subject.ready, model, batch))
 
 
-@check(
-    "Divide by the number of targets with .clamp(min=1), and keep the loss a function of the logits (times 0).",
-)
+@check("Divide by the number of targets with .clamp(min=1), and keep the loss a function of the logits (times 0).")
 def empty_batch(subject: CheckedObjective) -> None:
     """A batch without targets has loss 0, gradients of 0 and goes backward."""
     batch = {**subject.batch, "labels": torch.full_like(subject.batch["labels"], IGNORED)}
@@ -151,7 +142,7 @@ def precisions(subject: CheckedObjective) -> None:
     """In bfloat16 and float16 its loss is close to float64 with the same weights."""
     for family in FAMILIES:
         for dtype, tolerance in HALF.items():
-            model = _build(family, subject).to(dtype)
+            model = copy.deepcopy(_model(subject, family)).to(dtype)
             found = _total(subject.ready, model, subject.batch)
             error = distance(found, _total(subject.ready, model.double(), subject.batch))
             if not error < tolerance:
@@ -214,18 +205,10 @@ def _move(inputs: list[Tensor], along: list[Tensor], step: float) -> None:
 
 
 def _model(subject: CheckedObjective, family: str) -> Any:
-    return _cached_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
-
-
-def _build(family: str, subject: CheckedObjective) -> Any:
     return _random_model(family, subject.vocabulary, subject.width, subject.tokens, subject.seed)
 
 
 @cache
-def _cached_model(*sizes: Any) -> Any:
-    return _random_model(*sizes)
-
-
 def _random_model(family: str, vocabulary: int, width: int, positions: int, seed: int) -> Any:
     """Return a causal LM of two layers with random weights, in float64 and training mode, without dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import math
@@ -103,14 +104,14 @@ def parameters(subject: CheckedObjective) -> None:
     _build(cls, required, "its defaults are refused")
     for name, field in fields.items():
         for value in _outside(field.metadata, subject.objective.params[name]):
-            _require_refused(cls, {**subject.objective.params, name: value}, name, value)
+            with contextlib.suppress(ConfigError):
+                cls(**{**subject.objective.params, name: value})
+                raise Broken(f"the value {name}={value} is out of range, and not refused")
         for value in _ends(field.metadata):
-            words = f"{name}={value}"
-            objective = _build(
-                cls, {**subject.objective.params, name: value}, f"{words}, an end of its range, is refused"
-            )
+            words = f"{name}={value}, an end of its range,"
+            objective = _build(cls, {**subject.objective.params, name: value}, f"{words} is refused")
             if not torch.isfinite(losses(subject, subject.fresh(objective)[0])).all():
-                raise Broken(f"with {words}, an end of its range, its loss is not finite")
+                raise Broken(f"with {words} its loss is not finite")
 
 
 def losses(subject: CheckedObjective, objective: Objective) -> Tensor:
@@ -130,14 +131,6 @@ def _build(cls: type[Objective], values: Mapping[str, Any], words: str) -> Objec
         return cls(**values)
     except ConfigError as error:
         raise Broken(f"{words}: {str(error).rstrip('.')}") from None
-
-
-def _require_refused(cls: type[Objective], values: Mapping[str, Any], name: str, value: object) -> None:
-    try:
-        cls(**values)
-    except ConfigError:
-        return
-    raise Broken(f"the value {name}={value} is out of range, and not refused")
 
 
 def _ends(rules: Mapping[str, Any]) -> Iterator[Any]:

@@ -74,9 +74,7 @@ def engine(subject: CheckedObjective) -> None:
     _same(subject, "the chunked engine and the reference", subject.run(), subject.run(impl="reference"))
 
 
-@check(
-    "`total_weight` counts labels other than -100, without the first column; the loss keeps nothing between calls.",
-)
+@check("`total_weight` counts labels other than -100, without the first column; the loss keeps nothing between calls.")
 def masking(subject: CheckedObjective) -> None:
     """Tokens with label -100 have no loss, no gradient and no influence."""
     before = subject.run()
@@ -85,12 +83,8 @@ def masking(subject: CheckedObjective) -> None:
         if before.values[name][ignored_N].any():
             raise Broken(f"tokens with label -100 have a {name}")
     moved_ND = torch.where(ignored_N[:, None], subject.hidden_ND.flip(0) + 3, subject.hidden_ND)
-    _same(
-        subject,
-        "with other hidden states where the label is -100 and before",
-        subject.run(hidden_ND=moved_ND),
-        before,
-    )
+    words = "with other hidden states where the label is -100 and before"
+    _same(subject, words, subject.run(hidden_ND=moved_ND), before)
     total = subject.ready.total_weight(subject.batch)
     padded = {name: torch.cat([v, torch.zeros_like(v[:, :3])], dim=1) for name, v in subject.batch.items()}
     padded["labels"][:, -3:] = IGNORED
@@ -108,19 +102,13 @@ def empty_batch(subject: CheckedObjective) -> None:
 
 
 @check(
-    "`loss` sees a chunk, not a batch: nothing may be averaged, sorted or normalised over it, nor divided by len(s).",
+    "`loss` sees a chunk, not a batch: nothing may be averaged, sorted or normalised over it, nor divided by len(s)."
 )
 def chunks(subject: CheckedObjective) -> None:
     """Losses and gradients do not depend on how tokens are cut into chunks."""
     expected = subject.run(impl="reference")
     for rows in (1, 2, 3, 7):
-        words = {1: "one row", 2: "two rows"}.get(rows, f"{rows} rows")
-        _same(
-            subject,
-            f"the chunked engine with chunks of {words} and the reference",
-            subject.run(chunk_rows=rows),
-            expected,
-        )
+        _same(subject, f"chunks of size {rows} and the reference", subject.run(chunk_rows=rows), expected)
 
 
 @check("`loss` uses a token's place in the chunk; what belongs to a place goes through side data.")
@@ -147,12 +135,8 @@ def accumulation(subject: CheckedObjective) -> None:
     first, second = (half.values for half in halves)
     head = "gradient of the head"
     joined = {name: torch.cat([first[name], second[name]]) for name in first if name != head}
-    _same(
-        subject,
-        "the sum of two halves and the whole",
-        EngineResult({**joined, head: first[head] + second[head]}, {}),
-        whole,
-    )
+    joined[head] = first[head] + second[head]
+    _same(subject, "the sum of two halves and the whole", EngineResult(joined, {}), whole)
 
 
 @check(
@@ -233,7 +217,7 @@ def parts(subject: CheckedObjective) -> None:
     whole, small, middle = subject.run().parts, subject.run(chunk_rows=2).parts, subject.tokens // 2
     names = set(whole) - RESERVED
     if not names:
-        raise Skipped("it logs nothing beside its loss")
+        raise Skipped("it logs nothing in addition to its loss")
     halves = [subject.run(rows=rows).parts for rows in (slice(0, middle), slice(middle, None))]
     for name in sorted(names):
         for other in (small[name], halves[0][name] + halves[1][name]):

@@ -55,8 +55,6 @@ class AttachedObjective:
     """Whether evaluation computes the objective's loss in addition to MLE."""
     window: list[dict[str, Tensor]] = field(default_factory=list)
     """For each training forward of this step: the sums of the loss and its parts, and `tokens`."""
-    losses: list[Tensor] = field(default_factory=list)
-    """For each of these forwards: the loss at each position, (B, T). Empty for a ModelObjective."""
     evaluated: SequenceSums | None = None
     """The result of the last forward in eval mode."""
     _prepared: _HeadCall | None = None
@@ -111,10 +109,8 @@ class AttachedObjective:
         hidden_ND = hidden_BTD.flatten(0, 1)
         if training:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
-            self.window.append(
-                {"loss": result.total.detach(), "tokens": _scalar(result.count, hidden_ND), **result.parts}
-            )
-            self.losses.append(result.losses_N.view_as(call.labels_BT))
+            tokens = torch.full((), result.count, device=hidden_ND.device)  # torch.tensor would copy from the host
+            self.window.append({"loss": result.total.detach(), "tokens": tokens, **result.parts})
             return result.total / _divisor(call.denominator, result.count)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
@@ -202,8 +198,3 @@ def _divisor(denominator: Tensor | None, count: Tensor | int) -> Tensor | float:
     if denominator is not None:
         return denominator
     return max(float(count), 1.0)
-
-
-def _scalar(value: int, like: Tensor) -> Tensor:
-    # Not torch.tensor, which copies from the host.
-    return torch.full((), value, device=like.device)

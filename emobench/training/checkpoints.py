@@ -20,8 +20,9 @@ from torch import Tensor
 from emobench.errors import StorageError
 from emobench.objectives import Objective
 from emobench.seals import SEAL, Damage, find_damage, write_seal
+from emobench.training.curves import LOG
 
-FROZEN, STATE, LOG = "objective.json", "objective.safetensors", "log.jsonl"
+FROZEN, STATE = "objective.json", "objective.safetensors"
 
 
 def seal_checkpoint(folder: Path, objective: Objective, log: Path | None = None) -> None:

@@ -86,16 +86,12 @@ def _(
     bias_V: Tensor | None,
     attached: int,
     training: bool,
-    grad_hidden: bool,
-    grad_weight: bool,
-    grad_bias: bool,
-    dtype: torch.dtype,
+    *needs_grad_and_dtype: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     wide = torch.float64 if weight_VD.dtype == torch.float64 else torch.float32
-    tensors = ((hidden_BTD, grad_hidden), (weight_VD, grad_weight), (bias_V, grad_bias))
     gradients = [
         torch.empty_like(t) if t is not None and needs_grad and training else hidden_BTD.new_empty(0)
-        for t, needs_grad in tensors
+        for t, needs_grad in zip((hidden_BTD, weight_VD, bias_V), needs_grad_and_dtype, strict=False)
     ]
     loss, factor = (hidden_BTD.new_empty((), dtype=wide) for _ in range(2))
     return loss, factor, *gradients  # type: ignore[return-value]

@@ -1,4 +1,7 @@
-"""What `Objective.setup` can read while the model still has its pre-trained weights."""
+"""What `Objective.setup` can read before the first step: the pre-trained head, a frozen teacher, the corpus's language.
+
+Legend: B sequences, T positions, C tokens of a chunk, H hidden width, V vocabulary or symbols (EOS is V - 1), S states.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from emobench.config import PRETRAINED
-from emobench.data.oracle import HiddenMarkovLanguage
+from emobench.data.oracle import Floats, HiddenMarkovLanguage
 from emobench.errors import ConfigError, ModelError
-from emobench.models.head import Head
+from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import CostEmbedding
-from emobench.training.language import DeviceLanguage
-from emobench.training.teacher import FrozenTeacher
+from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,86 @@ def no_pretrained_head() -> ConfigError:
 def unknown_language(corpus: str) -> ConfigError:
     """Return the error for an objective that needs P(. | prefix) of a corpus without a known distribution."""
     return ConfigError(
-        f"target=language takes P from the oracle language itself, and nobody knows the distribution of {corpus}; "
+        f"target=language takes P from the oracle language, and the distribution of {corpus} is not known; "
         "train on oracle-target or oracle-source with --model tiny-oracle, or give a teacher: target=MODEL."
     )
+
+
+class FrozenTeacher:
+    """A model in eval mode without gradients. It is not a module, so no optimizer or checkpoint contains it."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.head = probe_head(model)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of rows of the head."""
+        return self.head.linear.out_features
+
+    @torch.no_grad()
+    def hidden(self, input_ids_BT: Tensor, attention_mask_BT: Tensor | None = None) -> Tensor:
+        """Return the final hidden states, (B, T, H), under the caller's autocast. Position t predicts token t + 1."""
+        context = getattr(self.model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        if context is not None and input_ids_BT.shape[1] > context:
+            raise ConfigError(
+                f"The teacher reads at most {context} tokens, and a row has {input_ids_BT.shape[1]}; add "
+                f"--set recipe.max_length={context}, or take a teacher with a longer context."
+            )
+        # Each process of a distributed training has its own device.
+        self.model.to(input_ids_BT.device)
+        mask = {} if attention_mask_BT is None else {"attention_mask": attention_mask_BT}
+        return final_hidden(self.model, input_ids=input_ids_BT, **mask)
+
+    @torch.no_grad()
+    def logits(self, hidden_CH: Tensor) -> Tensor:
+        """Return the logits of a chunk, (C, V), always float32 (float64 for a float64 teacher)."""
+        linear = self.head.linear
+        out_CV = hidden_CH.new_empty(len(hidden_CH), self.vocabulary, dtype=accumulator_dtype(linear.weight.dtype))
+        multiply_wide(hidden_CH.to(linear.weight.dtype), linear.weight, out_CV)
+        if linear.bias is not None:
+            out_CV += linear.bias
+        return self.head.logit_map.apply(out_CV)
+
+
+class DeviceLanguage:
+    """The `KnownLanguage` of a `HiddenMarkovLanguage`.
+
+    Training blocks are cut from a stream of texts, each followed by EOS, so a row may begin inside a text. P is the
+    exact conditional distribution of that stream given the row. The state before the first symbol has the distribution
+    of a random position in the stream. EOS starts a new text: a row that begins with EOS gives exactly
+    `HiddenMarkovLanguage.state_probs`.
+    """
+
+    def __init__(self, language: HiddenMarkovLanguage, device: torch.device | str = "cpu") -> None:
+        self.eos_id = language.eos_id
+        self.emission_SV = torch.tensor(language.emission_SV, dtype=torch.float32, device=device)
+        # The recursion is float64; its tables are small.
+        self._emission_VS = torch.tensor(language.emission_SV.T.copy(), device=device)
+        self._transition_SS = torch.tensor(language.transition_SS, device=device)
+        self._start_S = torch.tensor(language.start_S, device=device)
+        self._anywhere_S = torch.tensor(stream_states(language), device=device)
+
+    @torch.no_grad()
+    def state_probs(self, input_ids_BT: Tensor) -> Tensor:
+        """Return P(state that emits token t + 1 | tokens 0..t of the row), (B, T, S), float32.
+
+        Values at padding are finite but have no meaning.
+        """
+        probs_BS = self._anywhere_S.expand(len(input_ids_BT), -1)
+        steps = []
+        for ids_B in input_ids_BT.unbind(1):
+            joint_BS = probs_BS * self._emission_VS[ids_B]
+            probs_BS = (joint_BS / joint_BS.sum(-1, keepdim=True)) @ self._transition_SS
+            probs_BS = torch.where((ids_B == self.eos_id)[:, None], self._start_S, probs_BS)
+            steps.append(probs_BS.float())
+        return torch.stack(steps, dim=1)
+
+
+def stream_states(language: HiddenMarkovLanguage) -> Floats:
+    """Return the probability of each state at a random position of an endless stream of texts with EOS, (S,)."""
+    end_S = language.emission_SV[:, language.eos_id, None]
+    step_SS = (1 - end_S) * language.transition_SS + end_S * language.start_S
+    # The fixed point of the step, with probabilities that sum to 1.
+    equations = np.vstack([step_SS.T - np.eye(len(step_SS)), np.ones(len(step_SS))])
+    return np.linalg.lstsq(equations, np.append(np.zeros(len(step_SS)), 1.0))[0].clip(min=0)

@@ -32,12 +32,13 @@ from emobench.models.head import Head, probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.seals import SEAL, find_damage, write_seal
 from emobench.training.attach import attach, detach
-from emobench.training.checkpoints import LOG, last_checkpoint, restore_objective
+from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
+from emobench.training.curves import LOG
 from emobench.training.memory import peak_bytes, reset_peak
 from emobench.training.recipe import Lora, Recipe, total_steps
 from emobench.training.trackers import Tracking, tracker_arguments
-from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StepLog, StopOnRequest
+from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
 
 RESULT, CHECKPOINTS = "training.json", "checkpoints"
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
@@ -112,11 +113,12 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
-    log = StepLog(job.folder / LOG)
+    log = job.folder / LOG
     stop = StopOnRequest()
 
     def on_step(values: dict[str, float]) -> None:
-        log.append(values)
+        with log.open("a") as file:
+            file.write(json.dumps(values) + "\n")
         if job.progress is not None:
             job.progress(values)
 
@@ -129,7 +131,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         callbacks=[stop, SaveRegularly()],
         attached=attached,
         on_step=on_step,
-        log=job.folder / LOG,
+        log=log,
     )
     trainer.remove_callback(PrinterCallback)
     if job.tracking is not None:
@@ -137,7 +139,8 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     _refuse_sharded(job, trainer, checkpoint)
     main = trainer.is_world_process_zero()
     if main:
-        log.resume(None if checkpoint is None else checkpoint / LOG)
+        # The log of the checkpoint: the steps after it are trained again.
+        log.write_bytes(b"" if checkpoint is None else (checkpoint / LOG).read_bytes())
     reset_peak(trainer.args.device)
     with _interruptible(stop):
         steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -90,7 +89,6 @@ class ObjectiveTrainer(Trainer):
     def before_step(self) -> None:
         """Sum the parts of this step's micro-batches. Raises NonFiniteLossError before the weights change."""
         window, self.attached.window = self.attached.window, []
-        losses, self.attached.losses = self.attached.losses, []
         rows, self._rows = self._rows, []
         names = list(window[0])
         sums_MP = torch.stack([torch.stack([part[n].double() for n in names]) for part in window])
@@ -101,7 +99,7 @@ class ObjectiveTrainer(Trainer):
         totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
         if _bad_names(totals):
             micro_batches = [dict(zip(names, sums_P, strict=True)) for sums_P in sums_MP.tolist()]
-            raise NonFiniteLossError(self._not_finite(totals, micro_batches, rows, losses))
+            raise NonFiniteLossError(self._not_finite(totals, micro_batches, rows))
         self._parts = _means(totals)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -139,11 +137,7 @@ class ObjectiveTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _not_finite(
-        self,
-        totals: Mapping[str, float],
-        micro_batches: list[dict[str, float]],
-        rows: list[list[int]],
-        losses: list[Tensor],
+        self, totals: Mapping[str, float], micro_batches: list[dict[str, float]], rows: list[list[int]]
     ) -> str:
         step = self.state.global_step + 1
         micro = next((i for i, sums in enumerate(micro_batches) if _bad_names(sums)), None)
@@ -152,10 +146,9 @@ class ObjectiveTrainer(Trainer):
         what = "loss" if "loss" in bad else bad[0]
         where = " of another process" if micro is None else f" of training rows {rows[micro]}" if rows else ""
         means = ", ".join(f"{n} = {v / max(sums['tokens'], 1):g}" for n, v in sums.items() if n != "tokens")
-        tokens = "" if micro is None or not losses else _bad_tokens(losses[micro], rows[micro] if rows else None)
         return (
             f"The {what} became {_not_a_number(sums[what])} at step {step}, in the micro-batch{where} "
-            f"(means over its tokens: {means}).{tokens} {self._advice()}"
+            f"(means over its tokens: {means}). {self._advice()}"
         )
 
     def _advice(self) -> str:
@@ -231,21 +224,6 @@ def _any_process(args: Any, value: bool) -> bool:
     return largest.item() > 0
 
 
-class StepLog:
-    """Appends each step's numbers to a JSONL file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def resume(self, kept: Path | None) -> None:
-        """Start from the log in a checkpoint. Later steps are removed, because they are trained again."""
-        self._path.write_bytes(b"" if kept is None else kept.read_bytes())
-
-    def append(self, values: Mapping[str, float]) -> None:
-        with self._path.open("a") as file:
-            file.write(json.dumps(values) + "\n")
-
-
 def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
     """Return validation MLE and the objective's loss in nats per token, averaged over the tokens of the split."""
     mle_B, loss_B, tokens_B = (np.asarray(p, dtype=np.float64) for p in predictions.predictions)
@@ -264,13 +242,3 @@ def _bad_names(values: Mapping[str, float]) -> list[str]:
 
 def _not_a_number(value: float) -> str:
     return "NaN" if math.isnan(value) else "infinite"
-
-
-def _bad_tokens(losses_BT: Tensor, rows: list[int] | None) -> str:
-    """Return a sentence that names the tokens with a non-finite loss. The loss at t is that of token t + 1."""
-    bad = (~losses_BT.isfinite()).nonzero().tolist()
-    if not bad:
-        return ""
-    shown = ", ".join(f"{t + 1} of row {rows[b] if rows else b}" for b, t in bad[:5])
-    more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-    return f" Not finite at token {shown}{more}."

@@ -190,7 +190,7 @@ EXPLAINED = (
     "trains no",
 )
 """Where what was found says what to mend itself."""
-CHUNKS_OF_ONE = "chunks of one row and the reference differ"
+CHUNKS_OF_ONE = "Chunks of size 1 and the reference differ"
 BROKEN: list[tuple[str, Any, str]] = [
     ("documentation", lambda: written("Log-likelihood. Own."), "Its docstring shows no equation."),
     ("documentation", lambda: written("-log q_t"), "Its docstring names no source."),

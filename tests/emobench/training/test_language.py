@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
-from emobench.training.language import DeviceLanguage, stream_states
+from emobench.training.context import DeviceLanguage, stream_states
 
 SMALL = HiddenMarkovLanguage(
     start_S=np.array([0.9, 0.1]),

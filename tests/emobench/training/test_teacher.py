@@ -19,8 +19,7 @@ from emobench.data.packing import RowCollator, pack_blocks
 from emobench.errors import ConfigError, ModelError
 from emobench.models.head import probe_head
 from emobench.objectives import IGNORED, Objective
-from emobench.training.context import TrainingContext
-from emobench.training.teacher import FrozenTeacher
+from emobench.training.context import FrozenTeacher, TrainingContext
 from emobench.training.train import train
 from emobench_objectives.demd import Demd
 from emobench_objectives.demd_dense import DemdDense
@@ -79,7 +78,7 @@ def test_what_the_context_cannot_give_is_a_sentence(kit: SimpleNamespace) -> Non
         context.teacher("other")
     with pytest.raises(ModelError, match="The teacher other cannot be loaded here; take target=pretrained"):
         context_of(model).teacher("other")
-    with pytest.raises(ConfigError, match=r"nobody knows the distribution of the training corpus; .*target=MODEL"):
+    with pytest.raises(ConfigError, match=r"the distribution of the training corpus is not known; .*target=MODEL"):
         context.language()
     with pytest.raises(ConfigError, match="the oracle language has 513 rows; expected 61"):
         context_of(model, known_language=oracle_language("target")).language()

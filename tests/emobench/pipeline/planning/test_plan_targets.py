@@ -75,14 +75,14 @@ def test_an_unusable_teacher_is_refused(small_model: Path, small_data: Path, tmp
 
 
 def test_the_language_is_known_of_its_own_texts_only(small_model: Path, small_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nobody knows the distribution of the corpus wikitext2; .*target=MODEL"):
+    with pytest.raises(ConfigError, match=r"the distribution of the corpus wikitext2 is not known; .*target=MODEL"):
         plan(small_model, small_data, "kd-forward")
     with pytest.raises(ConfigError, match=r"symbol by symbol, and .* has other symbols; use --model tiny-oracle"):
         plan(small_model, small_data, "kd-forward", suite=None, recipe="oracle-finetune", limit=None,
              settings={"recipe": {"max_length": 32}})  # fmt: skip
     for split in ("train", "validation"):
         (tmp_path / f"oracle-target.{split}.jsonl").write_text(json.dumps({"text": "baba babe"}) + "\n")
-    with pytest.raises(ConfigError, match="nobody knows the distribution of the corpus oracle-target"):
+    with pytest.raises(ConfigError, match="the distribution of the corpus oracle-target is not known"):
         oracle("kd-forward", data_dirs=(tmp_path,))
 
 
