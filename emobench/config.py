@@ -163,7 +163,8 @@ def _shape(cls: type) -> tuple[dict[str, tuple[frozenset[Any], Converter]], list
     hints = get_type_hints(cls)
     fields = [f for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
     shape = {f.name: (_exact(hints[f.name]), _converter(hints[f.name])) for f in fields}
-    return shape, [f.name for f in fields if _required(f)]
+    missing = dataclasses.MISSING
+    return shape, [f.name for f in fields if f.default is missing and f.default_factory is missing]
 
 
 @functools.cache
@@ -181,107 +182,72 @@ def _converter(hint: Any) -> Converter:
     if hint is Any:
         return lambda value, where: value
     if origin in (Union, types.UnionType):
-        return _to_union(args)
+        options = [_converter(option) for option in args if option is not type(None)]
+        return functools.partial(_to_union, options, type(None) in args)
     if origin is Literal:
-        return _to_literal(args)
+        return functools.partial(_to_literal, args)
     if origin in (tuple, list) or hint in (tuple, list):
-        return _to_sequence(list if origin is list else tuple, args[0] if args else Any)
+        return functools.partial(_to_sequence, list if origin is list else tuple, args[0] if args else Any)
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return _to_mapping(args)
+        return functools.partial(_to_mapping, *map(_converter, args), args[1] is Any)
     if dataclasses.is_dataclass(hint):
         cls = typing.cast(type, hint)
         return lambda value, where: value if isinstance(value, cls) else build(cls, value, where)
-    return _to_scalar(hint)
+    return functools.partial(_to_scalar, hint)
 
 
-def _to_union(args: tuple[Any, ...]) -> Converter:
-    optional = type(None) in args
-    options = [_converter(option) for option in args if option is not type(None)]
-
-    def to_union(value: Any, where: str) -> Any:
-        if value is None and optional:
-            return None
-        problem: UserError | None = None
-        for option in options:
-            try:
-                return option(value, where)
-            except UserError as error:
-                # An error inside a mapping is more useful than the error that a mapping was not expected.
-                problem = error if problem is None or isinstance(value, Mapping) else problem
-        raise typing.cast(UserError, problem)
-
-    return to_union
+def _to_union(options: list[Converter], optional: bool, value: Any, where: str) -> Any:
+    if value is None and optional:
+        return None
+    problem: UserError | None = None
+    for option in options:
+        try:
+            return option(value, where)
+        except UserError as error:
+            # An error inside a mapping is more useful than the error that a mapping was not expected.
+            problem = error if problem is None or isinstance(value, Mapping) else problem
+    raise typing.cast(UserError, problem)
 
 
-def _to_literal(args: tuple[Any, ...]) -> Converter:
-    def to_literal(value: Any, where: str) -> Any:
-        if value in args:
-            return value
-        raise ConfigError(f"{where} is {_shown(value)}; expected one of {', '.join(map(repr, args))}.")
-
-    return to_literal
+def _to_literal(choices: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value in choices:
+        return value
+    raise ConfigError(f"{where} is {_shown(value)}; expected one of {', '.join(map(repr, choices))}.")
 
 
-def _to_sequence(result: type[list[Any] | tuple[Any, ...]], item: Any) -> Converter:
-    exact, to_item = _exact(item), _converter(item)
-
-    def to_sequence(value: Any, where: str) -> Any:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{where} is {_shown(value)}; expected a list{_as_list(value, where)}.")
-        if exact.issuperset(map(type, value)):
-            return result(value)
-        return result([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
-
-    return to_sequence
+def _to_sequence(result: type[list[Any] | tuple[Any, ...]], item: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(f"{where} is {_shown(value)}; expected a list, such as [1, 2].")
+    if _exact(item).issuperset(map(type, value)):
+        return result(value)
+    to_item = _converter(item)
+    return result([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
 
 
-def _as_list(value: Any, where: str) -> str:
-    """Return an example for an option's single value: ", such as mauve.seeds=[7]" after "--set mauve: `seeds`"."""
-    option = re.fullmatch(r"--set ([\w.]+): `(\w+)`", where)
-    return f", such as {option[1]}.{option[2]}=[{value}]" if option and isinstance(value, (int, float, str)) else ""
+def _to_mapping(to_key: Converter, to_item: Converter, of_any: bool, value: Any, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where} is {_shown(value)}; expected a mapping.")
+    if isinstance(value, Located) and of_any:
+        return value  # keep the line numbers for later errors
+    return {to_key(k, where): to_item(v, f"{where}.{k}") for k, v in value.items()}
 
 
-def _to_mapping(args: tuple[Any, ...]) -> Converter:
-    to_key, to_item = map(_converter, args)
-
-    def to_mapping(value: Any, where: str) -> Any:
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {_shown(value)}; expected a mapping.")
-        if isinstance(value, Located) and args[1] is Any:
-            return value  # keep the line numbers for later errors
-        return {to_key(k, where): to_item(v, f"{where}.{k}") for k, v in value.items()}
-
-    return to_mapping
-
-
-def _to_scalar(hint: Any) -> Converter:
+def _to_scalar(hint: Any, value: Any, where: str) -> Any:
+    if type(value) is hint:
+        return value
+    if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        with contextlib.suppress(ValueError, OverflowError):  # YAML reads 5e-5 as text
+            return float(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
+        return value
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-    name = names.get(hint, getattr(hint, "__name__", hint))
-
-    def to_scalar(value: Any, where: str) -> Any:
-        if type(value) is hint:
-            return value
-        if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
-            with contextlib.suppress(ValueError, OverflowError):  # YAML reads 5e-5 as text
-                return float(value)
-        if hint is Path and isinstance(value, str):
-            return Path(value)
-        if isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
-            return value
-        raise ConfigError(f"{where} is {_shown(value)}; expected {name}.")
-
-    return to_scalar
-
-
-def _required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    raise ConfigError(f"{where} is {_shown(value)}; expected {names.get(hint, getattr(hint, '__name__', hint))}.")
 
 
 def _shown(value: Any) -> str:
-    return _clipped(repr(value))
-
-
-def _clipped(text: str) -> str:
+    text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -299,15 +265,13 @@ def parse_overrides(given: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {text}: expected key=value, such as --set recipe.epochs=1.")
         node = tree
         for key in keys[:-1]:
-            node = node.setdefault(key, {})
-            if not isinstance(node, dict):
-                raise ConfigError(f"--set {text}: `{key}` was already given a value; set one or the other.")
-        if keys[-1] in node:
+            node = node.setdefault(key, {}) if isinstance(node, dict) else node
+        if not isinstance(node, dict) or keys[-1] in node:
             raise ConfigError(f"--set {text}: `{path}` is set twice; keep one.")
         try:
             node[keys[-1]] = yaml.load(raw, PlainLoader)
         except RefusedError as error:
-            raise ConfigError(f"--set {_clipped(text)}: {error.problem}.") from None
+            raise ConfigError(f"--set {path}: {error.problem}.") from None
         except (yaml.YAMLError, ValueError):  # ValueError: an invalid date or number, such as 2020-13-45
             node[keys[-1]] = raw
     return tree

@@ -19,7 +19,7 @@ def write_whole(path: Path, text: str, what: str, hint: str) -> None:
     """
     try:
         if path.exists() and not path.is_file():
-            _write_to_device(path, text.encode())
+            path.write_text(text, encoding="utf-8")  # a rename would replace the device
         else:
             _write_file(path, text.encode())
     except OSError as error:
@@ -41,14 +41,6 @@ def _write_file(path: Path, data: bytes) -> None:
             part.unlink(missing_ok=True)
             raise
     _sync_folder(path.parent)
-
-
-def _write_to_device(path: Path, data: bytes) -> None:
-    """Write to a device or a pipe, which a rename would replace. A pipe without a reader is an error."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    os.set_blocking(descriptor, True)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
 
 
 def _sync_folder(folder: Path) -> None:

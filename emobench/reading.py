@@ -39,7 +39,7 @@ def open_file(path: str | Path) -> BufferedReader:
     opened = open(path, "rb", opener=_without_waiting)  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
         opened.close()
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return opened
 
 
@@ -75,38 +75,8 @@ def require_shallow(text: str) -> None:
             raise TooDeepError
 
 
-def is_folder(path: Path) -> bool:
-    """Return whether a path from the user is a folder. False for a path that is not valid.
-
-    Raises PermissionError if this user may not read its parent.
-    """
-    try:
-        return path.is_dir()
-    except PermissionError:
-        raise
-    except OSError:
-        return False
-
-
-def is_file(path: Path) -> bool:
-    """Return whether a path from the user is a regular file. False for a path that is not valid.
-
-    Raises PermissionError if this user may not read its parent.
-    """
-    try:
-        return path.is_file()
-    except PermissionError:
-        raise
-    except OSError:
-        return False
-
-
-def path_exists(path: Path) -> bool:
-    """Return whether a path from the user exists."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
+# Of a path from the user. Unlike `Path`, these return False for a path that is not valid, such as one that is too long.
+is_folder, is_file, path_exists = os.path.isdir, os.path.isfile, os.path.exists
 
 
 def expand_home(path: str | Path) -> Path:

@@ -26,7 +26,7 @@ from emobench.errors import PluginError
 from emobench.objectives.base import LogitsObjective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.coefficients import coefficients
-from emobench.objectives.engine.job import Job
+from emobench.objectives.engine.job import EngineCall
 from emobench.objectives.engine.products import accumulator_dtype, add_product_wide, row_buffer
 from emobench.objectives.engine.targets import Chunk
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows, map_slope, square_sums
@@ -37,7 +37,7 @@ class ChunkedLoss(torch.autograd.Function):
     """`ChunkedLoss.apply(hidden_ND, weight_VD, bias_V, job)` is the summed loss; `forward` computes its gradients."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall) -> Tensor:  # type: ignore[override]
         total, ctx.grads = run_chunks(hidden_ND, weight_VD, bias_V, job)
         return total
 
@@ -55,7 +55,7 @@ class ChunkedLoss(torch.autograd.Function):
 class Gradients:
     """The sums of dX, dW and db over chunks. None for an input that needs no gradient."""
 
-    def __init__(self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> None:
+    def __init__(self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall) -> None:
         accumulator = accumulator_dtype(job.dtype)
         self.dtypes = [None if t is None else t.dtype for t in (hidden_ND, weight_VD, bias_V)]
         # Each row of dX comes from one chunk, so dX needs no wider accumulator.
@@ -85,7 +85,7 @@ class Gradients:
 
 
 def run_chunks(
-    hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job
+    hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall
 ) -> tuple[Tensor, Gradients | None]:
     """Return the summed loss, and its gradients if the job needs them. Losses and parts are added to the job."""
     grads = Gradients(hidden_ND, weight_VD, bias_V, job) if job.with_grad else None
@@ -116,7 +116,7 @@ def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: Torch
     return CostRows(fresh_UV, cost.kept_rows(buffer_UV.dtype, rows.row_multiple), chunk.index_C)
 
 
-def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Tensor | None) -> None:
+def _differentiate_chunk(job: EngineCall, chunk: Chunk, logits_CV: Tensor, cost_UV: Tensor | None) -> None:
     """Add a chunk's losses to the job. If gradients are needed, overwrite its logits with d loss / d raw output."""
     ids_C = job.targets.ids_M[chunk.start : chunk.stop]
     objective = job.objective
@@ -135,7 +135,11 @@ def _differentiate_chunk(job: Job, chunk: Chunk, logits_CV: Tensor, cost_UV: Ten
 
 
 def _slopes(
-    job: Job, objective: StatisticsObjective, values: dict[str, Tensor], ids_C: Tensor, side: Mapping[str, Tensor]
+    job: EngineCall,
+    objective: StatisticsObjective,
+    values: dict[str, Tensor],
+    ids_C: Tensor,
+    side: Mapping[str, Tensor],
 ) -> Mapping[str, Tensor]:
     """Return d loss / d statistic of each token."""
     s = TokenStatistics({name: values[name] for name in objective.statistic_names}, ids_C, side)
@@ -146,12 +150,14 @@ def _slopes(
     leaves = {name: value.detach().requires_grad_() for name, value in s.values.items()}
     with torch.enable_grad():
         loss_C = objective.loss(TokenStatistics(leaves, ids_C, side))
-    job.check_loss(loss_C, len(s))
+    job.check("loss", loss_C, len(s))
     job.losses.append(loss_C.detach())
     return _gradients(loss_C, leaves, objective.name)
 
 
-def _differentiate_logits(job: Job, objective: LogitsObjective, chunk: Chunk, logits_CV: Tensor, ids_C: Tensor) -> None:
+def _differentiate_logits(
+    job: EngineCall, objective: LogitsObjective, chunk: Chunk, logits_CV: Tensor, ids_C: Tensor
+) -> None:
     values = job.rows.reduce(logits_CV, ids_C, None, job.needs, job.logit_map)
     leaf_CV = logits_CV.detach().requires_grad_(job.with_grad)
     with torch.set_grad_enabled(job.with_grad):

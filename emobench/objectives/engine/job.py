@@ -41,7 +41,7 @@ class LossResult:
     """Number of target tokens."""
 
 
-class Job:
+class EngineCall:
     """One call of the engine."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Job:
 
         Only a LogitsObjective needs `logits_CV`.
         """
-        self._check("loss", loss_C, len(s))
+        self.check("loss", loss_C, len(s))
         # A copy, because the loss may be a view of the logits, which are overwritten.
         self.losses.append(loss_C.detach().clone())
         self.log_probs.append(s.log_prob.detach())
@@ -103,7 +103,7 @@ class Job:
                 assert logits_CV is not None
                 parts = self.objective.parts(logits_CV.detach(), s.targets, s.side)
         for name, value_C in {"mle": -s.log_prob, **parts}.items():
-            self._check(f"parts['{name}']", value_C, len(s))
+            self.check(f"parts['{name}']", value_C, len(s))
             self._add(name, value_C)
 
     def note_together(self) -> None:
@@ -120,10 +120,6 @@ class Job:
         if self.strengths:
             self.note_strength(values, torch.cat(self.strengths))
 
-    def check_loss(self, loss_C: Tensor, tokens: int) -> None:
-        """Raise PluginError unless the loss is one number per token."""
-        self._check("loss", loss_C, tokens)
-
     def note_strength(self, values: Mapping[str, Tensor], squares_C: Tensor) -> None:
         """Compare the squared norm of each token's gradient by its logits with the one under MLE."""
         alternatives_C = values["alternatives"]
@@ -137,7 +133,7 @@ class Job:
         """Raise PluginError unless closed-form slopes are one number per token and statistic."""
         for name, value_C in slopes.items():
             s[name]  # raises if the name is unknown or not in `needs`
-            self._check(f"slopes['{name}']", value_C, len(s))
+            self.check(f"slopes['{name}']", value_C, len(s))
 
     def _add(self, name: str, value_C: Tensor) -> None:
         # The sum is float64: thousands of float32 terms would change the sixth digit.
@@ -151,7 +147,8 @@ class Job:
         log_prob_N[self.targets.order_M] = torch.cat(self.log_probs).to(total.dtype)
         return LossResult(total, losses_N, log_prob_N, self.parts, len(self.targets))
 
-    def _check(self, what: str, value: object, tokens: int) -> None:
+    def check(self, what: str, value: object, tokens: int) -> None:
+        """Raise PluginError unless a value is one number per token."""
         if isinstance(value, Tensor) and value.shape == (tokens,):
             return
         given = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -170,11 +167,6 @@ def frozen_cost(objective: Objective, weight_VD: Tensor, vocabulary: int) -> Cos
         raise PluginError(f"{objective.name} needs `expected_cost` but has no cost embedding; call setup() first.")
     if len(cost) not in (vocabulary, len(weight_VD)):
         raise PluginError(f"{objective.name}: the cost embedding has {len(cost)} rows; the head has {len(weight_VD)}.")
-    if cost.rows_VE.device != weight_VD.device:
-        raise PluginError(
-            f"{objective.name}: the cost embedding is on {cost.rows_VE.device}, the head on {weight_VD.device}; "
-            "call cost_embedding.to(weight.device) first."
-        )
     return cost.first(vocabulary)
 
 

@@ -18,7 +18,7 @@ from emobench.models.head import Head, LogitMap
 from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
-from emobench.objectives.engine.job import Job, LossResult, frozen_cost
+from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost
 from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
 from emobench.objectives.engine.torch_rows import TorchRows
@@ -66,14 +66,9 @@ def objective_loss(
         raise PluginError(
             f"There are {targets.tokens} labels for {len(hidden_ND)} hidden states; expected one for each."
         )
-    if targets.order_M.device != hidden_ND.device:
-        raise PluginError(
-            f"The labels are on {targets.order_M.device}, the hidden states on {hidden_ND.device}; "
-            "move the labels, labels.to(hidden.device)."
-        )
     rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
     cost = frozen_cost(objective, weight_VD, vocabulary)
-    job = Job(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary)
+    job = EngineCall(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary)
     # Not ctx.needs_input_grad, which is also true under no_grad.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
     job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
@@ -207,14 +202,9 @@ def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, v
         )
     if bias_V is not None and bias_V.shape != (len(weight_VD),):
         raise PluginError(f"The head's bias is {tuple(bias_V.shape)}; expected ({len(weight_VD)},), one for each row.")
-    for name, tensor in (("hidden states", hidden_ND), ("head", weight_VD), ("head's bias", bias_V)):
-        if tensor is not None and not tensor.is_floating_point():
-            raise PluginError(f"The {name} are {tensor.dtype}; expected a floating-point dtype.")
-        if tensor is not None and tensor.device != hidden_ND.device:
-            raise PluginError(f"The {name} is on {tensor.device}, the hidden states on {hidden_ND.device}; move one.")
 
 
-def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: Job) -> Tensor:
+def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall) -> Tensor:
     """Return the summed loss by plain autograd on whole logits. Slow and large, but easy to read."""
     objective, ids_M, side_M = job.objective, job.targets.ids_M, job.side_M
     wide, rows = accumulator_dtype(job.dtype), slice(job.vocabulary)

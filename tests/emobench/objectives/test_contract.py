@@ -118,7 +118,6 @@ def test_labels_match_the_hidden_states() -> None:
         ({"weight_VD": HEAD[0]}, "The head is (4,) for a vocabulary of 4; expected (vocabulary or more, width)"),
         ({"vocabulary": 10}, "The head is (9, 4) for a vocabulary of 10"),
         ({"bias_V": torch.zeros(8)}, "The head's bias is (8,); expected (9,), one for each row."),
-        ({"hidden_ND": HIDDEN.long()}, "The hidden states are torch.int64; expected a floating-point dtype."),
         ({"labels_N": torch.tensor([1, 2, 9, 3, 3, 8])}, "Label 9 is no token of the vocabulary, 0 to 8 (-100 is no"),
         ({"labels_N": torch.tensor([1, 2, -1, 3, 3, 8])}, "Label -1 is no token of the vocabulary, 0 to 8"),
         ({"labels_N": LABELS, "vocabulary": 8}, "Label 8 is no token of the vocabulary, 0 to 7"),
