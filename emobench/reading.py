@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from io import BufferedReader
 from json import JSONDecoder
 from pathlib import Path
@@ -75,8 +76,27 @@ def require_shallow(text: str) -> None:
             raise TooDeepError
 
 
-# Of a path from the user. Unlike `Path`, these return False for a path that is not valid, such as one that is too long.
-is_folder, is_file, path_exists = os.path.isdir, os.path.isfile, os.path.exists
+def is_folder(path: Path) -> bool:
+    """Return whether a path from the user is a folder. Raises PermissionError if this user may not look."""
+    return _is_kind(path, stat.S_ISDIR)
+
+
+def is_file(path: Path) -> bool:
+    """Return whether a path from the user is a regular file. Raises PermissionError if this user may not look."""
+    return _is_kind(path, stat.S_ISREG)
+
+
+def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
+    try:
+        return kind(path.stat().st_mode)
+    except PermissionError:  # "there is none" would be wrong, and another source would be read
+        raise
+    except (OSError, ValueError):  # also a path that is not valid, such as one that is too long
+        return False
+
+
+path_exists = os.path.exists
+"""Return whether a path from the user exists; False for a path that is not valid."""
 
 
 def expand_home(path: str | Path) -> Path:

@@ -25,9 +25,9 @@ def test_the_small_job_is_planned(dry: Callable[..., Any]) -> None:
     ("setting", "texts"),
     [
         (f"recipe.epochs={'[' * DEEP}", ["nested deeper than 64 levels"]),
-        (f"recipe.epochs={'[' * DEEP}{']' * DEEP}", ["--set recipe.epochs=[[[[", "nested deeper than 64 levels"]),
+        (f"recipe.epochs={'[' * DEEP}{']' * DEEP}", ["--set recipe.epochs: nested deeper than 64 levels"]),
         (f"recipe.lora={'{a: ' * DEEP}1{'}' * DEEP}", ["nested deeper than 64 levels"]),
-        (f"recipe.corpus={BOMB}", ["--set recipe.corpus={a: &a", "an alias (`*name`) stands for other text"]),
+        (f"recipe.corpus={BOMB}", ["--set recipe.corpus: an alias (`*name`) stands for other text"]),
         ("recipe.epochs=1e308", ["`epochs` is 1e+308; expected a number above 0, at most 100,000."]),
         ("recipe.batch=1e20", ["`batch` is '1e20'; expected a whole number."]),
         ("recipe.batch=100000000000000000000", ["`batch` is 100000000000000000000; expected at least 1, at most"]),
@@ -79,7 +79,7 @@ def test_more_seeds_of_k_means_than_anybody_needs(dry: Callable[..., Any], sizes
         (f"tailr(gamma={'9' * 10_000})", ["could not be read"]),
         (f"tailr(gamma=0x{'f' * 10_000})", ["a whole number of more than 10,000 bits"]),
         ("tailr(gamma=1e999)", ["`gamma` is inf; expected"]),
-        (f"{'-' * 10_000}1*mle", ["a weight is at least 0"]),
+        (f"{'-' * 10_000}1*mle", ["a weight of at least 0"]),
         ("(" * DEEP, ["could not be read (too many nested parentheses)"]),
         (f"./{LONG}.py:Loss", ["There is no file"]),
         ("~nosuch/loss.py:Loss", ["There is no file ~nosuch/loss.py"]),
@@ -214,9 +214,9 @@ def test_what_is_no_regular_file_is_not_waited_for(
 ) -> None:
     pipe = tmp_path / "results_1.json"
     os.mkfifo(pipe)
-    command("leaderboard", "import", pipe).refused("cannot be read (it is no regular file)")
-    command("leaderboard", "import", tmp_path).refused("cannot be read (it is no regular file)")
-    command("leaderboard", "import", "/dev/zero").refused("/dev/zero: cannot be read (it is no regular file)")
+    command("leaderboard", "import", pipe).refused("cannot be read (it is not a regular file)")
+    command("leaderboard", "import", tmp_path).refused("cannot be read (it is not a regular file)")
+    command("leaderboard", "import", "/dev/zero").refused("/dev/zero: cannot be read (it is not a regular file)")
     loss = tmp_path / "loss.py"
     os.mkfifo(loss)
     dry(objective=f"{loss}:Loss").refused("There is no file")
@@ -238,7 +238,7 @@ def test_a_pipe_among_tasks_is_refused(tmp_path: Path) -> None:
     from emobench.tasks.yaml import read_yaml
 
     os.mkfifo(tmp_path / "task.yaml")
-    with pytest.raises(ConfigError, match=r"task\.yaml cannot be read: it is no regular file"):
+    with pytest.raises(ConfigError, match=r"task\.yaml cannot be read: it is not a regular file"):
         read_yaml(tmp_path / "task.yaml")
     for content, said in (
         ("a: " + "[" * DEEP, "nested deeper than 64 levels"),
