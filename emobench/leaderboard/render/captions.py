@@ -138,7 +138,7 @@ def _ranks(shown: Standings) -> str:
             f"Rank by {over}{what}: 1 + the objectives that are better beyond noise (two-sided 5 %, Holm over all "
             "pairs)."
         )
-    # Without a row of enough seeds, `_stars` has said so.
+    # Without a row of enough seeds, `_stars` says so.
     return f"Not ranked by {over}: {places.remark}." if max(_seeds(shown.rows), default=0) >= MIN_SEEDS else ""
 
 
@@ -149,7 +149,7 @@ def _differences(shown: Standings) -> dict[tuple[str, str], Contrast]:
 def _undetermined(shown: Standings, current: Sequence[Entry]) -> dict[str, str]:
     """Return metrics without a verdict -> why: of differences from the baseline, or of rows none of which is best.
 
-    Where rows have too few seeds, `_stars` has said so.
+    Where rows have too few seeds, `_stars` says so.
     """
     counts = _seeds(current)
     if isinstance(shown.baseline, Entry) and counts and counts[-1] >= MIN_SEEDS:

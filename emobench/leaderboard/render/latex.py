@@ -26,7 +26,7 @@ _ESCAPES = {
 
 def latex_text(text: str) -> str:
     """Return text as LaTeX sets it."""
-    parts = re.split(r"((?<=[^\W\d])-(?=\w))", text)  # the hyphen of a name is no minus
+    parts = re.split(r"((?<=[^\W\d])-(?=\w))", text)  # a name's hyphen is not a minus
     return "".join(part if part == "-" else "".join(_ESCAPES.get(c, c) for c in part) for part in parts)
 
 

@@ -1,9 +1,9 @@
-"""Several pre-trained bases as a level of replication: does a difference hold for a base that nobody has made?
+"""Several pre-trained bases as a level of replication: does a difference hold for another base?
 
 Entries whose models the harness made alike, but for the seed of the pre-training, are replicates
 (`entry.Pretraining`). An objective's entries of several bases become one row, whose values are the means over the
-training seeds of each base, and which stands beside its rival's base by base. So the base is the unit that is sampled,
-crossed with the test items: what seeds there are in a base only makes its mean less noisy, and is noise of it.
+training seeds of each base, and which is paired with its rival's base by base. So the base is the unit that is sampled,
+crossed with the test items: more seeds of a base make its mean less noisy, and add no unit.
 """
 
 from __future__ import annotations

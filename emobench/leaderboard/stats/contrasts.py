@@ -41,7 +41,7 @@ class Contrast:
     `effect`, `ci95` and `detectable` are in the metric's unit, or log(candidate / baseline) where `log_scale`
     (perplexities, by their geometric means). `p_holm` is p adjusted for the `tests` of the contrast's `family`
     (`tasks.families`), of which the primary endpoint is one of its own. It gives the verdict: better or worse, at 5 %;
-    else tied, which is no proof of equality: `ci95` holds what is possible. `detectable` is the smallest true effect
+    else tied, which does not prove equality: `ci95` holds what is possible. `detectable` is the smallest true effect
     that this many seeds and items detect with 80 % power in a single test (`Uncertainty.detectable`).
     Equal values are tied without a test. An undetermined contrast says `why`; entries that are not comparable have no
     verdict at all. Neither has a metric without a family: it describes, with an interval and without a p.

@@ -94,8 +94,8 @@ def test_pictures_are_png_and_svg_with_the_text_of_the_axes(tmp_path: Path) -> N
     text = svg.read_text()
     assert text.startswith("<svg")
     axis, note = "forward: −Σ P log Q (nats per token)", "crosses: 95% intervals"
-    for said in (axis, note, "webtext", "mle", "emo�[31m"):
-        assert said in text
+    for part in (axis, note, "webtext", "mle", "emo�[31m"):
+        assert part in text
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"file.* could not be written: .* Name another folder with --out DIR\."):
         write_pictures(scatter(POINTS), tmp_path / "file" / "x", "scatter")

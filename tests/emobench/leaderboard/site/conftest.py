@@ -85,7 +85,7 @@ def toy_entries(row: MakeEntry, runs: Path) -> list[Entry]:
                     provenance=_provenance(f"2026-01-31T12:0{number}:0{place}"),
                 )
             )
-    missing = {"wikitext2/ppl": "the corpus was not at hand"}
+    missing = {"wikitext2/ppl": "the corpus was not available"}
     protocols = {"sst2": "paper@3fa9c1", "wikitext2": "paper@3fa9c1"}
     entries.append(row("pretrained", {"sst2/accuracy": [0.5]}, missing=missing, protocols=protocols))
     return entries
@@ -116,7 +116,7 @@ class Opened:
         self.contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(15_000)
-        page.on("console", lambda said: self._note(said.type in ("error", "warning"), f"console: {said.text}"))
+        page.on("console", lambda text: self._note(text.type in ("error", "warning"), f"console: {text.text}"))
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         page.on("dialog", lambda dialog: (self.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: self._note(not request.url.startswith("file:"), f"request: {request.url}"))

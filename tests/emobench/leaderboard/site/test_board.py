@@ -89,7 +89,7 @@ def test_the_table_shows_each_group_with_its_numbers(opened: Opened, toy: Path) 
     stars = [text.replace("best beyond noise: ", "") for text in page.locator(".best").all_text_contents()]
     assert stars == ["★90.1 ± 1.0", "★25.0 ± 0.3"]
     reason = page.locator("tr", has_text="pretrained").first.locator(".absent")
-    assert reason.get_attribute("title") == "the corpus was not at hand"
+    assert reason.get_attribute("title") == "the corpus was not available"
 
 
 def test_a_click_sorts_within_the_groups(opened: Opened, toy: Path) -> None:

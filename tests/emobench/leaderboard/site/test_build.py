@@ -142,13 +142,13 @@ def test_files_that_cannot_be_used_become_sentences(one: Entry, tmp_path: Path) 
     found = reader(runs).of(with_files(one, curves=(good, altered, unread), samples=tuple(files)))
     assert [list(training["parts"]) for training in found["curves"]] == [["loss"]]
     assert found["samples"] == []
-    said = "\n".join(found["problems"])
-    assert "altered/log.jsonl: altered since the entry was recorded" in said
-    assert "unread/log.jsonl: cannot be read (" in said
-    assert "broken.jsonl: holds no curves or samples that a page can show" in said
-    assert "link.jsonl: lies outside the runs folder" in said
-    assert "gone.jsonl: not in the runs folder" in said
-    assert str(tmp_path) not in said
+    problems = "\n".join(found["problems"])
+    assert "altered/log.jsonl: altered since the entry was recorded" in problems
+    assert "unread/log.jsonl: cannot be read (" in problems
+    assert "broken.jsonl: holds no curves or samples that a page can show" in problems
+    assert "link.jsonl: lies outside the runs folder" in problems
+    assert "gone.jsonl: not in the runs folder" in problems
+    assert str(tmp_path) not in problems
 
 
 def test_samples_are_the_first_of_each_prompt(one: Entry, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from emobench.leaderboard.schema.entry import Entry
 Opened = Callable[..., Page]
 Row = Callable[..., Entry]
 
+GROUND = "node => getComputedStyle(node).backgroundColor"
+
 
 def x_of(node: Locator) -> float:
     box = node.bounding_box()
@@ -22,7 +24,9 @@ def x_of(node: Locator) -> float:
 
 def test_a_wide_table_fades_where_it_goes_on_and_its_objectives_stay(board: Opened, row: Row) -> None:
     metrics = {f"a_long_task_{n}/accuracy": [0.5, 0.6, 0.7] for n in range(20)}
-    page = board([row("mle", metrics), row("emo", metrics)])
+    page = board([row("mle", metrics), row("emo", metrics)], dark=True)
+    grounds = [page.locator(part).evaluate(GROUND) for part in (".dt-container", ".table:has(.dt-container)")]
+    assert grounds[0] == grounds[1]  # what the table fades to
     scroller = page.locator(".scroller:has(.grid)")
     mask = "node => getComputedStyle(node).maskImage"
     expect(scroller).to_have_class("dt-layout-cell dt-layout-full scroller more-right")

@@ -66,7 +66,7 @@ def test_what_is_shown_changes_no_verdict(pair: tuple[Entry, Entry], runs: Path)
     assert found.contrasts == (every["trec/accuracy"],)
     assert (found.contrasts[0].family, found.contrasts[0].tests) == ("accuracy", 4)
     (line,) = compared([found])[0][0].lines
-    assert line.metric.startswith("trec/accuracy")  # the task is said where the entries have several
+    assert line.metric.startswith("trec/accuracy")  # the task is named where the entries have several
 
 
 def test_the_other_way_round(pair: tuple[Entry, Entry], runs: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_perplexity_is_a_ratio(make_entry: Callable[..., Entry], runs: Path) -
 
 def test_identical_rows_are_tied(pair: tuple[Entry, Entry], runs: Path, make_entry: Callable[..., Entry]) -> None:
     rng = np.random.default_rng(0)
-    again = make_entry("twin", {task: answers(rng, 0.7) for task in TASKS})
+    again = make_entry("again", {task: answers(rng, 0.7) for task in TASKS})
     found = compare(pair[0], [again], ExamplesReader(runs)).contrasts
     assert {(c.effect, c.verdict, c.p, c.ci95, c.why) for c in found} == {
         (0.0, "tied", None, None, "all values are equal")

@@ -1,4 +1,4 @@
-"""Families of tests err no oftener than they say, and find what they are said to: the benchmark, with fewer draws."""
+"""Families of tests keep their error rate and their power: the benchmark, with fewer draws."""
 
 from __future__ import annotations
 

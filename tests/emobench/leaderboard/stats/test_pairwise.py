@@ -69,8 +69,8 @@ def test_a_star_is_a_better_verdict_against_every_rival(make_row: MakeEntry) -> 
     assert len(seen) == 6  # with and without a star, for each
 
 
-def test_an_exact_twin_on_a_merged_board_takes_no_star_away(make_row: MakeEntry, tmp_path: Path) -> None:
-    """Side by side, the two would be rivals of which neither is better."""
+def test_an_exact_copy_on_a_merged_board_takes_no_star_away(make_row: MakeEntry, tmp_path: Path) -> None:
+    """Side by side, the two are rivals of which neither is better."""
 
     def of(name: str, values: Sequence[float], *, second: int = 0, key: str | None = None) -> Entry:
         runs = [{"seed": seed, "key": f"{key or name}-{seed}", "examples": None} for seed in range(3)]
@@ -79,8 +79,8 @@ def test_an_exact_twin_on_a_merged_board_takes_no_star_away(make_row: MakeEntry,
 
     mine, theirs = Leaderboard(tmp_path / "mine"), Leaderboard(tmp_path / "theirs")
     better = (0.6, 0.603, 0.604)
-    mle, emo, twin = of("mle", (0.5, 0.502, 0.499)), of("emo", better), of("emo", better, second=1)
-    for board, entry in ((mine, mle), (mine, emo), (theirs, mle), (theirs, twin)):
+    mle, emo, copy = of("mle", (0.5, 0.502, 0.499)), of("emo", better), of("emo", better, second=1)
+    for board, entry in ((mine, mle), (mine, emo), (theirs, mle), (theirs, copy)):
         board.append(entry)
     view = View(baseline="mle")
     before = to_json(mine.entries(), view=view)
@@ -89,7 +89,7 @@ def test_an_exact_twin_on_a_merged_board_takes_no_star_away(make_row: MakeEntry,
     shutil.copytree(theirs.root, mine.root, dirs_exist_ok=True)
     assert len(mine.entries(superseded=True)) == 3
     assert to_json(mine.entries(), view=view) == before
-    (group,) = to_json([mle, emo, twin], view=view)["groups"]
+    (group,) = to_json([mle, emo, copy], view=view)["groups"]
     assert set(group["best"].values()) == {None}
     mine.append(of("emo", better, second=2, key="again"))  # other runs are other evidence, whatever their values
     assert len(mine.entries()) == 3
