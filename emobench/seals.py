@@ -74,7 +74,7 @@ def find_damage(folder: Path, *, full: bool, leave_out: str = "", only: str = ""
 
 def _difference(path: Path, sealed: _File, full: bool) -> str:
     if not path.is_file():
-        return "is gone" if not path.exists() else "is no file any more"
+        return "is gone" if not path.exists() else "is not a file any more"
     status = path.stat()
     if status.st_size == sealed.size:
         trusted = not full and status.st_size > SMALL and status.st_mtime_ns == sealed.changed_ns

@@ -103,7 +103,7 @@ EXAMPLES = "constant(0.5), linear(1, 0), cosine(1, 0), step(1, 0, at=0.3)"
 def make_schedule(name: str, positional: Sequence[Any], named: Mapping[str, Any]) -> Schedule:
     """Return the schedule for `name(1, 0)`. Equal ends give a Constant. Raises UserError."""
     if name not in SCHEDULES:
-        raise UnknownNameError("schedule", name, SCHEDULES, hint="A weight stands in front of a name, as in 0.5*NAME.")
+        raise UnknownNameError("schedule", name, SCHEDULES, hint="A weight is written before a name, as in 0.5*NAME.")
     try:
         arguments = inspect.signature(SCHEDULES[name]).bind(*positional, **named)
     except TypeError as error:

@@ -102,7 +102,7 @@ def prepare_for(
         if low < 0 or high >= vocabulary:
             bad = high if high >= vocabulary else low
             raise UserError(
-                f"Label {bad} is no token of the vocabulary, 0 to {vocabulary - 1} (-100 is no target). "
+                f"Label {bad} is not a token of the vocabulary, 0 to {vocabulary - 1} (-100 is not a target). "
                 "Take the model's own tokenizer."
             )
     return targets

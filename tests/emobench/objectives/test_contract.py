@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import emobench
-from emobench.errors import ConfigError, EmobenchError, PluginError, UnknownNameError, UserError
+from emobench.errors import ConfigError, EmobenchError, PluginError, UserError
 from emobench.objectives import CostEmbedding, objective_loss
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
@@ -47,13 +47,6 @@ def test_a_loss_is_one_number_per_token(impl: str, function: Any, found: str) ->
         run(from_loss(function), impl)
 
 
-@engines
-def test_a_part_is_one_number_per_token(impl: str) -> None:
-    objective = from_loss(lambda s: -s.log_prob, parts=lambda self, s: {"mean_q": s.log_prob.exp().mean()})
-    with pytest.raises(PluginError, match=r"mine: parts\['mean_q'\] is shape \(\)"):
-        run(objective, impl)
-
-
 def test_a_loss_that_depends_on_nothing() -> None:
     with pytest.raises(PluginError, match="depends on nothing that the model computes"):
         run(from_loss(lambda s: -s.log_prob.detach()))
@@ -62,21 +55,22 @@ def test_a_loss_that_depends_on_nothing() -> None:
 
 
 @engines
-def test_a_statistic_that_was_not_asked_for(impl: str) -> None:
-    with pytest.raises(PluginError, match=r"'entropy' was not asked for; write needs = \{'entropy'\}"):
-        run(from_loss(lambda s: s.entropy), impl)
-
-
-@engines
-def test_a_statistic_that_does_not_exist(impl: str) -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'entropy'"):
-        run(from_loss(lambda s: s["entropi"]), impl)
-
-
-@engines
-def test_a_slip_in_needs_is_neither_statistic_nor_side_data(impl: str) -> None:
-    with pytest.raises(UnknownNameError, match=r"mine\.needs: .*'entropi'; did you mean 'entropy'"):
-        run(from_loss(lambda s: -s.log_prob, needs=frozenset({"entropi"})), impl)
+@pytest.mark.parametrize(
+    ("function", "names", "refusal"),
+    [
+        (lambda s: s.entropy, {}, r"'entropy' was not asked for; write needs = \{'entropy'\}"),
+        (lambda s: s["entropi"], {}, "did you mean 'entropy'"),
+        (lambda s: -s.log_prob, {"needs": {"entropi"}}, r"mine\.needs: .*'entropi'; did you mean 'entropy'"),
+        (
+            lambda s: -s.log_prob,
+            {"parts": lambda self, s: {"q": s.log_prob.mean()}},
+            r"parts\['q'\] is shape \(\)",
+        ),
+    ],
+)
+def test_names_and_parts_of_a_loss(impl: str, function: Any, names: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(EmobenchError, match=refusal):
+        run(from_loss(function, **names), impl)
 
 
 @pytest.mark.parametrize("needs", ["entropy", ["entropy"], {1}, None])
@@ -100,27 +94,18 @@ def test_a_model_objective_runs_elsewhere() -> None:
         run(Whole())
 
 
-def test_hidden_states_are_flat() -> None:
-    with pytest.raises(PluginError, match=r"must be \(tokens, 4\), got \(2, 3, 4\).*hidden\.flatten\(0, 1\)"):
-        objective_loss(Mle(), HIDDEN.view(2, 3, 4), HEAD, None, LABELS)
-    with pytest.raises(PluginError, match=r"must be \(tokens, 4\), got \(6, 3\)"):
-        objective_loss(Mle(), HIDDEN[:, :3], HEAD, None, LABELS)
-
-
-def test_labels_match_the_hidden_states() -> None:
-    with pytest.raises(PluginError, match="6 labels for 5 hidden states"):
-        objective_loss(Mle(), HIDDEN[:5], HEAD, None, LABELS)
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"hidden_ND": HIDDEN.view(2, 3, 4)}, "must be (tokens, 4), got (2, 3, 4). Flatten"),
+        ({"hidden_ND": HIDDEN[:, :3]}, "must be (tokens, 4), got (6, 3)"),
+        ({"hidden_ND": HIDDEN[:5]}, "6 labels for 5 hidden states"),
         ({"weight_VD": HEAD[0]}, "The head is (4,) for a vocabulary of 4; expected (vocabulary or more, width)"),
         ({"vocabulary": 10}, "The head is (9, 4) for a vocabulary of 10"),
         ({"bias_V": torch.zeros(8)}, "The head's bias is (8,); expected (9,), one for each row."),
-        ({"labels_N": torch.tensor([1, 2, 9, 3, 3, 8])}, "Label 9 is no token of the vocabulary, 0 to 8 (-100 is no"),
-        ({"labels_N": torch.tensor([1, 2, -1, 3, 3, 8])}, "Label -1 is no token of the vocabulary, 0 to 8"),
-        ({"labels_N": LABELS, "vocabulary": 8}, "Label 8 is no token of the vocabulary, 0 to 7"),
+        ({"labels_N": torch.tensor([1, 2, 9, 3, 3, 8])}, "Label 9 is not a token of the vocabulary, 0 to 8 (-100 is"),
+        ({"labels_N": torch.tensor([1, 2, -1, 3, 3, 8])}, "Label -1 is not a token of the vocabulary, 0 to 8"),
+        ({"labels_N": LABELS, "vocabulary": 8}, "Label 8 is not a token of the vocabulary, 0 to 7"),
     ],
 )
 def test_inputs_that_do_not_fit(changes: dict[str, Any], sentence: str) -> None:

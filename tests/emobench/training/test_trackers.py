@@ -87,11 +87,7 @@ def test_without_a_tracker_the_environment_turns_none_on(
     kit: SimpleNamespace, tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in (
-        "WANDB_PROJECT",
-        "WANDB_API_KEY",
-        "COMET_API_KEY",
-        "MLFLOW_TRACKING_URI",
-        "TRACKIO_PROJECT",
+        *["WANDB_PROJECT", "WANDB_API_KEY", "COMET_API_KEY", "MLFLOW_TRACKING_URI", "TRACKIO_PROJECT"],
         TENSORBOARD,
     ):
         monkeypatch.setenv(name, "x")
@@ -103,7 +99,7 @@ def test_without_a_tracker_the_environment_turns_none_on(
 
 
 def test_final_metrics_are_told_as_evaluations(
-    tmp_path: Path, heard: Heard, tracking: Callable[..., tuple[Tracking, list[str]]], monkeypatch: pytest.MonkeyPatch
+    heard: Heard, tracking: Callable[..., tuple[Tracking, list[str]]]
 ) -> None:
     follower, said = tracking("recorder")
     report_metrics(follower, {"lm/ppl_test": 12.5, "lm/mauve": 0.5}, step=3, device="cpu")
