@@ -37,10 +37,6 @@ class Terminal(Silent):
         self.console = _console(stderr=True)
         self._values = ""
 
-    def plan(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self.console.print(line, highlight=False, markup=False)
-
     def note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False)
 

@@ -9,7 +9,7 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, remark
-from emobench.pipeline.inspect.figures import beside, can_draw, draw
+from emobench.pipeline.inspect.figures import can_draw, draw, pictures_folder
 from emobench.pipeline.inspect.recorded_runs import newest_of
 
 
@@ -44,7 +44,7 @@ def figures(
     """
     named = newest_of(entry, leaderboard, lambda one: can_draw(one, runs))
     entries = [one.entry for one in named]
-    drawn = draw(entries, runs, out or beside(entries, leaderboard))
+    drawn = draw(entries, runs, out or pictures_folder(entries, leaderboard))
     if json:
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -12,9 +12,6 @@ Progress = Callable[[int, int], None]
 
 class Reporter(Protocol):
     """What the pipeline calls while it works."""
-
-    def plan(self, lines: Sequence[str]) -> None:
-        """Show what will be done and what is there already."""
 
     def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Begin a piece of work of countable units; the context gives its progress callback."""
@@ -29,9 +26,6 @@ class Reporter(Protocol):
 
 class Silent:
     """Says nothing."""
-
-    def plan(self, lines: Sequence[str]) -> None:
-        pass
 
     def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         return nullcontext(lambda done, total: None)

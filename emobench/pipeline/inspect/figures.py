@@ -14,25 +14,24 @@ from emobench.leaderboard.schema.examples import entry_examples
 from emobench.leaderboard.schema.labels import labels
 from emobench.leaderboard.store.board import file_of
 from emobench.metrics.mauve.score import MAUVE_RUNS
-from emobench.pipeline.inspect.generated_texts import texts_of, writes_texts
-from emobench.pipeline.inspect.recorded_runs import read_json, score_stages
+from emobench.pipeline.inspect.recorded_runs import read_json, score_stages, texts_of
 
 FOLDER = ".figures"
 """Within a suite's folder of a board. A board is read without what begins with a dot."""
 ENTROPY, MAUVE = "entropy", "mauve"
 
 
-class Drawn(NamedTuple):
+class DrawnPictures(NamedTuple):
     """The files that were written, and why other pictures were not drawn."""
 
     files: list[Path]
     notes: list[str]
 
 
-def draw(entries: Sequence[Entry], runs: Path, folder: Path) -> Drawn:
+def draw(entries: Sequence[Entry], runs: Path, folder: Path) -> DrawnPictures:
     """Draw all that entries have, together, as PNG and SVG into a folder. Raises ConfigError where that is nothing."""
     series = dict(zip(labels(entries, ()), entries, strict=True))
-    drawn = Drawn([], [])
+    drawn = DrawnPictures([], [])
     for name, picture in _pictures(series, runs, drawn.notes):
         drawn.files.extend(write_pictures(picture, folder, name))
     if not drawn.files:
@@ -47,7 +46,7 @@ def can_draw(entry: Entry, runs: Path) -> bool:
     return any(_points("", entry)) or any((runs / file.path).is_file() for file in files)
 
 
-def beside(entries: Sequence[Entry], board: Path) -> Path:
+def pictures_folder(entries: Sequence[Entry], board: Path) -> Path:
     """Return the folder of the entries' pictures on a board, in that of the first one's suite."""
     name = entries[0].id if len(entries) == 1 else "-".join(entry.id[:6] for entry in entries)
     return (board / file_of(entries[0])).parent / FOLDER / name
@@ -109,7 +108,7 @@ def _curves(label: str, entry: Entry, runs: Path) -> Iterator[dict[str, Any]]:
 
 def _lengths(label: str, entry: Entry, runs: Path) -> Iterator[dict[str, Any]]:
     """Yield words of each continuation of all runs, by task, and of people's, once for each prompt."""
-    if not writes_texts(entry):
+    if not any(run.samples for run in entry.runs):
         return
     generated: dict[str, list[int]] = {}
     human: dict[str, dict[str, int]] = {}

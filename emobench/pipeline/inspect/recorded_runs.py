@@ -1,4 +1,4 @@
-"""From what a reader names on a board to an entry, and from an entry to its stages on disk."""
+"""From what a reader names on a board to an entry, and from an entry to its stages on disk and the texts in them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emobench.errors import DataError
+from emobench.errors import ConfigError, DataError
+from emobench.kinds.views import WrittenText
 from emobench.leaderboard.query.references import select
-from emobench.leaderboard.schema.entry import Entry, File, Run
+from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.examples import recorded_file
 from emobench.pipeline.stages.stage import FACTS
+from emobench.registry import kind_names, load_kind
 from emobench.seals import find_damage
 
 
@@ -74,13 +76,23 @@ def score_stages(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str,
         yield read_json(folder / FACTS, entry), folder
 
 
-def sample_files(entry: Entry, run: Run, runs: Path) -> Iterator[tuple[dict[str, Any], File]]:
-    """Yield what determined each generation of a run, and the file of its samples (`recorded_file` checks it)."""
+def texts_of(entry: Entry, run: Run, runs: Path) -> dict[str, list[WrittenText]]:
+    """Return what a run wrote, by task. Raises ConfigError where it wrote no text, DataError where files are gone."""
+    written = {}
     for file in run.samples:
-        place = runs / file.path
-        if not place.is_file():
-            recorded_file(file, runs, entry)  # says that it is gone
-        yield read_json(place.parent / FACTS, entry), file
+        path = recorded_file(file, runs, entry)
+        facts = read_json(path.parent / FACTS, entry)
+        if facts["task"]["kind"] not in kind_names():
+            continue  # of a plugin that is not installed
+        texts = load_kind(facts["task"]["kind"]).written_texts(path, facts, entry.provenance.data)
+        if texts is not None:
+            written[facts["task"]["name"]] = texts
+    if not written:
+        raise ConfigError(
+            f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} recorded no generated texts; expected an entry "
+            "with tasks of kind generation or oracle, see `emobench leaderboard show`."
+        )
+    return written
 
 
 def read_json(path: Path, entry: Entry) -> Any:

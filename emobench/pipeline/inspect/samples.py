@@ -1,4 +1,4 @@
-"""From entries to what their models wrote after the same prefixes, beside what people wrote."""
+"""From entries to what their models wrote after the same prefixes, and what people wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.pipeline.inspect.generated_texts import texts_of
+from emobench.pipeline.inspect.recorded_runs import texts_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From what a person has at hand (an objective, a folder, a key, an entry's id) to the trainings behind it."""
+"""From what a person gives (an objective, a folder, a key, an entry's id) to the trainings behind it."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _folders(name: str, runs: Path, board: Leaderboard) -> list[Path]:
         raise ConfigError(f"'{name}' begins the ids {', '.join(row.id for row in rows)}; give more of one.")
     if not rows:
         raise ConfigError(
-            f"'{name}' is no folder, no key of a stage in {runs}, no objective that was trained there and no entry's "
+            f"'{name}' is not a folder, a key of a stage in {runs}, an objective that was trained there or an entry's "
             f"id in {board.root}; expected one of them, such as runs/train/KEY (see --runs and --leaderboard)."
         )
     return _of_entry(board.read(rows[0]), runs)

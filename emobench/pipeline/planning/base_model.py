@@ -204,7 +204,7 @@ class BaseModel:
         return {
             "name": self.name,
             "revision": self.source.revision or f"sha256:{content_hash(self.facts)}",
-            # A local folder's path says nothing to others, and is nobody's business: its files' digests identify it.
+            # A local folder's path says nothing to others, and may be private: its files' digests identify it.
             "source": "local folder" if self.source.kind == "local" else self.source.source,
             "parameters": self.parameters,
         }

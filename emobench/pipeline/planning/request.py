@@ -46,7 +46,7 @@ class Request:
     device: str = "cpu"
     """What `resolve_device` gave: it goes into keys and entries, so it is never "auto"."""
     asked_device: str = ""
-    """As it was given: a long run on a CPU wants `--device cpu` in so many words. Empty where nobody was asked."""
+    """As it was given: a long run on a CPU wants `--device cpu` in so many words. Empty in a script."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     from_scratch: bool = False
     trust_remote_code: bool = False

@@ -1,4 +1,4 @@
-"""The tiny models: small GPT-2s, made at first use by MLE: on the oracle language, and tiny-lm on English at hand.
+"""The tiny models: small GPT-2s, made at first use by MLE, on the oracle language or (tiny-lm) on English texts.
 
 What was made is identified by its weights, as any other model is: processors with other instructions round otherwise.
 """

@@ -21,7 +21,7 @@ from emobench.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Subject:
+class PaperModel:
     """A model of the table, by the paper's name, and the one that is run for it."""
 
     paper: str
@@ -44,8 +44,8 @@ def published_entries(table: Table) -> list[Entry]:
     return [_renamed(entry, table.renamed) for entry in found]
 
 
-def subjects(table: Table, request: Request) -> list[Subject]:
-    """Return the paper's models; with `--model` that one of them, or the given one beside the first of them.
+def models_of(table: Table, request: Request) -> list[PaperModel]:
+    """Return the paper's models; with `--model` that one of them, or the given one in the place of the first of them.
 
     `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
     """
@@ -54,7 +54,7 @@ def subjects(table: Table, request: Request) -> list[Subject]:
     for name in request.stand_ins:
         if name not in wanted:
             raise UnknownNameError("model", name, [n for n in wanted if n in known], where=f"{table.name}, --model: ")
-    return [Subject(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
+    return [PaperModel(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
 
 
 def scale_of(table: Table, name: str | None) -> Scale | None:
@@ -71,7 +71,7 @@ def scale_of(table: Table, name: str | None) -> Scale | None:
 def at_scale(
     table: Table, scale: Scale, request: Request, prepare: Callable[[Request], Request] | None = None
 ) -> tuple[Request, list[str]]:
-    """Return a request with a scale's model and settings, for tasks whose texts are at hand, and what to say of it.
+    """Return a request with a scale's model and settings, for tasks whose texts are here, and remarks on it.
 
     What the request has by itself stays: its model, its settings, and the tasks that it names. `prepare` adds what the
     scale makes by itself. Raises DataError where no task is left.

@@ -1,4 +1,4 @@
-"""A paper's table made again: choose parameters off the test split, run the rows, set them beside the paper's."""
+"""A paper's table made again: choose parameters off the test split, run the rows, set them next to the paper's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce.choice import Choice, choose
 from emobench.pipeline.reproduce.requests import (
-    Subject,
+    PaperModel,
     at_scale,
     firsts,
+    models_of,
     published_entries,
     scale_of,
     selection_request,
     selection_tasks,
-    subjects,
     table_request,
 )
 from emobench.pipeline.reproduce.taught_oracle import oracle_outline, with_oracle, without_oracle
@@ -55,7 +55,7 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     oracle = _oracle_of(chosen, request)
     given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
     found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
-    for subject in subjects(table, given):
+    for subject in models_of(table, given):
         of_model = replace(given, model=subject.model)
         wanted = selection_request(table, of_model)
         parts = [] if wanted is None else [_marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
@@ -88,7 +88,7 @@ def reproduce(
     scaled, said = _scaled(table, chosen, request, None if oracle is None else with_oracle(table, oracle, reporter))
     makers = [
         _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter)
-        for subject in subjects(table, scaled)
+        for subject in models_of(table, scaled)
     ]
     for maker in makers:  # what would fail after another model's days fails here
         maker.check()
@@ -115,7 +115,7 @@ class _Maker:
     """As it was given."""
     request: Request
     """With the model, and what a scale changes."""
-    subject: Subject
+    subject: PaperModel
     said: Sequence[str]
     reporter: Reporter
 

@@ -131,7 +131,7 @@ def _length(request: CorpusRequest, context: int | None) -> int:
 
 
 def _require_short(request: CorpusRequest, parameters: int, length: int) -> None:
-    """Raise ConfigError for texts that would take long on a CPU that nobody asked for by its name."""
+    """Raise ConfigError for texts that would take long on a CPU that was not given by its name."""
     if request.device != "cpu" or request.asked_device != AUTO:
         return
     left = sum(count for split, count in request.texts.items() if not request.file(split).is_file())

@@ -103,7 +103,6 @@ def test_a_terminal_finds_nothing_to_act_on(capsys: pytest.CaptureFixture[str], 
     table = Table("head")
     table.add_row(Text(EVIL, style="red"))
     terminal = Terminal()
-    terminal.plan([EVIL])
     terminal.note(EVIL)
     with terminal.work(EVIL, "steps") as progress:
         progress(1, 2)

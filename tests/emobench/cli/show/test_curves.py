@@ -134,7 +134,7 @@ def test_trainings_are_found_by_their_objectives(trained: Trained) -> None:
     assert labels("tailr(gamma=0.3)") == [("tailr", [0, 1])]
     assert labels("emo", "tailr") == labels() == [("emo", [0, 1]), *both]
     trained.curves("tailr(gamma=0.7)").refused(
-        "'tailr(gamma=0.7)' is no folder, no key of a stage in", "no objective that was trained there"
+        "'tailr(gamma=0.7)' is not a folder, a key of a stage in", "an objective that was trained there"
     )
 
 
@@ -266,8 +266,8 @@ def test_what_has_no_curves_is_refused_with_a_sentence(trained: Trained, tmp_pat
         (tmp_path / "empty", f"{tmp_path / 'empty'} has no log.jsonl; expected the folder of a training"),
         (tmp_path / "begun", "no step is logged yet"),
         (tmp_path / "altered", f"{tmp_path / 'altered/log.jsonl'}:1: expected a line of JSON"),
-        ("0123456789ab", "'0123456789ab' is no folder, no key of a stage in"),
-        ("../train", "'../train' is no folder, no key of a stage in"),
+        ("0123456789ab", "'0123456789ab' is not a folder, a key of a stage in"),
+        ("../train", "'../train' is not a folder, a key of a stage in"),
     ]
     for given, said in cases:
         trained.curves(given).refused(said)

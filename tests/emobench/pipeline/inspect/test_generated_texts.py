@@ -12,7 +12,7 @@ import pytest
 from emobench.data.oracle import oracle_tokenizer
 from emobench.data.texts import Texts, load_texts
 from emobench.leaderboard.schema.entry import Entry
-from emobench.pipeline.inspect.generated_texts import texts_of
+from emobench.pipeline.inspect.recorded_runs import texts_of
 from emobench.pipeline.stages.stage import FACTS
 from emobench.seals import write_seal
 

@@ -18,10 +18,10 @@ from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.resolve import parts_of
 from emobench.pipeline.reproduce.requests import (
     at_scale,
+    models_of,
     published_entries,
     scale_of,
     selection_request,
-    subjects,
     table_request,
 )
 from emobench.pipeline.reproduce.run import outline_table, reproduce
@@ -54,7 +54,7 @@ def test_the_papers_tables_can_be_made_again() -> None:
 def test_a_table_is_exactly_the_papers_cells(name: str) -> None:
     table = find_table(name)
     entries = published_entries(table)
-    assert [subject.model for subject in subjects(table, request())] == MODELS[name]
+    assert [subject.model for subject in models_of(table, request())] == MODELS[name]
     assert [(e.model.name, e.objective.name) for e in entries] == [(m, row) for m in MODELS[name] for row in table.rows]
     tasks = [short_name(task) for run in find_suite(table.suite).runs for task in run.tasks]
     columns = [f"{task}/{metric}" for task in tasks for metric in COLUMNS.get(name, ("accuracy",))]
@@ -82,7 +82,7 @@ def test_a_dry_run_of_figure_2_says_that_no_value_is_chosen() -> None:
 def test_figure_2_has_no_published_numbers_and_all_of_the_sweep() -> None:
     table = find_table("figure-2")
     assert published_entries(table) == []
-    assert [subject.model for subject in subjects(table, request())] == ["gpt2"]
+    assert [subject.model for subject in models_of(table, request())] == ["gpt2"]
     objectives = [load_objective(text).objective for (text,) in table.rows.values()]
     swept = [(name, gamma) for name in ("tailr-official", "mixce") for gamma in (0.9, 0.8, 0.7)]
     assert [(o.name, o.params.get("gamma")) for o in objectives] == [("mle", None), *swept, ("emo", None)]
@@ -189,22 +189,22 @@ def test_a_scale_that_is_none_is_refused() -> None:
 
 def test_another_model_stands_beside_the_first_of_the_paper() -> None:
     table = find_table("table-3")
-    (subject,) = subjects(table, request(model="gpt2"))
+    (subject,) = models_of(table, request(model="gpt2"))
     assert (subject.paper, subject.model) == ("llama-7b", "gpt2")
-    (subject,) = subjects(table, request(model="llama-13b"))
+    (subject,) = models_of(table, request(model="llama-13b"))
     assert (subject.paper, subject.model) == ("llama-13b", "llama-13b")
 
 
 def test_a_folder_stands_in_for_a_model_of_the_paper() -> None:
     table = find_table("table-1")
-    found = subjects(table, request(stand_ins={"opt-125m": "./converted"}))
+    found = models_of(table, request(stand_ins={"opt-125m": "./converted"}))
     assert [(one.paper, one.model) for one in found] == [("gpt2", "gpt2"), ("opt-125m", "./converted")]
-    (alone,) = subjects(table, request(model="opt-125m", stand_ins={"opt-125m": "./converted"}))
+    (alone,) = models_of(table, request(model="opt-125m", stand_ins={"opt-125m": "./converted"}))
     assert (alone.paper, alone.model) == ("opt-125m", "./converted")
     with pytest.raises(UnknownNameError, match=r"table-1, --model: There is no model 'opt-125'; did you mean 'opt"):
-        subjects(table, request(stand_ins={"opt-125": "./converted"}))
+        models_of(table, request(stand_ins={"opt-125": "./converted"}))
     with pytest.raises(UnknownNameError, match=r"no model 'opt-125m'"):
-        subjects(table, request(model="gpt2", stand_ins={"opt-125m": "./converted"}))
+        models_of(table, request(model="gpt2", stand_ins={"opt-125m": "./converted"}))
     scale = scale_of(table, "small")
     assert scale is not None
     with pytest.raises(ConfigError, match=r"opt-125m=\./converted: at this scale table-1 has a model of its own"):
