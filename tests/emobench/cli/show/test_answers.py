@@ -1,11 +1,10 @@
-"""`emobench answers` of a trained model: seeds are pooled, the newest entry is meant, and its command can be pasted."""
+"""`emobench answers` of a trained model: seeds are pooled, the newest entry is meant, its command shows a prompt."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +62,12 @@ def test_of_several_entries_the_newest_is_shown_with_its_seeds_pooled(answers: A
 
 
 def test_the_command_below_shows_the_trained_models_prompt(
-    answers: Any, command: Any, place: Path, entries: Any
+    answers: Any, command: Any, place: Path, entries: Any, labelled: Path
 ) -> None:
     shown = answers(entries[1]["id"]).out
-    words = pasted(shown)
+    assert "(with the --data-dir and --set icl.* of the run)\n" in shown
+    rules = ("--set", "icl.retriever=bm25", "--set", "icl.shots=2", "--set", "icl.limit=24")
+    words = [*pasted(shown), "--data-dir", labelled, *rules]
     model = Path(words[words.index("--model") + 1])
     assert model.parent.parent == place / "runs/train"
     done = command(*words, "--json", "--quiet").ok()
@@ -79,28 +80,18 @@ def test_the_command_below_shows_the_trained_models_prompt(
     assert "posterior: the probability of the answer given by the summed losses" in shown
 
 
-def test_what_is_not_known_of_the_command_is_said(place: Path, entries: Any) -> None:
+def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None:
     from emobench.leaderboard.query.references import select
     from emobench.pipeline.inspect.answers import find_answers
 
-    (whole,) = select(entries[1]["id"], place / "board")
-    for run in whole.runs:
-        assert run.examples is not None
-        (place / "runs" / run.examples.path).with_name("command.txt").unlink()
-    found, _ = find_answers([whole], place / "runs", [])
-    assert found[0].remarks == ("with the run's own folder in the place of DIR",)
-    assert "--data-dir DIR --data-dir DIR" in found[0].prompts
-    entry = replace(whole, source=replace(whole.source, command="emobench run 'of an unclosed quote"))
-    found, _ = find_answers([entry], place / "runs", [])
-    assert found[0].remarks == ("with the --data-dir and --set icl.* of the run",)
-    assert "--data-dir" not in found[0].prompts
+    (entry,) = select(entries[1]["id"], place / "board")
     folder = place / "runs/train" / json.loads((_score(place, entry) / "stage.json").read_text())["subject"]["training"]
     (folder / "model").rename(folder / "away")
     try:
         found, _ = find_answers([entry], place / "runs", [])
     finally:
         (folder / "away").rename(folder / "model")
-    assert found[0].remarks[0] == f"{folder}/model is not here, so that this is the model before its training"
+    assert f"{folder}/model is not here, so that this is the model before its training" in found[0].remarks
     assert f"--model {entry.model.name} " in found[0].prompts
 
 
