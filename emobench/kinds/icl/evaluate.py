@@ -14,7 +14,7 @@ from emobench.kinds.icl.answers import icl_scores
 from emobench.kinds.icl.cost import embedding_of, icl_cost
 from emobench.kinds.icl.examples import check_pool, duplicate_flags, questions_of
 from emobench.kinds.icl.losses import ExampleLosses, parse_sample, read_samples, sample_line, write_samples
-from emobench.kinds.icl.prompts import Draft, LabelPrompts, check_boundaries, make_prompts, room
+from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts, room
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
 from emobench.kinds.icl.scoring.scoring import PromptScorer, context_of
@@ -113,7 +113,7 @@ def drafts_of(subject: Subject, task: Task, data: LabelledData) -> list[Draft]:
     return [Draft(example=example, shots=shots) for example, shots in found]
 
 
-def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[LabelPrompts]:
+def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[ExamplePrompts]:
     """Return the prompts of drafts, as the model gets them."""
     rules = task.protocol_as(IclProtocol)
     limit = room(rules, context_of(subject.model))
@@ -125,7 +125,7 @@ def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[La
 
 
 def score_prompts(
-    scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, LabelPrompts]]
+    scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, ExamplePrompts]]
 ) -> list[ExampleLosses]:
     """Return the losses of one batch of `scorer.batches`."""
     rules = task.protocol_as(IclProtocol)
@@ -150,7 +150,7 @@ def score_prompts(
 
 
 def _content_free(
-    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, LabelPrompts]], task: str
+    scorer: PromptScorer, subject: Subject, rules: IclProtocol, batch: Sequence[tuple[Draft, ExamplePrompts]], task: str
 ) -> list[tuple[float, ...]]:
     """Return the labels' own losses behind content-free inputs, the mean over these; empty unless calibrated."""
     if rules.scorer != "calibrated":

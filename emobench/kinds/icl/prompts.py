@@ -1,7 +1,7 @@
 """From examples and shots to token lists: the prompt of each label, tokenized in one piece.
 
 A prompt is never split at text: "sub" and "subjective" differ within a token. What the labels of one example share is
-found among the tokens (`LabelPrompts.shared`).
+found among the tokens (`ExamplePrompts.shared`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INPUT, TAIL = "input", "tail"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelPrompts:
+class ExamplePrompts:
     """The tokenized prompts of one test example, one for each label, in the order of the protocol's `ties`."""
 
     id: str
@@ -92,14 +92,14 @@ def make_prompts(
     task: str,
     values: dict[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[LabelPrompts]:
+) -> list[ExamplePrompts]:
     """Tokenize each example's prompts; those over `limit` tokens are shortened by the rule `too_long`.
 
     They lose their least similar shots, for all labels alike, or the end of each label's prompt.
     Raises ConfigError, naming the task, for a prompt that does not fit even without shots; ModelError for labels of
     equal tokens, and for a BOS that is not as the protocol has it.
     """
-    found: dict[int, LabelPrompts] = {}
+    found: dict[int, ExamplePrompts] = {}
     waiting = dict(enumerate(drafts))
     while waiting:
         places = list(islice(waiting, EXAMPLES_A_TIME))
@@ -111,7 +111,7 @@ def make_prompts(
                 waiting[place] = _shorter(draft, longest, longest - over, task)
                 continue
             _check_told_apart(tokens, rules, task)
-            found[place] = LabelPrompts(
+            found[place] = ExamplePrompts(
                 id=draft.example.id,
                 tokens=tuple(ids[:limit] for ids in tokens),
                 label_starts=None if over else starts,
@@ -130,7 +130,7 @@ def room(rules: IclProtocol, context: int | None) -> int | None:
     return min((n for n in (rules.max_length, context) if n is not None), default=None)
 
 
-def check_boundaries(prompts: Sequence[LabelPrompts], task: str, labels: Sequence[str]) -> None:
+def check_boundaries(prompts: Sequence[ExamplePrompts], task: str, labels: Sequence[str]) -> None:
     """Raise ModelError where what stands before the label is not the same tokens for every label, or a label has none.
 
     A label's own loss is then not comparable between labels; that of the whole prompt still is.

@@ -14,7 +14,7 @@ from emobench.kinds.icl.evaluate import drafts_of, prompts_of, score_prompts
 from emobench.kinds.icl.examples import check_pool
 from emobench.kinds.icl.lm_eval_export import write_lm_eval_task
 from emobench.kinds.icl.losses import ExampleLosses
-from emobench.kinds.icl.prompts import TAIL, Draft, LabelPrompts, tokenize
+from emobench.kinds.icl.prompts import TAIL, Draft, ExamplePrompts, tokenize
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.scoring.scoring import PromptScorer
 from emobench.kinds.interface import Subject
@@ -77,7 +77,7 @@ def _chosen(drafts: Sequence[Draft], count: int, ids: Sequence[str], task: str) 
 
 
 def _prompt(
-    rules: IclProtocol, draft: Draft, prompt: LabelPrompts, sample: ExampleLosses, tokenizer: Any
+    rules: IclProtocol, draft: Draft, prompt: ExamplePrompts, sample: ExampleLosses, tokenizer: Any
 ) -> ShownPrompt:
     kept = Draft(example=draft.example, shots=draft.shots[: len(prompt.shots)])
     (answer,) = answers(rules, [sample])

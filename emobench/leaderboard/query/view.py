@@ -35,13 +35,9 @@ class View:
         Where none is asked for, all but the secondary ones are.
         """
         order = self.sorted_by(metrics)
-        hidden = set() if self.metrics else {m for m in metrics if is_secondary(m, group)}
+        secondary = {m for entry in group for m, summary in entry.metrics.items() if summary.secondary}
+        hidden = set() if self.metrics else secondary
         return [m for m in metrics if (wanted(m, self.metrics) and m not in hidden) or m in order]
-
-
-def is_secondary(metric: str, rows: Sequence[Entry]) -> bool:
-    """Return whether a metric describes and decides nothing, in some of the rows that have it."""
-    return any(metric in entry.metrics and entry.metrics[metric].secondary for entry in rows)
 
 
 def wanted(metric: str, patterns: Sequence[str]) -> bool:

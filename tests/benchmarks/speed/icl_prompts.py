@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.kinds.icl.prompts import Draft, LabelPrompts, make_prompts
+from emobench.kinds.icl.prompts import Draft, ExamplePrompts, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 
 CONTEXT = 2048
@@ -27,7 +27,7 @@ class Problem:
     pool: list[str]
     """The texts that shots are drawn from."""
 
-    def prompts(self, tokenizer: Any) -> list[LabelPrompts]:
+    def prompts(self, tokenizer: Any) -> list[ExamplePrompts]:
         """Tokenize them: a part of what is timed."""
         return make_prompts(self.drafts, tokenizer, self.rules, CONTEXT, task=self.name)
 
@@ -70,7 +70,7 @@ def tokenizer_of(texts: Sequence[str], vocabulary: int) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END, model_max_length=CONTEXT)
 
 
-def random_prompts(name: str, count: int, vocabulary: int) -> list[LabelPrompts]:
+def random_prompts(name: str, count: int, vocabulary: int) -> list[ExamplePrompts]:
     """Return prompts of random tokens, as long as a task's."""
     labels, mean, spread, behind = LENGTHS[name]
     draw = random.Random(0)
@@ -80,5 +80,5 @@ def random_prompts(name: str, count: int, vocabulary: int) -> list[LabelPrompts]
         first = draw.sample(range(3, vocabulary), labels)
         tokens = tuple((*prefix, token, *draw.choices(range(3, vocabulary), k=behind - 1)) for token in first)
         starts = (len(prefix),) * labels
-        prompts.append(LabelPrompts(id=str(number), tokens=tokens, label_starts=starts, shots=()))
+        prompts.append(ExamplePrompts(id=str(number), tokens=tokens, label_starts=starts, shots=()))
     return prompts

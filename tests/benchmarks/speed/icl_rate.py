@@ -22,7 +22,7 @@ from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spre
 from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.kinds.icl.scoring.engines import ENGINES, pairs_of
 from emobench.kinds.icl.scoring.scoring import PromptScorer, TokenCounts
 
@@ -56,7 +56,7 @@ def model_of(shape: dict[str, int], device: str) -> Any:
         torch.set_default_dtype(before)
 
 
-def flops(prompts: list[LabelPrompts], shape: dict[str, int], engine: str) -> int:
+def flops(prompts: list[ExamplePrompts], shape: dict[str, int], engine: str) -> int:
     """Return the floating-point operations that an engine cannot do without."""
     D, F, layers = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
     shared = [0 if engine == "plain" else prompt.shared for prompt in prompts]
@@ -75,7 +75,7 @@ def measure(name: str, model: Any, shape: dict[str, int], options: argparse.Name
     prompts = random_prompts(name, options.examples, shape["vocab_size"])
     scorers = {engine: PromptScorer(model, Tokenizer(), engine) for engine in ENGINES}
 
-    def run(engine: str, some: list[LabelPrompts]) -> Callable[[], None]:
+    def run(engine: str, some: list[ExamplePrompts]) -> Callable[[], None]:
         def score() -> None:
             scorers[engine].counts = TokenCounts()
             for batch in scorers[engine].batches(some):

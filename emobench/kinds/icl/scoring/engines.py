@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.metrics.batching import pad
 from emobench.models.head import base_model, final_hidden
 
@@ -56,7 +56,7 @@ class ScoredTokens:
         )
 
 
-def pairs_of(prompts: Sequence[LabelPrompts], shared: Sequence[int], skip: int | None) -> ScoredTokens:
+def pairs_of(prompts: Sequence[ExamplePrompts], shared: Sequence[int], skip: int | None) -> ScoredTokens:
     """Return the pairs of prompts of which so many first tokens are scored once for all labels.
 
     A prompt's first token is never scored, nor is the token `skip`: as in OpenICL, whose padding is the EOS.
@@ -93,18 +93,18 @@ class Pass(NamedTuple):
 class Engine(NamedTuple):
     """How prompts are read."""
 
-    slots: Callable[[LabelPrompts], int]
+    slots: Callable[[ExamplePrompts], int]
     """Returns what an example weighs in a batch."""
-    run: Callable[[Any, Sequence[LabelPrompts], ScoredTokens, torch.device], Pass]
+    run: Callable[[Any, Sequence[ExamplePrompts], ScoredTokens, torch.device], Pass]
     """Returns the final hidden state that predicts each pair."""
 
 
-def _plain_slots(prompt: LabelPrompts) -> int:
+def _plain_slots(prompt: ExamplePrompts) -> int:
     """Return the number of tokens that an example's rows hold, padded to the longest."""
     return len(prompt.tokens) * max(map(len, prompt.tokens))
 
 
-def _plain_pass(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
+def _plain_pass(model: Any, prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
     """Return the final hidden state that predicts each pair; one of all labels is read in the first label's row."""
     rows = [ids for prompt in prompts for ids in prompt.tokens]
     first_B = np.array([0, *accumulate(len(prompt.tokens) for prompt in prompts)])
@@ -115,12 +115,12 @@ def _plain_pass(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens
     return Pass(hidden_RTD.flatten(0, 1)[source_N], sum(map(len, rows)), ids_RT.numel())
 
 
-def _tree_slots(prompt: LabelPrompts) -> int:
+def _tree_slots(prompt: ExamplePrompts) -> int:
     """Return the number of tokens that an example's pass reads."""
     return prompt.shared + sum(max(0, len(ids) - prompt.shared - 1) for ids in prompt.tokens)
 
 
-def _tree_pass(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
+def _tree_pass(model: Any, prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
     """Return the final hidden state that predicts each pair."""
     rows = [_tree_row(prompt) for prompt in prompts]
     width = max(1, *(len(ids) for ids, _, _, _ in rows))
@@ -138,7 +138,7 @@ def _tree_pass(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens,
     return Pass(hidden_BTD.flatten(0, 1)[source_N], sum(len(ids) for ids, *_ in rows), ids_BT.size)
 
 
-def _tree_row(prompt: LabelPrompts) -> tuple[list[int], list[int], list[int], list[int]]:
+def _tree_row(prompt: ExamplePrompts) -> tuple[list[int], list[int], list[int], list[int]]:
     """Return tokens, positions and blocks of an example's row, and where each label's block begins in it."""
     together = prompt.shared
     ids, places, blocks = list(prompt.tokens[0][:together]), list(range(together)), [PREFIX] * together
@@ -166,7 +166,7 @@ def _tree_mask(block_BT: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _tree_sources(
-    prompts: Sequence[LabelPrompts], pairs: ScoredTokens, starts: Sequence[Sequence[int]], width: int
+    prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, starts: Sequence[Sequence[int]], width: int
 ) -> np.ndarray:
     """Return, for each pair, the slot before it, counted through all rows."""
     labels = max(len(prompt.tokens) for prompt in prompts)
@@ -178,12 +178,12 @@ def _tree_sources(
     return pairs.example_N * width + np.where(before_N < shared_N, before_N, own_N)
 
 
-def _cache_slots(prompt: LabelPrompts) -> int:
+def _cache_slots(prompt: ExamplePrompts) -> int:
     """Return the number of tokens whose keys and values an example holds: those of the prefix for each label."""
     return sum(map(len, prompt.tokens))
 
 
-def _cache_pass(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
+def _cache_pass(model: Any, prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
     """Return the final hidden state that predicts each pair."""
     if any(prompt.shared == 0 for prompt in prompts):
         return _plain_pass(model, prompts, pairs, device)  # there is nothing to keep
@@ -231,7 +231,7 @@ def _positions(model: Any, places: Tensor) -> dict[str, Tensor]:
 
 
 def _cache_sources(
-    prompts: Sequence[LabelPrompts], pairs: ScoredTokens, rows: Sequence[tuple[int, int]], prefix: int, suffix: int
+    prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, rows: Sequence[tuple[int, int]], prefix: int, suffix: int
 ) -> np.ndarray:
     """Return, for each pair, the slot before it: first those of all prefixes, then those of all suffixes."""
     shared_B = np.array([prompt.shared for prompt in prompts])

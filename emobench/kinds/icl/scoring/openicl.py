@@ -27,7 +27,7 @@ from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, DataError, ModelError
 from emobench.kinds.icl.examples import pool_of, query_texts, questions_of
 from emobench.kinds.icl.losses import ExampleLosses, write_samples
-from emobench.kinds.icl.prompts import Draft, LabelPrompts, room
+from emobench.kinds.icl.prompts import Draft, ExamplePrompts, room
 from emobench.kinds.icl.retrieval.shots import find_shots, kept_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol, fill
 from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl, require_openicl
@@ -89,7 +89,7 @@ def run_openicl(
     task: Task,
     data: LabelledData,
     drafts: Sequence[Draft],
-    prompts: Sequence[LabelPrompts],
+    prompts: Sequence[ExamplePrompts],
     folder: Path,
 ) -> None:
     """Write each example's losses to `folder`; `prompts` are those of `drafts` with the shots that fit.
@@ -192,7 +192,7 @@ def _template(openicl: Any, rules: IclProtocol) -> Any:
 
 
 def _sample(
-    rules: IclProtocol, draft: Draft, prompt: LabelPrompts, found: Mapping[str, Any], eos: int | None
+    rules: IclProtocol, draft: Draft, prompt: ExamplePrompts, found: Mapping[str, Any], eos: int | None
 ) -> ExampleLosses:
     labels = [found[f"label: {name}"] for name in rules.ties]
     fitted = replace(draft, shots=draft.shots[: len(prompt.shots)])

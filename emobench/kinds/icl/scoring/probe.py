@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.kinds.icl.scoring.engines import ENGINES, SHARED, Engine, ScoredTokens, pairs_of
 
 # Largest |h - h_plain| / |h_plain| of a pair, by precision: labels that see one another move it by 0.4 in a model that
@@ -30,7 +30,7 @@ PREFIXES, BEHIND = (9, 6), ((4, 1, 3), (1, 2, 4))
 MADE_LENGTH = max(prefix + max(behind) for prefix, behind in zip(PREFIXES, BEHIND, strict=True))
 
 
-def made_prompts(vocabulary: int) -> list[LabelPrompts]:
+def made_prompts(vocabulary: int) -> list[ExamplePrompts]:
     """Return two small prompts of random tokens, of unequal length, for which every part of an engine is needed."""
     draw = random.Random(0)
     prompts = []
@@ -41,11 +41,11 @@ def made_prompts(vocabulary: int) -> list[LabelPrompts]:
             (*prefix, token, *draw.choices(range(vocabulary), k=count - 1))
             for token, count in zip(first, behind, strict=True)
         )
-        prompts.append(LabelPrompts(id="made", tokens=tokens, label_starts=None, shots=()))
+        prompts.append(ExamplePrompts(id="made", tokens=tokens, label_starts=None, shots=()))
     return prompts
 
 
-def extreme_prompts(prompts: Sequence[LabelPrompts]) -> list[LabelPrompts]:
+def extreme_prompts(prompts: Sequence[ExamplePrompts]) -> list[ExamplePrompts]:
     """Return the longest prompt and the one with the longest row of engine `tree`, their longest labels at the end.
 
     A window counts tokens in one model, and slots, those of other labels among them, in another.
@@ -57,7 +57,7 @@ def extreme_prompts(prompts: Sequence[LabelPrompts]) -> list[LabelPrompts]:
     return [replace(prompt, tokens=tuple(sorted(prompt.tokens, key=len))) for prompt in chosen]
 
 
-def refusal(engine: Engine, model: Any, prompts: Sequence[LabelPrompts], device: torch.device) -> str | None:
+def refusal(engine: Engine, model: Any, prompts: Sequence[ExamplePrompts], device: torch.device) -> str | None:
     """Return why an engine is wrong for a model, or None: what it finds for each prompt's last label is compared."""
     pairs = pairs_of(prompts, [prompt.shared for prompt in prompts], None)
     last_B = np.array([len(prompt.tokens) - 1 for prompt in prompts])
@@ -89,7 +89,7 @@ def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
     return float(((found_ND.double() - expected_ND.double()).norm(dim=1) / size_N).max())
 
 
-def _otherwise(model: Any, alone: Sequence[LabelPrompts], pairs: ScoredTokens, device: torch.device) -> Tensor:
+def _otherwise(model: Any, alone: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Tensor:
     """Return what `plain` gives in a batch with a shorter row: its padding asks for a mask, and so for another kernel.
 
     On a GPU in half precision (or TF32) that difference grows with each layer, and is not the engine's fault.

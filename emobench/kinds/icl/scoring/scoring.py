@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.kinds.icl.scoring.engines import ENGINES, SHARED, ScoredTokens, pairs_of
 from emobench.kinds.icl.scoring.probe import MADE_LENGTH, extreme_prompts, made_prompts, refusal
 from emobench.metrics.batching import reading
@@ -80,7 +80,7 @@ class PromptScorer:
         self._head = probe_head(model)
         self._eos = tokenizer.eos_token_id
 
-    def batches(self, prompts: Sequence[LabelPrompts]) -> list[list[int]]:
+    def batches(self, prompts: Sequence[ExamplePrompts]) -> list[list[int]]:
         """Return the places of prompts of like length, batch by batch, longest first. The engine is chosen here."""
         if not prompts:
             return []
@@ -88,7 +88,7 @@ class PromptScorer:
         budget = self._budget or TOKEN_BUDGET.get(next(self.model.parameters()).device.type, TOKEN_BUDGET["cuda"])
         return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
 
-    def losses(self, prompts: Sequence[LabelPrompts]) -> list[Losses]:
+    def losses(self, prompts: Sequence[ExamplePrompts]) -> list[Losses]:
         """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision."""
         # Longer ones than were probed do not change what is used for others: an interrupted run gives the same numbers.
         engine = self.engine if _longest(prompts) <= self._probed else self._choose(prompts)
@@ -107,7 +107,7 @@ class PromptScorer:
             _sums(prompt, pairs[part], nats_N[part], self._eos) for prompt, part in zip(prompts, parts, strict=True)
         ]
 
-    def _choose(self, prompts: Sequence[LabelPrompts]) -> str:
+    def _choose(self, prompts: Sequence[ExamplePrompts]) -> str:
         """Return the engine for prompts, and note why others are not; ModelError for prompts that do not fit."""
         longest = max(prompts, key=lambda prompt: _longest([prompt]))
         _check_context(self.model, longest)
@@ -148,11 +148,11 @@ def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-def _longest(prompts: Sequence[LabelPrompts]) -> int:
+def _longest(prompts: Sequence[ExamplePrompts]) -> int:
     return max((len(ids) for prompt in prompts for ids in prompt.tokens), default=0)
 
 
-def _check_context(model: Any, longest: LabelPrompts) -> None:
+def _check_context(model: Any, longest: ExamplePrompts) -> None:
     """Raise ModelError for a prompt that the model cannot read: on a GPU its own error says nothing."""
     context = context_of(model)
     if context is not None and _longest([longest]) > context:
@@ -162,7 +162,7 @@ def _check_context(model: Any, longest: LabelPrompts) -> None:
         )
 
 
-def _sums(prompt: LabelPrompts, pairs: ScoredTokens, nats_N: np.ndarray, eos: int | None) -> Losses:
+def _sums(prompt: ExamplePrompts, pairs: ScoredTokens, nats_N: np.ndarray, eos: int | None) -> Losses:
     """Add up one example's losses for each label, in float64; a label's own may begin in the shared prefix."""
     prompt_nats, label_nats, label_tokens = [], [], []
     for label, ids in enumerate(prompt.tokens):

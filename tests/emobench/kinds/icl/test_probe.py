@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.kinds.icl.scoring import probe
 from emobench.kinds.icl.scoring.engines import ENGINES, Engine, Pass, ScoredTokens
 
@@ -30,7 +30,7 @@ def llama() -> Any:
 def engine(change: Callable[[torch.Tensor], torch.Tensor]) -> Engine:
     """Return an engine that gives the hidden states of `plain`, changed."""
 
-    def run(model: Any, prompts: Sequence[LabelPrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
+    def run(model: Any, prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
         done = PLAIN.run(model, prompts, pairs, device)
         return done._replace(hidden_ND=change(done.hidden_ND))
 

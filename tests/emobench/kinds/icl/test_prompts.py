@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
-from emobench.kinds.icl.prompts import Draft, LabelPrompts, check_boundaries, make_prompts
+from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.kinds.icl.show_prompts import pieces
 
@@ -103,7 +103,7 @@ LIKE: dict[str, Callable[[], PreTrainedTokenizerFast]] = {"gpt2": gpt2_like, "ll
 
 def made(
     draft: Draft, tokenizer: Any, rules: IclProtocol = RULES, limit: int | None = None, **given: Any
-) -> LabelPrompts:
+) -> ExamplePrompts:
     (prompt,) = make_prompts([draft], tokenizer, rules, limit, task="mine", **given)
     return prompt
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, like_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __
 from tiny_models import BEST, CONFIGS, CONTEXT, EOS, Tokenizer, random_prompts, tiny_model
 
 
-def reference(model: Any, prompts: list[LabelPrompts], eos: int | None = EOS) -> list[Losses]:
+def reference(model: Any, prompts: list[ExamplePrompts], eos: int | None = EOS) -> list[Losses]:
     """Return the losses by their definition: cross-entropy of each prompt's whole logits, by itself."""
     found = []
     for prompt in prompts:
@@ -46,7 +46,7 @@ def reference(model: Any, prompts: list[LabelPrompts], eos: int | None = EOS) ->
     return found
 
 
-def scored(scorer: PromptScorer, prompts: list[LabelPrompts]) -> list[Losses]:
+def scored(scorer: PromptScorer, prompts: list[ExamplePrompts]) -> list[Losses]:
     found: dict[int, Losses] = {}
     for batch in scorer.batches(prompts):
         found.update(zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True))
@@ -109,7 +109,7 @@ def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     ],
 )
 def test_edges(gpt2: Any, engine: str, tokens: list[tuple[int, ...]], starts: tuple[int, ...] | None) -> None:
-    prompt = LabelPrompts(id="edge", tokens=tuple(tokens), label_starts=starts, shots=())
+    prompt = ExamplePrompts(id="edge", tokens=tuple(tokens), label_starts=starts, shots=())
     # Beside a longer one, so that it is padded.
     prompts = [prompt, *random_prompts(1, labels=len(tokens))]
     scorer = PromptScorer(gpt2, Tokenizer(), engine)
@@ -121,7 +121,7 @@ def test_edges(gpt2: Any, engine: str, tokens: list[tuple[int, ...]], starts: tu
 def test_a_tokenizer_without_eos_has_every_token_scored(gpt2: Any) -> None:
     tokenizer = Tokenizer()
     tokenizer.eos_token_id = None
-    prompts = [LabelPrompts(id="1", tokens=((1, 5, 1), (1, 5, 6)), label_starts=(2, 2), shots=())]
+    prompts = [ExamplePrompts(id="1", tokens=((1, 5, 1), (1, 5, 6)), label_starts=(2, 2), shots=())]
     found = scored(PromptScorer(gpt2, tokenizer), prompts)
     assert_same(found, reference(gpt2, prompts, None))
     assert found[0].prompt_tokens == (3, 3)
@@ -176,7 +176,7 @@ def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
 
 def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
     ids = tuple(range(2, CONTEXT + 3))
-    prompt = LabelPrompts(id="7", tokens=(ids, (*ids[:-1], 4)), label_starts=None, shots=())
+    prompt = ExamplePrompts(id="7", tokens=(ids, (*ids[:-1], 4)), label_starts=None, shots=())
     with pytest.raises(ModelError, match=f"example 7 has {CONTEXT + 1} tokens, but GPT2LMHeadModel .* {CONTEXT}"):
         PromptScorer(gpt2, Tokenizer()).batches([*random_prompts(2), prompt])
     fits = replace(prompt, tokens=tuple(tokens[:-1] for tokens in prompt.tokens))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import transformers as hf
 
-from emobench.kinds.icl.prompts import LabelPrompts
+from emobench.kinds.icl.prompts import ExamplePrompts
 
 VOCABULARY, CONTEXT, EOS = 97, 64, 1
 
@@ -87,7 +87,7 @@ def tiny_model(name: str, dtype: torch.dtype = torch.float32, **more: Any) -> An
 
 def random_prompts(
     count: int, seed: int = 0, *, labels: int = 4, shared: tuple[int, int] = (5, 40)
-) -> list[LabelPrompts]:
+) -> list[ExamplePrompts]:
     """Return prompts with prefixes and labels of many lengths; every third label is a part of its first one."""
     draw = random.Random(seed)
     prompts = []
@@ -97,5 +97,5 @@ def random_prompts(
         if number % 3 == 0 and labels > 1:
             rows[1] = rows[0][:-1]
         starts = tuple(max(0, len(row) - draw.randint(1, 8)) for row in rows)
-        prompts.append(LabelPrompts(id=str(number), tokens=tuple(rows), label_starts=starts, shots=()))
+        prompts.append(ExamplePrompts(id=str(number), tokens=tuple(rows), label_starts=starts, shots=()))
     return prompts

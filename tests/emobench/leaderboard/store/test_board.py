@@ -139,16 +139,6 @@ def test_no_change_of_a_file_goes_unnoticed(make: MakeEntry, tmp_path: Path) -> 
     assert len(refused) > 0.8 * len(changed)  # the rest are spaces and line ends
 
 
-def test_a_link_to_an_entry_is_an_entry(make: MakeEntry, tmp_path: Path) -> None:
-    entry = make()
-    path = Leaderboard(tmp_path / "a").append(entry)
-    board = Leaderboard(tmp_path / "b")
-    board.path(entry).parent.mkdir(parents=True)
-    board.path(entry).symlink_to(path)
-    assert board.entries() == [entry]
-    assert board.problems == []
-
-
 def test_a_board_that_is_not_there_is_empty_and_one_that_is_a_file_is_a_problem(
     make: MakeEntry, tmp_path: Path
 ) -> None:

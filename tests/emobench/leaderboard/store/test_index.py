@@ -224,14 +224,6 @@ def test_an_index_that_stays_locked_is_done_without(root: Path, lock: str, monke
     assert (root / INDEX).read_bytes() == before
 
 
-def test_entries_of_one_suite_are_read_alone(root: Path, opened: list[Path]) -> None:
-    board = Leaderboard(root)
-    expected = [entry for entry in board.entries() if entry.suite.name == "nlu"]
-    opened.clear()
-    assert board.entries(suite="nlu") == expected
-    assert [path.parent.name for path in opened] == ["nlu-v1"] * len(expected)
-
-
 @pytest.mark.parametrize(
     ("place", "value", "told"),
     [

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from emobench.leaderboard.schema.entry import new_entry
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.index import INDEX
 from emobench.leaderboard.store.verify import verify
@@ -37,49 +36,6 @@ def run(code: str, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def test_a_full_disk_for_real(tmp_path: Path, fields: dict[str, Any]) -> None:
-    """A limit on file size is what a process can give itself without a file system of its own."""
-    code = """
-        import json, resource, signal, sys
-        from emobench.errors import StorageError
-        from emobench.leaderboard.schema.entry import new_entry
-        from emobench.leaderboard.store.board import Leaderboard
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-        try:
-            Leaderboard(sys.argv[1]).append(new_entry(json.loads(sys.argv[2])))
-        except StorageError as error:
-            sys.exit(f"SAID {error}")
-    """
-    process = run(code, str(tmp_path), json.dumps(fields))
-    _, said = process.communicate(timeout=60)
-    assert said.startswith("SAID The entry ")
-    assert "File too large" in said
-    assert list((tmp_path / "lm-quick-v1").iterdir()) == []
-
-
-def test_a_writer_killed_before_the_rename_leaves_the_board_whole(tmp_path: Path, fields: dict[str, Any]) -> None:
-    code = """
-        import json, os, pathlib, signal, sys
-        from emobench.leaderboard.schema.entry import new_entry
-        from emobench.leaderboard.store.board import Leaderboard
-        pathlib.Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
-        Leaderboard(sys.argv[1]).append(new_entry(json.loads(sys.argv[2])))
-    """
-    process = run(code, str(tmp_path), json.dumps(fields))
-    process.communicate(timeout=60)
-    assert process.returncode == -9
-    left = list((tmp_path / "lm-quick-v1").iterdir())
-    assert [p.suffix for p in left] == [".part"]
-
-    board = Leaderboard(tmp_path)
-    assert board.entries() == []
-    assert board.problems == []
-    entry = new_entry(fields)
-    board.append(entry)
-    assert board.entries() == [entry]
 
 
 def test_processes_appending_at_once_lose_nothing(tmp_path: Path, fields: dict[str, Any]) -> None:
