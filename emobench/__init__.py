@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from emobench.data.texts import load_texts
     from emobench.kinds.auxiliary import AuxiliaryModel, Packages
     from emobench.kinds.cost import Cost
+    from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
+    from emobench.kinds.generation.samples import GeneratedTexts
     from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
     from emobench.kinds.interface import Kind, Runtime, Scored, Subject
     from emobench.objectives import (
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
         param,
     )
     from emobench.tasks.rules import Rules
-    from emobench.tasks.scores import Score
+    from emobench.tasks.scores import Measure, Score
     from emobench.tasks.spec import Task
 
 __version__ = "0.1.0"
@@ -43,9 +45,14 @@ __all__ = [
     "Cost",
     "CostEmbedding",
     "DenseTargetObjective",
+    "GeneratedTexts",
     "Kind",
     "KnownLanguage",
     "LogitsObjective",
+    "Measure",
+    "Metric",
+    "MetricContext",
+    "MetricGroup",
     "ModelObjective",
     "Objective",
     "Packages",
@@ -70,12 +77,14 @@ __all__ = [
 ]
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
 _HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
+_HOME |= dict.fromkeys(("Metric", "MetricContext", "MetricGroup"), "emobench.kinds.generation.metric")
+_HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")
 _HOME |= dict.fromkeys(("Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
 _HOME |= dict.fromkeys(("AuxiliaryModel", "Packages"), "emobench.kinds.auxiliary")
 _HOME |= {
     "Cost": "emobench.kinds.cost",
+    "GeneratedTexts": "emobench.kinds.generation.samples",
     "Rules": "emobench.tasks.rules",
-    "Score": "emobench.tasks.scores",
     "Task": "emobench.tasks.spec",
     "load_texts": "emobench.data.texts",
 }

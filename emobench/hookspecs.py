@@ -1,8 +1,8 @@
 """Every hook that a plugin can implement, on one page.
 
 A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective), in `emobench.tasks`
-(a folder of YAML), in `emobench.kinds` (one name per kind of task) or in `emobench.components` (one name per
-retriever).
+(a folder of YAML), in `emobench.kinds` (one name per kind of task), in `emobench.components` (one name per retriever)
+or in `emobench.metrics` (one name per metric of generated texts).
 Mark an implementation with `@emobench.hookimpl`.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from emobench.hooks import hookspec
 
 if TYPE_CHECKING:
+    from emobench.kinds.generation.metric import MetricGroup
     from emobench.kinds.icl.retrieval.retriever import Retriever
     from emobench.kinds.interface import Kind
     from emobench.objectives import Objective
@@ -32,6 +33,11 @@ def emobench_tasks() -> Path:  # type: ignore[empty-body]
 @hookspec
 def emobench_retrievers() -> list[type[Retriever]]:  # type: ignore[empty-body]
     """Return the retrievers of in-context examples that this module offers: classes, each with its `name`."""
+
+
+@hookspec
+def emobench_metrics() -> list[type[MetricGroup]]:  # type: ignore[empty-body]
+    """Return the metrics of generated texts, judges among them, that this module offers: classes with a `name`."""
 
 
 @hookspec

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from emobench.errors import ConfigError, MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
@@ -22,7 +22,8 @@ from emobench.tasks.spec import Task
 if TYPE_CHECKING:
     from emobench.data.labelled import LabelledSource
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources
-    from emobench.kinds.icl.retrieval.retriever import LoadedRetriever
+    from emobench.kinds.generation.metric import MetricGroup
+    from emobench.kinds.icl.retrieval.retriever import Retriever
     from emobench.kinds.views import ShownPrompt, WrittenText
     from emobench.models.encoder import SentenceEncoder
 
@@ -39,11 +40,28 @@ class TaskData(Protocol):
     def __len__(self) -> int: ...
 
 
+C_co = TypeVar("C_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class LoadedComponent(Generic[C_co]):
+    """A retriever or a metric with its parameters, and what identifies its code."""
+
+    component: C_co
+    source_sha256: str
+    versions: Mapping[str, str]
+    """Of the packages that it computes with; of a stranger's, its own and what it requires."""
+
+
 class Components(Protocol):
     """The plugins that a kind's rules may name, as the registry finds them."""
 
-    def retriever(self, text: str) -> LoadedRetriever:
+    def retriever(self, text: str) -> LoadedComponent[Retriever]:
         """Return a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
+        ...
+
+    def metric(self, text: str) -> LoadedComponent[MetricGroup]:
+        """Return a metric of generated texts by name, such as "fluency(judge=gpt2-large)"."""
         ...
 
 
@@ -59,8 +77,8 @@ class Subject:
     """Begins a piece of work, (title, unit), and gives its progress callback."""
     sentence_encoder: Callable[[str], SentenceEncoder]
     """Returns a sentence encoder by name; its weights are read when it is used."""
-    retriever: Callable[[str], LoadedRetriever]
-    """Returns a retriever by name, such as "dense" or "bm25(k1=1.2)"."""
+    components: Components
+    """Loads retrievers and metrics by name."""
     keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
     """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use."""
     facts: Mapping[str, Any]
@@ -94,6 +112,10 @@ class Runtime(Protocol):
     def find(self, task: Task, resources: Resources) -> Any:
         """Return what `load` returns where it is on this machine, else None, with the missing parts noted."""
         ...
+
+    def score_facts(self, task: Task) -> dict[str, Any]:
+        """Return what else decides the scores, such as metrics of packages by their source and version."""
+        return {}
 
     def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
         """Estimate the evaluation of one trained model."""
@@ -202,9 +224,6 @@ class Kind(ABC):
         """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
         return dict(changes)
 
-    def check_device(self, task: Task, device: str) -> None:  # noqa: B027
-        """Raise ConfigError for rules that do not run on a device, such as "cpu"."""
-
     def shortest_text(self, task: Task) -> int | None:
         """Return how many tokens a text of the corpus must have to be used; None where any length is."""
         return None
@@ -225,6 +244,10 @@ class Kind(ABC):
 
     def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
         """Return what else decides what is generated, such as plugins by their source and version."""
+        return {}
+
+    def score_facts(self, task: Task) -> dict[str, Any]:
+        """Return what else decides the scores, such as metrics of packages by their source and version."""
         return {}
 
     def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:

@@ -10,6 +10,14 @@ from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.tasks.rules import RuleGroup, model_rule, seeds
 
+MAUVE_PACKAGES = ("mauve-text", "faiss-cpu", "scikit-learn")
+"""What MAUVE is computed with: the versions of these packages are part of a score stage's key."""
+
+
+def rouge_packages(*, stemming: bool) -> tuple[str, ...]:
+    """Return what ROUGE is computed with; the stemmer is nltk's."""
+    return ("rouge-score", "nltk") if stemming else ("rouge-score",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MauveRule(RuleGroup):
@@ -80,8 +88,8 @@ class Sampling:
     min_p: float = ranged(0.0, low=0, high=1)
     beams: int = ranged(4, low=1, high=1000)
     """Of `beam`."""
-    backend: Literal["transformers", "continuous"] = "transformers"
-    """transformers' `generate`, or its continuous batching, whose random numbers are others."""
+    backend: Literal["transformers"] = "transformers"
+    """transformers' `generate`. It has one value, and stays because it is part of the ids of protocols."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -90,16 +98,4 @@ class Sampling:
             raise ConfigError(
                 f"`method` is {self.method}, which gives a prompt the same text every time, and `samples` is "
                 f"{self.samples}; expected 1: add --set generation.sampling.samples=1."
-            )
-        if self.backend == "continuous":
-            self._check_continuous()
-
-    def _check_continuous(self) -> None:
-        if self.method == "beam":
-            raise ConfigError("`backend` is continuous, which has no beam search; expected backend=transformers.")
-        if self.suppress_eos and self.extra_tokens:
-            raise ConfigError(
-                f"`backend` is continuous, which cannot suppress EOS for the full length and allow it at "
-                f"`extra_tokens`, {self.extra_tokens} here; expected backend=transformers, extra_tokens=0 or "
-                "suppress_eos=false."
             )

@@ -5,27 +5,30 @@ Legend: R sampling runs, N prompts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from emobench.errors import MetricError
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.tasks.scores import Measure, Score
+
+FRACTION = Measure(True, "fraction")
 
 
 def mean_by_prompt(
     values_RN: ArrayLike,
     ids: Sequence[str],
+    measure: Measure = FRACTION,
     *,
     weights_RN: ArrayLike | None = None,
-    unit: str = "fraction",
-    higher_is_better: bool | None = True,
-    flags: tuple[str, ...] = (),
+    exponential: bool = False,
 ) -> Score:
     """Return the weighted mean of the values (each counts once unless weights are given); what weighs 0 has no value.
 
-    The example of a prompt is the mean of its samples, with their weight. Raises MetricError if nothing of a run
+    The example of a prompt is the mean of its samples, with their weight. With `exponential` the metric is the
+    exponential of the mean, as a perplexity is of nats. Raises MetricError if nothing of a run
     has a weight: its value would be missing among those of the runs.
     """
     values_RN = np.asarray(values_RN, dtype=np.float64)
@@ -40,30 +43,24 @@ def mean_by_prompt(
         for key, total, weight in zip(ids, sums_N.tolist(), weights_N.tolist(), strict=True)
         if weight
     }
-    return Score(
-        value=float(sums_N.sum() / weights_N.sum()),
-        n=len(examples),
-        higher_is_better=higher_is_better,
-        unit=unit,
-        flags=flags,
+    final = math.exp if exponential else float
+    return measure.score(
+        final(sums_N.sum() / weights_N.sum()),
+        len(examples),
         examples=examples,
-        repeats=tuple((total / weight,) for total, weight in runs),
+        aggregate="exp_mean" if exponential else "mean",
+        repeats=tuple((final(total / weight),) for total, weight in runs),
     )
 
 
-def corpus_by_run(
-    values_R: Sequence[float], n: int, *, value: float | None = None, higher_is_better: bool = True
-) -> Score:
-    """Return a secondary fraction of whole sampling runs, whose texts have no values: their mean, unless one is given.
+def corpus_by_run(values_R: Sequence[float], n: int, measure: Measure, *, value: float | None = None) -> Score:
+    """Return a metric of whole sampling runs, whose texts have no values: the mean of the runs, unless one is given.
 
     `n` is the number of texts of a run that it is made of.
     """
-    return Score(
-        value=sum(values_R) / len(values_R) if value is None else value,
-        n=n,
-        higher_is_better=higher_is_better,
-        unit="fraction",
-        flags=(SECONDARY,),
+    return measure.score(
+        sum(values_R) / len(values_R) if value is None else value,
+        n,
         aggregate="corpus",
         repeats=tuple((value,) for value in values_R),
     )

@@ -11,7 +11,9 @@ import numpy as np
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import mean_by_prompt
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.tasks.scores import Measure, Score
+
+COHERENCE = {"coherence": Measure(True, "cosine", secondary=True)}
 
 
 def coherence(
@@ -38,4 +40,4 @@ def coherence(
     if not (np.isfinite(norms_RN) & (norms_RN > 0)).all():
         raise MetricError("The sentence encoder gives embeddings of zero, or that are not finite; use another.")
     cosines_RN = (vectors_RND * prefixes_ND).sum(-1) / norms_RN
-    return mean_by_prompt(cosines_RN, ids, weights_RN=places_RN, unit="cosine", flags=(SECONDARY,))
+    return mean_by_prompt(cosines_RN, ids, COHERENCE["coherence"], weights_RN=places_RN)

@@ -1,4 +1,4 @@
-"""Perplexity: the exponential of the mean negative log-likelihood in nats per token, weighted by tokens.
+"""Perplexity, the exponential of the mean negative log-likelihood in nats per token, and entropy, by tokens.
 
 The official code takes the exponential of a mean of batch means, which depends on the batches; this does not.
 """
@@ -10,7 +10,10 @@ from collections.abc import Sequence
 
 from emobench.errors import MetricError
 from emobench.metrics.token_pass import TokenSums, mean_of
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Measure, Score
+
+PERPLEXITY = Measure(False, "perplexity")
+ENTROPY = Measure(None, "nats")
 
 
 def perplexity(sums: TokenSums, row_ids: Sequence[str]) -> Score:
@@ -23,11 +26,13 @@ def perplexity(sums: TokenSums, row_ids: Sequence[str]) -> Score:
         raise MetricError(
             f"The mean negative log-likelihood is {nats:.1f} nats per token: its exponential is no number."
         )
-    return Score(
-        value=math.exp(nats),
-        n=len(examples),
-        higher_is_better=False,
-        unit="perplexity",
-        examples=examples,
-        aggregate="exp_mean",
-    )
+    return PERPLEXITY.score(math.exp(nats), len(examples), examples=examples, aggregate="exp_mean")
+
+
+def entropy(sums: TokenSums, row_ids: Sequence[str]) -> Score:
+    """Return the mean entropy of the next-token distribution in nats, weighted by tokens; neither way is better.
+
+    `sums` must come from a pass with `needs={"entropy"}`.
+    """
+    nats, examples = mean_of(sums, "entropy", row_ids)
+    return ENTROPY.score(nats, len(examples), examples=examples)

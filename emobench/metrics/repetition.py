@@ -1,23 +1,40 @@
-"""Repetition within a text: rep-2, rep-3, rep-4 and diversity (Su et al., NeurIPS 2022, contrastive search).
+"""Repetition: within a text (rep-n, diversity), and within the texts of a sampling run (distinct-n).
 
-    rep-n      1 - distinct n-grams / n-grams of a text; over texts, weighted by their n-grams
-    diversity  (1 - rep-2) (1 - rep-3) (1 - rep-4)
+    rep-n       1 - different n-grams / n-grams of a text; over texts, weighted by their n-grams
+    diversity   (1 - rep-2) (1 - rep-3) (1 - rep-4)
+    distinct-n  different n-grams of all texts of a run / words of these texts
 
-n-grams are of words of the continuation. The authors' code (SimCTG, simctg/evaluation.py) does not count the last
-n-gram of a text and gives percent; every n-gram counts here, and values are fractions.
+n-grams are of words of the continuation, words are what stands between white space, so that tokenizers do not differ,
+and no n-gram goes from one text into the next. The authors' code of rep-n and diversity (Su et al., NeurIPS 2022,
+SimCTG, simctg/evaluation.py) does not count the last n-gram of a text and gives percent; every n-gram counts here, and
+values are fractions. distinct-n (Li et al., NAACL 2016) falls with the number of texts, since new texts bring fewer new
+words: compare runs of equally many.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
-from emobench.metrics.words import ngrams, words_of
-from emobench.tasks.scores import SECONDARY, Score
+from emobench.tasks.scores import Measure, Score
 
-ORDERS = (2, 3, 4)
+REPEATED, DISTINCT = (2, 3, 4), (1, 2, 3)
+"""The orders n."""
+REPETITION = {f"rep_{n}": Measure(False, "fraction", secondary=True) for n in REPEATED}
+REPETITION["diversity"] = Measure(True, "fraction", secondary=True)
+DISTINCTNESS = {f"distinct_{n}": Measure(True, "fraction", secondary=True) for n in DISTINCT}
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, upper and lower case as they stand, with the punctuation that sticks to them."""
+    return text.split()
+
+
+def ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    """Yield each n words that stand together, in order."""
+    return zip(*(words[i:] for i in range(n)), strict=False)
 
 
 def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, Score]:
@@ -26,24 +43,36 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
     Texts of fewer than n words say nothing of rep-n. Raises MetricError if none of a run is that long.
     """
     words = [[words_of(text) for text in run] for run in runs]
-    if not all(any(len(text) >= ORDERS[-1] for text in run) for run in words):
-        raise MetricError(
-            f"No continuation of a sampling run has {ORDERS[-1]} words, so that no {ORDERS[-1]} of them can repeat."
-        )
-    found = {f"rep_{n}": _repeated(words, ids, n) for n in ORDERS}
-    by_run = zip(*(score.repeats for score in found.values()), strict=True)
-    return {**found, "diversity": _diversity(list(found.values()), list(by_run))}
+    longest = REPEATED[-1]
+    if not all(any(len(text) >= longest for text in run) for run in words):
+        raise MetricError(f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat.")
+    found = {f"rep_{n}": _repeated(words, ids, n) for n in REPEATED}
+    scores = list(found.values())
+    by_run = zip(*(score.repeats for score in scores), strict=True)
+    diversity = corpus_by_run(
+        [math.prod(1 - value for (value,) in run) for run in by_run],
+        min(score.n for score in scores),
+        REPETITION["diversity"],
+        value=math.prod(1 - score.value for score in scores),
+    )
+    return {**found, "diversity": diversity}
 
 
 def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score:
     counts = [[max(len(text) - n + 1, 0) for text in run] for run in words]
     values = [[1 - len(set(ngrams(text, n))) / max(len(text) - n + 1, 1) for text in run] for run in words]
-    return mean_by_prompt(values, ids, weights_RN=counts, higher_is_better=False, flags=(SECONDARY,))
+    return mean_by_prompt(values, ids, REPETITION[f"rep_{n}"], weights_RN=counts)
 
 
-def _diversity(scores: list[Score], by_run: list[tuple[tuple[float, ...], ...]]) -> Score:
-    return corpus_by_run(
-        [math.prod(1 - value for (value,) in run) for run in by_run],
-        min(score.n for score in scores),
-        value=math.prod(1 - score.value for score in scores),
-    )
+def distinct(runs: Sequence[Sequence[str]]) -> dict[str, Score]:
+    """Return distinct_1, distinct_2 and distinct_3, the means over the runs; MetricError if a run has no word."""
+    words = [[words_of(text) for text in run] for run in runs]
+    totals = [sum(map(len, run)) for run in words]
+    if not totals or not all(totals):
+        raise MetricError("All continuations of a sampling run are empty: there is no word to count.")
+    found = {}
+    for n, (name, measure) in zip(DISTINCT, DISTINCTNESS.items(), strict=True):
+        counts = [len({ngram for text in run for ngram in ngrams(text, n)}) for run in words]
+        shares = [count / total for count, total in zip(counts, totals, strict=True)]
+        found[name] = corpus_by_run(shares, len(words[0]), measure)
+    return found

@@ -12,11 +12,12 @@ from functools import partial
 from typing import Literal
 
 from emobench.errors import MetricError
-from emobench.metrics.by_prompt import mean_by_prompt
-from emobench.metrics.words import ngrams
-from emobench.tasks.scores import Score
+from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
+from emobench.metrics.repetition import ngrams
+from emobench.tasks.scores import Measure, Score
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
+ROUGE: dict[Variant, Measure] = {"rouge1": FRACTION, "rouge2": FRACTION, "rougeL": FRACTION}
 
 
 def rouge(
@@ -24,7 +25,7 @@ def rouge(
     references: Sequence[str],
     ids: Sequence[str],
     *,
-    variants: Sequence[Variant] = ("rouge1", "rouge2", "rougeL"),
+    variants: Sequence[Variant] = tuple(ROUGE),
     stemming: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Score]:
@@ -44,7 +45,7 @@ def rouge(
                 values[variant][run].append(_f1(*overlaps[variant](text_words)))
         if progress is not None:
             progress(place + 1, len(references))
-    return {variant: mean_by_prompt(found, ids) for variant, found in values.items()}
+    return {variant: mean_by_prompt(found, ids, ROUGE[variant]) for variant, found in values.items()}
 
 
 def _f1(common: int, of_reference: int, of_text: int) -> float:

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Sequence
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run
-from emobench.metrics.words import ngrams, words_of
-from emobench.tasks.scores import Score
+from emobench.metrics.repetition import ngrams, words_of
+from emobench.tasks.scores import Measure, Score
 
 ORDERS = (1, 2, 3, 4)
 EPSILON = 0.1
+SELF_BLEU = {"self_bleu": Measure(False, "fraction", secondary=True)}
 
 
 def self_bleu(runs: Sequence[Sequence[str]]) -> Score:
@@ -26,7 +27,7 @@ def self_bleu(runs: Sequence[Sequence[str]]) -> Score:
     if not runs or min(map(len, runs)) < 2:
         raise MetricError("Self-BLEU compares the texts of a run with one another, and needs at least two.")
     values = [_mean_bleu([words_of(text) for text in run]) for run in runs]
-    return corpus_by_run(values, len(runs[0]), higher_is_better=False)
+    return corpus_by_run(values, len(runs[0]), SELF_BLEU["self_bleu"])
 
 
 def _mean_bleu(texts: list[list[str]]) -> float:

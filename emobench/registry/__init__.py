@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from emobench.registry.components import load_retriever, retriever_class, retriever_names
+from emobench.registry.components import (
+    COMPONENTS,
+    load_metric,
+    load_retriever,
+    metric_class,
+    metric_names,
+    retriever_class,
+    retriever_names,
+)
 from emobench.registry.kinds import kind_names, kind_of_name, load_kind, usable_kinds
 from emobench.registry.objectives import (
     LoadedObjective,
@@ -26,6 +34,7 @@ from emobench.registry.task_files import (
 )
 
 __all__ = [
+    "COMPONENTS",
     "LoadedObjective",
     "find_recipe",
     "find_suite",
@@ -34,8 +43,11 @@ __all__ = [
     "kind_names",
     "kind_of_name",
     "load_kind",
+    "load_metric",
     "load_objective",
     "load_retriever",
+    "metric_class",
+    "metric_names",
     "objective_class",
     "objective_names",
     "objective_origin",

@@ -1,67 +1,106 @@
-"""Names to components that a protocol's rules name: retrievers of in-context examples."""
+"""Names to the components that a protocol's rules name: retrievers of shots, metrics of generated texts."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from importlib.metadata import PackageNotFoundError
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emobench.config import build, parse_call
 from emobench.errors import ConfigError, PluginError
+from emobench.kinds.interface import LoadedComponent
 from emobench.plugin_checks import check_arguments
-from emobench.registry.plugins import COMPONENTS, brought, classes_of, files_digest, load_plugin, plugin_names
+from emobench.registry.plugins import METRICS, RETRIEVERS, brought, class_of, files_digest, plugin_names
 from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
-    from emobench.kinds.icl.retrieval.retriever import LoadedRetriever, Retriever
+    from emobench.kinds.generation.metric import MetricGroup
+    from emobench.kinds.icl.retrieval.retriever import Retriever
 
 
 def retriever_names() -> list[str]:
     """Return the names of the installed retrievers, without importing them."""
-    return plugin_names(COMPONENTS)
+    return plugin_names(RETRIEVERS)
 
 
-def load_retriever(text: str) -> LoadedRetriever:
-    """Build the retriever that a protocol names: `dense`, or with parameters, `bm25(k1=1.2)`.
-
-    A retriever refuses a parameter's value with a ValueError in its `__post_init__`.
-    """
-    from emobench.kinds.icl.retrieval.retriever import LoadedRetriever
-
-    name, given = parse_call(text)
-    cls = retriever_class(name)
-    if given and not is_dataclass(cls):
-        raise ConfigError(f"The retriever '{name}' has no parameters; expected retriever={name}.")
-    try:
-        retriever = build(cls, given, f"retriever {name}") if is_dataclass(cls) else cls()
-    except ValueError as error:
-        raise ConfigError(f"retriever {name}: {error}") from None
-    try:
-        named = minor_versions(*cls.packages)
-    except PackageNotFoundError as error:
-        raise PluginError(f"The retriever '{name}' computes with {error.name}, which is not installed.") from None
-    return LoadedRetriever(retriever, files_digest([cls]), {**named, **brought(COMPONENTS, name)})
+def metric_names() -> list[str]:
+    """Return the names of the installed metrics of generated texts, without importing them."""
+    return plugin_names(METRICS)
 
 
 def retriever_class(name: str) -> type[Retriever]:
     """Return the class of an installed retriever; raises PluginError where it does not keep the contract."""
     from emobench.kinds.icl.retrieval.retriever import Retriever
 
-    module = load_plugin(COMPONENTS, name, "retriever")
-    found = classes_of(module, "emobench_retrievers", name)
-    for cls in found:
-        if not (isinstance(cls, type) and issubclass(cls, Retriever) and isinstance(getattr(cls, "name", None), str)):
-            raise PluginError(
-                f"The plugin '{name}' returns {cls!r}; expected a list of retriever classes with a `name`."
-            )
-    named = {cls.name: cls for cls in found}
-    if name not in named:
-        raise PluginError(f"The plugin '{name}' offers {', '.join(named) or 'nothing'}, not '{name}'.")
-    label = f"The plugin '{name}': {named[name].__name__}"
-    if inspect.isabstract(named[name]):
-        raise PluginError(
-            f"{label} does not define retrieve; write `def retrieve(self, pool, queries, count, context):`."
-        )
-    check_arguments(object.__new__(named[name]).retrieve, Retriever, "retrieve", label)
-    return named[name]
+    cls = class_of(RETRIEVERS, name, "emobench_retrievers", Retriever, "retriever")
+    _check_method(cls, Retriever, "retrieve")
+    return cls
+
+
+def metric_class(name: str) -> type[MetricGroup]:
+    """Return the class of an installed metric; raises PluginError where it does not keep the contract."""
+    from emobench.kinds.generation.metric import Metric, MetricGroup
+
+    cls = class_of(METRICS, name, "emobench_metrics", MetricGroup, "metric", hint="See `emobench metrics list`.")
+    base, method = (Metric, "values") if issubclass(cls, Metric) else (MetricGroup, "score")
+    _check_method(cls, base, method)
+    if not getattr(cls, "measures", None):
+        missing = "`higher_is_better` and `unit`" if base is Metric else "`measures`"
+        raise PluginError(f"The plugin '{name}': {cls.__name__} does not define {missing}.")
+    return cls
+
+
+def _check_method(cls: type, base: type, method: str) -> None:
+    label = f"The plugin '{cls.name}': {cls.__name__}"  # type: ignore[attr-defined]
+    if inspect.isabstract(cls):
+        arguments = ", ".join(inspect.signature(getattr(base, method)).parameters)
+        raise PluginError(f"{label} does not define {method}; write `def {method}({arguments}):`.")
+    check_arguments(getattr(object.__new__(cls), method), base, method, label)
+
+
+def load_retriever(text: str) -> LoadedComponent[Retriever]:
+    """Build the retriever that a protocol names: `dense`, or with parameters, `bm25(k1=1.2)`.
+
+    A retriever refuses a parameter's value with a ValueError in its `__post_init__`.
+    """
+    name, given = parse_call(text)
+    return _loaded(RETRIEVERS, retriever_class(name), given, "retriever")
+
+
+def load_metric(text: str) -> LoadedComponent[MetricGroup]:
+    """Build the metric that a protocol names: `fluency`, or with parameters, `fluency(judge=gpt2-large)`.
+
+    A metric refuses a parameter's value with a ValueError in its `__post_init__`.
+    """
+    name, given = parse_call(text)
+    return _loaded(METRICS, metric_class(name), given, "metric")
+
+
+def _loaded(group: str, cls: Any, given: Mapping[str, Any], kind: str) -> LoadedComponent[Any]:
+    name = cls.name
+    if given and not is_dataclass(cls):
+        raise ConfigError(f"The {kind} '{name}' has no parameters; expected {name} alone.")
+    try:
+        component = build(cls, given, f"{kind} {name}") if is_dataclass(cls) else cls()
+    except ValueError as error:
+        raise ConfigError(f"{kind} {name}: {error}") from None
+    try:
+        named = minor_versions(*cls.packages)
+    except PackageNotFoundError as error:
+        raise PluginError(f"The {kind} '{name}' computes with {error.name}, which is not installed.") from None
+    return LoadedComponent(component, files_digest([cls]), {**named, **brought(group, name)})
+
+
+class _Installed:
+    """The installed components, as kinds ask for them."""
+
+    def retriever(self, text: str) -> LoadedComponent[Retriever]:
+        return load_retriever(text)
+
+    def metric(self, text: str) -> LoadedComponent[MetricGroup]:
+        return load_metric(text)
+
+
+COMPONENTS = _Installed()

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emobench.errors import PluginError, UnknownNameError
 from emobench.kinds.interface import Kind
-from emobench.registry.components import load_retriever
-from emobench.registry.plugins import KINDS, brought, classes_of, files_digest, load_plugin, plugin_names
+from emobench.registry.components import COMPONENTS
+from emobench.registry.plugins import KINDS, brought, class_of, files_digest, plugin_names
 from emobench.tasks.spec import BY_KIND, Task
-
-if TYPE_CHECKING:
-    from emobench.kinds.icl.retrieval.retriever import LoadedRetriever
-
-
-class _Components:
-    """What kinds may load by the names in their rules."""
-
-    def retriever(self, text: str) -> LoadedRetriever:
-        return load_retriever(text)
 
 
 def kind_names() -> list[str]:
@@ -31,20 +21,13 @@ def kind_names() -> list[str]:
 @cache
 def load_kind(name: str) -> Kind:
     """Return a kind of task; raises PluginError where it does not keep the contract."""
-    found = classes_of(load_plugin(KINDS, name, "kind of task"), "emobench_kinds", name)
-    for cls in found:
-        if not (isinstance(cls, type) and issubclass(cls, Kind) and isinstance(getattr(cls, "name", None), str)):
-            raise PluginError(f"The plugin '{name}' returns {cls!r}; expected a list of classes of emobench.Kind.")
-    named = {cls.name: cls for cls in found}
-    if name not in named:
-        raise PluginError(f"The plugin '{name}' offers {', '.join(named) or 'nothing'}, not '{name}'.")
-    missing = [part for part in ("rules", "example") if not hasattr(named[name], part)]
-    missing += sorted(getattr(named[name], "__abstractmethods__", ()))
+    cls = class_of(KINDS, name, "emobench_kinds", Kind, "kind of task")
+    missing = [part for part in ("rules", "example") if not hasattr(cls, part)]
+    missing += sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:
-        raise PluginError(f"The plugin '{name}': {named[name].__name__} does not define {', '.join(missing)}.")
+        raise PluginError(f"The plugin '{name}': {cls.__name__} does not define {', '.join(missing)}.")
     versions = brought(KINDS, name)
-    identity = {"source": files_digest([named[name]]), "packages": dict(versions)} if versions else {}
-    return named[name](_Components(), identity)
+    return cls(COMPONENTS, {"source": files_digest([cls]), "packages": dict(versions)} if versions else {})
 
 
 def usable_kinds() -> list[Kind]:

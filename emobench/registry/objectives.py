@@ -8,19 +8,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, build, parse_call
-from emobench.errors import ConfigError, PluginError, UnknownNameError
+from emobench.errors import ConfigError, UnknownNameError
 from emobench.plugin_checks import check_concrete
 from emobench.reading import is_file, read_bytes
 from emobench.registry.plugins import (
     OBJECTIVES,
     brought,
-    classes_of,
+    class_of,
     files_digest,
-    load_plugin,
     origin,
     plugin_names,
     run_foreign,
@@ -99,22 +97,12 @@ def objective_class(name: str) -> type[Objective]:
         return _objective_from_file(Path(path), attribute)
     if name.endswith(".py"):
         raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
-    module = load_plugin(OBJECTIVES, name, "objective", hint="See `emobench objectives list`.")
-    found = {cls.name: cls for cls in _offered(module, name)}
-    if name not in found:
-        raise PluginError(f"The plugin '{name}' offers {', '.join(found) or 'nothing'}, not '{name}'.")
-    return found[name]
-
-
-def _offered(module: ModuleType, name: str) -> list[type[Objective]]:
     from emobench.objectives import Objective
 
-    found = classes_of(module, "emobench_objectives", name)
-    for cls in found:
-        if not (isinstance(cls, type) and issubclass(cls, Objective)):
-            raise PluginError(f"The plugin '{name}' returns {cls!r}; expected a list of objective classes.")
-        check_concrete(cls, f"The plugin '{name}': {cls.__name__}")
-    return found
+    hint = "See `emobench objectives list`."
+    cls = class_of(OBJECTIVES, name, "emobench_objectives", Objective, "objective", hint=hint)
+    check_concrete(cls, f"The plugin '{name}': {cls.__name__}")
+    return cls
 
 
 def source_digest(*classes: type) -> str:

@@ -20,7 +20,9 @@ from emobench.errors import EmobenchError, PluginError, UnknownNameError
 from emobench.hooks import PROJECT
 from emobench.versions import brought_versions
 
-OBJECTIVES, TASKS, KINDS, COMPONENTS = (f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components"))
+OBJECTIVES, TASKS, KINDS, RETRIEVERS, METRICS = (
+    f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components", "metrics")
+)
 
 T = TypeVar("T")
 
@@ -92,13 +94,17 @@ def call_hook(module: ModuleType, hook: str, name: str) -> list[Any]:
     return results
 
 
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def classes_of(module: ModuleType, hook: str, plugin: str) -> list[Any]:
-    """Return what a plugin's implementations of a hook list."""
-    return [cls for result in call_hook(module, hook, plugin) for cls in _listed(result)]
+def class_of(group: str, name: str, hook: str, base: type[T], kind: str, hint: str = "") -> type[T]:
+    """Return the class of a name that the plugin of that name offers in a hook; a stranger's may return anything."""
+    results = call_hook(load_plugin(group, name, kind, hint=hint), hook, name)
+    found = [cls for result in results for cls in (result if isinstance(result, (list, tuple)) else [result])]
+    for cls in found:
+        if not (isinstance(cls, type) and issubclass(cls, base) and isinstance(getattr(cls, "name", None), str)):
+            raise PluginError(f"The plugin '{name}' returns {cls!r}; expected a list of {kind} classes with a `name`.")
+    named = {cls.name: cls for cls in found}
+    if name not in named:
+        raise PluginError(f"The plugin '{name}' offers {', '.join(named) or 'nothing'}, not '{name}'.")
+    return named[name]
 
 
 def files_digest(classes: Iterable[type]) -> str:

@@ -24,6 +24,8 @@ class Rules:
     NOT_IDENTIFYING: ClassVar[tuple[str, ...]] = ()
     """Rules that are not part of the protocol's id, such as where data lie, which their content identifies elsewhere,
     or how the same numbers are computed."""
+    ABSENT_BY_DEFAULT: ClassVar[tuple[str, ...]] = ()
+    """Rules that are part of the protocol's id only if they are not the default: protocols are older than they."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,8 @@ def model_rule(default: Any) -> Any:
 
 def identifying_rules(rules: Rules) -> dict[str, Any]:
     """Return the rules that identify a protocol, as plain values."""
-    return {name: value for name, value in _plain(rules).items() if name not in rules.NOT_IDENTIFYING}
+    absent = {name for name in rules.ABSENT_BY_DEFAULT if getattr(rules, name) == getattr(type(rules), name)}
+    return {name: value for name, value in _plain(rules).items() if name not in absent | {*rules.NOT_IDENTIFYING}}
 
 
 def _plain(value: Any) -> dict[str, Any]:

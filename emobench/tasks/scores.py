@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Examples: TypeAlias = Mapping[str, tuple[float, float]]
 """Id -> (value, weight), of examples or of sampling units."""
@@ -53,6 +53,24 @@ class Score:
     def sampled(self) -> Examples | None:
         """The examples as what was sampled: unit -> (mean value, total weight)."""
         return None if self.examples is None else by_unit(self.examples, self.units or {})
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the values of a metric mean, whatever they are of."""
+
+    higher_is_better: bool | None
+    """None where neither way is better."""
+    unit: str
+    """Such as "fraction", "nats" or "perplexity"; `RANGES` has those with a range."""
+    secondary: bool = False
+
+    def score(self, value: float, n: int, **more: Any) -> Score:
+        """Return a value of this metric; `more` are fields of Score."""
+        flags = (SECONDARY,) if self.secondary else ()
+        return Score(
+            value=value, n=n, higher_is_better=self.higher_is_better, unit=self.unit, **{"flags": flags, **more}
+        )
 
 
 def by_unit(examples: Examples, units: Mapping[str, str]) -> Examples:

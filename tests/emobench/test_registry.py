@@ -60,7 +60,7 @@ def emobench_retrievers():
 LOAD_LAST = """
 from emobench import errors, registry
 loaded = registry.load_retriever("last(step=2)")
-found = loaded.retriever.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
+found = loaded.component.retrieve(list("abcdefghij"), ["x", "y"], 3, None).tolist()
 print(found, len(loaded.source_sha256), [n for n in registry.retriever_names() if n in "bm25 dense fixed random"])
 try:
     registry.load_retriever("last(step=0)")
@@ -258,7 +258,7 @@ def test_strangers_are_listed_and_broken_ones_are_named_with_their_error(site: P
         "syntax": ("'syntax' from b-syntax does not import: SyntaxError", "b_syntax.py:2)"),
         "nohook": ("The plugin 'nohook' implements no `emobench_objectives`", "@emobench.hookimpl"),
         "raises": ("The plugin 'raises' fails in its hook", "ZeroDivisionError: division by zero"),
-        "garbage": ("The plugin 'garbage' returns 'emo'; expected a list of objective classes.", ""),
+        "garbage": ("The plugin 'garbage' returns 'emo'; expected a list of objective classes", ""),
         "needs": ("'needs' from b-needs does not import: Needs: `needs` is ['entropy']", "expected a set"),
         "othername": ("The plugin 'othername' offers something-else, not 'othername'.", ""),
         "abstract": ("The plugin 'abstract': Abstract does not define loss", ""),

@@ -10,13 +10,14 @@ from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, split_size
+from emobench.kinds.generation.built_in import BUILT_IN
 from emobench.kinds.generation.cost import generation_cost
-from emobench.kinds.generation.decoding.continuous import check_device
 from emobench.kinds.generation.generate import generate_samples
+from emobench.kinds.generation.metric import MetricGroup
 from emobench.kinds.generation.prompts import bos_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
-from emobench.kinds.generation.score import score_samples
+from emobench.kinds.generation.score import TEST_TEXT, score_samples
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.views import WrittenText
 from emobench.tasks.spec import Task
@@ -35,6 +36,19 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
     rules = task.protocol_as(GenerationProtocol)
     texts = find(task, resources)
     return generation_cost(rules, split_size(task.corpus, rules.split, texts, model.bytes_per_token))
+
+
+def check_metrics(named: Sequence[MetricGroup], where: str) -> None:
+    """Raise ConfigError, which begins with `where`, if two metrics of a task have one name."""
+    known = {name: "built in" for metric in BUILT_IN for name in metric.measures} | dict.fromkeys(TEST_TEXT, "built in")
+    for metric in named:
+        for name in metric.measures:
+            if name in known:
+                raise ConfigError(
+                    f"{where}: `metrics` names {metric.name}, which gives '{name}', and that is {known[name]}; drop "
+                    "one of them."
+                )
+            known[name] = f"of {metric.name}"
 
 
 def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
@@ -98,11 +112,6 @@ def generate(subject: Subject, task: Task, texts: Texts, folder: Path) -> None:
 
 def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     return score_samples(subject, task.protocol_as(GenerationProtocol), texts, folder)
-
-
-def check_continuous(device: str) -> None:
-    """Raise ConfigError for a device without continuous batching."""
-    check_device(device)
 
 
 def written_texts(path: Path) -> list[WrittenText]:

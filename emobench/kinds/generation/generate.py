@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from emobench.data.texts import Texts
 from emobench.kinds.generation.decoding.continuations import iter_continuations
 from emobench.kinds.generation.decoding.request import Decoding
-from emobench.kinds.generation.prompts import Prompt, first_ids, select_prompts
+from emobench.kinds.generation.prompts import ContinuationPrompt, first_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
-from emobench.kinds.generation.samples import Sample, make_samples, parse_sample, sample_line, write_samples
+from emobench.kinds.generation.samples import GeneratedSample, make_samples, parse_sample, sample_line, write_samples
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
-from emobench.kinds.shared_rules import Sampling
 from emobench.models.head import token_count
 
 SAMPLES = "samples.jsonl"
 PROMPTS = "prompts.json"
-"""How many texts gave prompts, and why the others did not (see Selection.to_json)."""
+"""How many texts gave prompts, and why the others did not (see SelectedPrompts.to_json)."""
 
 
 def generate_samples(subject: Subject, task: str, rules: GenerationProtocol, texts: Texts, folder: Path) -> None:
@@ -33,7 +32,8 @@ def generate_samples(subject: Subject, task: str, rules: GenerationProtocol, tex
     (folder / "first_prompt_ids.json").write_text(f"{first_ids(chosen.prompts)}\n")
     journal = Journal(folder / UNFINISHED)
     found = {(one.prompt_id, one.sample): one for one in (parse_sample(line, UNFINISHED) for line in journal.read())}
-    done = _done(found, chosen.prompts, rules.sampling)
+    counts = Counter(prompt for prompt, _ in found)
+    done = {index for index, prompt in enumerate(chosen.prompts) if counts[prompt.id] == rules.sampling.samples}
     for one in _sampled(subject, f"sample {task}: {chosen}", rules, chosen.prompts, done, journal):
         found[one.prompt_id, one.sample] = one
     samples = range(rules.sampling.samples)
@@ -41,8 +41,13 @@ def generate_samples(subject: Subject, task: str, rules: GenerationProtocol, tex
 
 
 def _sampled(
-    subject: Subject, title: str, rules: GenerationProtocol, prompts: list[Prompt], done: set[int], journal: Journal
-) -> Iterator[Sample]:
+    subject: Subject,
+    title: str,
+    rules: GenerationProtocol,
+    prompts: list[ContinuationPrompt],
+    done: set[int],
+    journal: Journal,
+) -> Iterator[GeneratedSample]:
     """Yield the samples of the prompts that are not done, after adding them to the journal, a batch at a time."""
     with subject.work(title, "prompts") as progress:
         for batch in iter_continuations(
@@ -59,9 +64,3 @@ def _sampled(
             yield from made
             done.update(index for index, _ in new)
             progress(len(done), len(prompts))
-
-
-def _done(found: Mapping[tuple[str, int], Sample], prompts: Sequence[Prompt], rule: Sampling) -> set[int]:
-    """Return the indices of the prompts all of whose samples were found."""
-    counts = Counter(prompt for prompt, _ in found)
-    return {index for index, prompt in enumerate(prompts) if counts[prompt.id] == rule.samples}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from emobench.data.labelled import LabelledSource
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
 from emobench.kinds.interface import Kind
+from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenText
-from emobench.metrics.packages import MAUVE_PACKAGES, rouge_packages
 from emobench.tasks.spec import Task
+
+if TYPE_CHECKING:
+    from emobench.kinds.cost import Cost, EvaluatedModel, Resources
 
 
 class GenerationKind(Kind):
@@ -30,6 +34,11 @@ class GenerationKind(Kind):
 
         return evaluate
 
+    def check_rules(self, rules: GenerationProtocol, dataset: LabelledSource | None, where: str) -> None:
+        """Check that the metrics that a protocol names are installed, and that no two metrics have one name."""
+        if rules.metrics:
+            self.runtime.check_metrics([self.components.metric(text).component for text in rules.metrics], where)
+
     def fitting(self, rules: GenerationProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """The blocks of PPL_test are evaluation examples, so that `--limit` is for them, too."""
         if limit is None:
@@ -39,12 +48,17 @@ class GenerationKind(Kind):
     def shortest_text(self, task: Task) -> int:
         return task.protocol_as(GenerationProtocol).shortest
 
-    def check_device(self, task: Task, device: str) -> None:
-        if task.protocol_as(GenerationProtocol).sampling.backend == "continuous":
-            self.runtime.check_continuous(device)
-
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
-        return task.protocol_as(GenerationProtocol).auxiliary_models
+        """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""
+        rules = task.protocol_as(GenerationProtocol)
+        return {
+            **rules.auxiliary_models,
+            **{
+                f"{metric.name}.{part}": replace(model, setting=model.setting or "generation.metrics")
+                for metric in (self.components.metric(text).component for text in rules.metrics)
+                for part, model in metric.models.items()
+            },
+        }
 
     def packages(self, task: Task) -> Packages:
         rules = task.protocol_as(GenerationProtocol)
@@ -55,6 +69,21 @@ class GenerationKind(Kind):
         rules = task.protocol_as(GenerationProtocol)
         decided = [*(field.name for field in fields(PromptRule)), "sampling", "limit"]
         return {name: getattr(rules, name) for name in decided}
+
+    def score_facts(self, task: Task) -> dict[str, Any]:
+        """Return what identifies the code of the named metrics; empty for a task that names none."""
+        named = [(text, self.components.metric(text)) for text in task.protocol_as(GenerationProtocol).metrics]
+        facts = [{"name": text, "source": m.source_sha256, "packages": dict(m.versions)} for text, m in named]
+        return {"metrics": facts} if facts else {}
+
+    def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
+        """The models of named metrics read each text once, as the featurizer does."""
+        found = super().cost(task, resources, model)
+        named = self.auxiliary_models(task).keys() - task.protocol_as(GenerationProtocol).auxiliary_models.keys()
+        if not named or "featurizer" not in found.auxiliary_tokens:
+            return found
+        tokens = dict.fromkeys(sorted(named), found.auxiliary_tokens["featurizer"])
+        return replace(found, auxiliary_tokens={**found.auxiliary_tokens, **tokens})
 
     def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
         return self.runtime.written_texts(path)

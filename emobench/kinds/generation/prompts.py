@@ -23,7 +23,7 @@ REASONS = ("too_short", "too_few_characters", "excluded")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompt:
+class ContinuationPrompt:
     """One prefix and the human text that begins with it."""
 
     id: str  # first 12 hex of sha256 of the whole text, then its index: "9f86d081884c-17"
@@ -34,10 +34,10 @@ class Prompt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class SelectedPrompts:
     """The prompts that a split's texts gave, and what became of the other texts: each is counted once."""
 
-    prompts: list[Prompt]
+    prompts: list[ContinuationPrompt]
     texts: int
     """Of the split."""
     limit: int | None
@@ -55,13 +55,13 @@ class Selection:
         return f"{len(self.prompts)} of {self.texts} texts" + (f" ({', '.join(dropped)})" if dropped else "")
 
 
-def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit: int | None = None) -> Selection:
+def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit: int | None = None) -> SelectedPrompts:
     """Return a prompt for each text that the rule admits, in order, the first `limit` of them.
 
     Raises DataError if no text is long enough, ModelError if the tokenizer cannot keep the rule's BOS.
     """
     bos = bos_ids(tokenizer, rule)
-    prompts: list[Prompt] = []
+    prompts: list[ContinuationPrompt] = []
     dropped: dict[str, int] = dict.fromkeys(REASONS, 0)
     longest = looked_at = 0
     for index, text, ids in _encoded(texts[: rule.first_texts], tokenizer, rule):
@@ -76,7 +76,7 @@ def select_prompts(texts: Sequence[str], tokenizer: Any, rule: PromptRule, limit
             prompts.append(_prompt(text, index, ids, bos, tokenizer, rule))
     if not prompts:
         raise DataError(_no_prompt(looked_at, longest, rule))
-    return Selection(
+    return SelectedPrompts(
         prompts=prompts, texts=len(texts), limit=limit, dropped=dropped | {"not_looked_at": len(texts) - looked_at}
     )
 
@@ -87,7 +87,7 @@ def _reason(text: str, length: int, rule: PromptRule) -> str | None:
     return next((reason for reason, holds in zip(REASONS, found, strict=True) if holds), None)
 
 
-def first_ids(prompts: Sequence[Prompt]) -> list[int]:
+def first_ids(prompts: Sequence[ContinuationPrompt]) -> list[int]:
     """Return the first eight ids of the first prompt: recorded with a result, they show how BOS was handled."""
     return list(prompts[0].prefix_ids[:8])
 
@@ -105,14 +105,17 @@ def _encode(texts: list[str], tokenizer: Any) -> list[list[int]]:
     return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
 
-def _decode(ids: Sequence[int], tokenizer: Any) -> str:
+def decode(ids: Sequence[int], tokenizer: Any) -> str:
+    """Return the text of ids, special tokens by their names."""
     return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
-def _prompt(text: str, index: int, ids: list[int], bos: tuple[int, ...], tokenizer: Any, rule: PromptRule) -> Prompt:
+def _prompt(
+    text: str, index: int, ids: list[int], bos: tuple[int, ...], tokenizer: Any, rule: PromptRule
+) -> ContinuationPrompt:
     end = rule.prefix + rule.continuation
     if rule.unit == "tokens":
-        prefix, reference = _decode(ids[: rule.prefix], tokenizer), _decode(ids[:end], tokenizer)
+        prefix, reference = decode(ids[: rule.prefix], tokenizer), decode(ids[:end], tokenizer)
         prefix_ids = ids[: rule.prefix]
     else:
         words = text.split(" ")
@@ -120,7 +123,7 @@ def _prompt(text: str, index: int, ids: list[int], bos: tuple[int, ...], tokeniz
         prefix_ids = _encode([prefix], tokenizer)[0]
     _check_bos(prefix_ids, bos, tokenizer, text)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return Prompt(
+    return ContinuationPrompt(
         id=f"{digest}-{index}",
         text=text,
         prefix_ids=(*bos, *prefix_ids),

@@ -47,6 +47,8 @@ class PromptRule(Rules):
 class GenerationProtocol(PromptRule):
     """Continuations of prefixes of real texts (EMO paper, 4.1)."""
 
+    ABSENT_BY_DEFAULT = ("metrics",)
+
     sampling: Sampling = Sampling()
     mauve: MauveRule = MauveRule()
     oracle: OracleRule = OracleRule()
@@ -59,6 +61,8 @@ class GenerationProtocol(PromptRule):
     """Blocks of it that PPL_test reads at most; None reads all."""
     limit: int | None = ranged(None, low=1, high=10**12)
     """Prompts at most; None takes all that are long enough."""
+    metrics: tuple[str, ...] = ()
+    """Metrics of installed packages, next to the built-in ones, such as "fluency(judge=gpt2-large)"."""
 
     @property
     def text_tokens(self) -> int | None:

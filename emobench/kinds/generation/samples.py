@@ -1,4 +1,7 @@
-"""Samples on disk: one JSON object a line, for each (prompt, sample). Metrics can be computed again from this file."""
+"""Samples on disk, one JSON object a line for each (prompt, sample), and as metrics read them: by sampling run.
+
+Metrics can be computed again from this file.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from typing import Any
 from emobench.config import build
 from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.generation.decoding.request import Continuation
-from emobench.kinds.generation.prompts import Prompt
+from emobench.kinds.generation.prompts import ContinuationPrompt, decode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
+class GeneratedSample:
     """One continuation of one prompt."""
 
     prompt_id: str
@@ -26,15 +29,75 @@ class Sample:
     continuation_text: str
     ended: bool  # by EOS, which is not among the ids
 
-    def full_text(self, joiner: str = "") -> str:
-        """Return what MAUVE and ROUGE see: prefix, the rule's joiner, continuation."""
-        return self.prefix_text + joiner + self.continuation_text
+
+@dataclass(frozen=True)
+class GeneratedTexts:
+    """The samples of all prompts: R sampling runs of N prompts. Run r holds sample r of each prompt."""
+
+    samples: Sequence[Sequence[GeneratedSample]]
+    """(R, N), each run in the order of `ids`."""
+    joiner: str
+    """Between prefix and continuation."""
+
+    @property
+    def ids(self) -> list[str]:
+        """The prompts' ids, (N,)."""
+        return [sample.prompt_id for sample in self.samples[0]]
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The prompts as text, (N,)."""
+        return [sample.prefix_text for sample in self.samples[0]]
+
+    @property
+    def references(self) -> list[str]:
+        """The human texts, prefix and human continuation, (N,)."""
+        return [sample.reference_text for sample in self.samples[0]]
+
+    @property
+    def continuations(self) -> list[list[str]]:
+        """What was generated, without the prefix, (R, N)."""
+        return [[sample.continuation_text for sample in run] for run in self.samples]
+
+    @property
+    def token_ids(self) -> list[list[list[int]]]:
+        """The generated tokens of the evaluated tokenizer, without EOS, (R, N) lists."""
+        return [[sample.continuation_ids for sample in run] for run in self.samples]
+
+    @property
+    def pairs(self) -> list[list[tuple[str, str]]]:
+        """Prefix with joiner, and continuation, (R, N)."""
+        return [
+            [(sample.prefix_text + self.joiner, sample.continuation_text) for sample in run] for run in self.samples
+        ]
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """Prefix and continuation, (R, N)."""
+        return [[prefix + continuation for prefix, continuation in run] for run in self.pairs]
 
 
-def make_samples(prompt: Prompt, continuations: Sequence[Continuation], tokenizer: Any) -> list[Sample]:
+def sampling_runs(samples: Sequence[GeneratedSample], joiner: str) -> GeneratedTexts:
+    """Group samples, in whatever order they stand; raises DataError unless each prompt has each run's sample once."""
+    order = {key: place for place, key in enumerate(dict.fromkeys(sample.prompt_id for sample in samples))}
+    runs: dict[int, dict[str, GeneratedSample]] = {}
+    for sample in samples:
+        runs.setdefault(sample.sample, {})[sample.prompt_id] = sample
+    found = [sorted(runs[place].values(), key=lambda sample: order[sample.prompt_id]) for place in sorted(runs)]
+    if len(samples) != len(order) * len(runs) or any(len(run) != len(order) for run in found):
+        raise DataError(
+            f"{len(samples)} samples of {len(order)} prompts are not {len(runs)} of each: the file of samples was "
+            "altered. Remove its folder and generate again."
+        )
+    return GeneratedTexts(found, joiner)
+
+
+def make_samples(
+    prompt: ContinuationPrompt, continuations: Sequence[Continuation], tokenizer: Any
+) -> list[GeneratedSample]:
     """Return the samples of one prompt, with the continuations as text."""
     return [
-        Sample(
+        GeneratedSample(
             prompt_id=prompt.id,
             sample=index,
             prefix_text=prompt.prefix_text,
@@ -47,27 +110,27 @@ def make_samples(prompt: Prompt, continuations: Sequence[Continuation], tokenize
     ]
 
 
-def write_samples(path: Path, samples: Iterable[Sample]) -> None:
+def write_samples(path: Path, samples: Iterable[GeneratedSample]) -> None:
     """Write samples as JSONL (UTF-8)."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(f"{sample_line(sample)}\n" for sample in samples)
 
 
-def sample_line(sample: Sample) -> str:
+def sample_line(sample: GeneratedSample) -> str:
     """Return a sample as a line of JSON."""
     return json.dumps(asdict(sample), ensure_ascii=False)
 
 
-def read_samples(path: Path) -> list[Sample]:
-    """Read what `write_samples` wrote; a line that is no sample is a DataError with file and line."""
+def read_samples(path: Path) -> list[GeneratedSample]:
+    """Read what `write_samples` wrote; a line without a sample is a DataError with file and line."""
     with path.open(encoding="utf-8") as file:
         return [parse_sample(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
 
 
-def parse_sample(line: str, where: str) -> Sample:
-    """Return the sample of a line; DataError, which begins with `where`, for a line that is none."""
+def parse_sample(line: str, where: str) -> GeneratedSample:
+    """Return the sample of a line; DataError, which begins with `where`, for a line without one."""
     try:
-        return build(Sample, json.loads(line), where)
+        return build(GeneratedSample, json.loads(line), where)
     except json.JSONDecodeError as error:
         raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
     except (ConfigError, UnknownNameError) as error:
@@ -79,9 +142,5 @@ def _continuation_text(prefix_ids: Sequence[int], ids: Sequence[int], tokenizer:
 
     Special tokens keep their names, as those of prefix and reference do: with LLaMA, `<unk>` is one of them.
     """
-    before, after = _decode(prefix_ids, tokenizer), _decode([*prefix_ids, *ids], tokenizer)
-    return after[len(before) :] if after.startswith(before) else _decode(ids, tokenizer)
-
-
-def _decode(ids: Sequence[int], tokenizer: Any) -> str:
-    return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    before, after = decode(prefix_ids, tokenizer), decode([*prefix_ids, *ids], tokenizer)
+    return after[len(before) :] if after.startswith(before) else decode(ids, tokenizer)

@@ -60,13 +60,13 @@ class IclKind(Kind):
 
     def fitting(self, rules: IclProtocol, changes: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
         """An encoder is a rule of those tasks alone whose retriever has a use for it."""
-        unused = "encoder" in changes and not self.components.retriever(rules.retriever).retriever.encodes
+        unused = "encoder" in changes and not self.components.retriever(rules.retriever).component.encodes
         return {name: change for name, change in changes.items() if name != "encoder" or not unused}
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return the sentence encoder of a retriever that uses one."""
         rules = task.protocol_as(IclProtocol)
-        if rules.shots == 0 or not self.components.retriever(rules.retriever).retriever.encodes:
+        if rules.shots == 0 or not self.components.retriever(rules.retriever).component.encodes:
             return {}
         instead = "another retriever with --set icl.retriever=bm25"
         return {

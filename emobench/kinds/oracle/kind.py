@@ -10,8 +10,8 @@ from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.interface import Kind
 from emobench.kinds.oracle.rules import OracleProtocol
+from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenText
-from emobench.metrics.packages import MAUVE_PACKAGES, rouge_packages
 from emobench.tasks.spec import Task
 
 

@@ -18,13 +18,14 @@ import numpy as np
 from emobench.errors import MetricError
 from emobench.metrics.mauve.buckets import Buckets, bucket_texts
 from emobench.metrics.mauve.jackknife import SCALING, WEIGHTS_W, without_each
-from emobench.tasks.scores import Score
+from emobench.tasks.scores import Measure, Score
 
 SMALL_N = 1000  # texts a side
 FEWEST = 20  # texts a side: mauve-text puts 10 texts of a side into a bucket, and needs 2 buckets
 SMOOTHING = {"mauve": 0.0, "mauve_star": 0.5}
 """What is added to each bucket's counts; MAUVE* is Krichevsky and Trofimov's choice (Pillutla et al., JMLR 2023)."""
 
+MAUVE = {name: Measure(True, "fraction") for name in SMOOTHING}
 MAUVE_RUNS = "mauve.json"
 """{"runs": [{"sampling_run": 0, "kmeans_seed": 25, "mauve": 0.9, "mauve_star": 0.9, "curve": [[x, y], ...]}, ...]}"""
 
@@ -111,11 +112,9 @@ def _score(
         without_N = np.mean([without_each(each, SMOOTHING[name]) for each in buckets], axis=0)
         pseudo_N = len(ids) * value - (len(ids) - 1) * without_N
         examples = {key: (pseudo, 1.0) for key, pseudo in zip(ids, pseudo_N.tolist(), strict=True)}
-    return Score(
-        value=value,
-        n=n,
-        higher_is_better=True,
-        unit="fraction",
+    return MAUVE[name].score(
+        value,
+        n,
         flags=("small_n",) if n < SMALL_N else (),
         examples=examples,
         aggregate="corpus" if examples is None else "jackknife",

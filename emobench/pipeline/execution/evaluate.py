@@ -22,7 +22,7 @@ from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.planned import PlannedTask
 from emobench.pipeline.stages.stage import Stage, Stages
-from emobench.registry import load_retriever
+from emobench.registry import COMPONENTS
 from emobench.tasks.scores import Score
 
 SCORES, EXAMPLES, SECONDS = "scores.json", "examples.jsonl", "seconds.txt"
@@ -81,7 +81,7 @@ class Evaluator:
             other=self._other,
             work=self._reporter.work,
             sentence_encoder=self._base.sentence_encoder,
-            retriever=load_retriever,
+            components=COMPONENTS,
             keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work),
             facts=facts,
         )

@@ -15,7 +15,7 @@ from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.resolve import labelled_task_of
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.pipeline.stages.storage import require_writable, storage_errors
-from emobench.registry import load_kind, load_retriever
+from emobench.registry import COMPONENTS, load_kind
 
 
 def export_task(request: Request, name: str, folder: Path, reporter: Reporter) -> list[Path]:
@@ -51,7 +51,7 @@ def _subject(request: Request, auxiliary: Mapping[str, AuxiliaryModel], reporter
         other=other,
         work=reporter.work,
         sentence_encoder=encoder,
-        retriever=load_retriever,
+        components=COMPONENTS,
         keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
         facts={},
     )

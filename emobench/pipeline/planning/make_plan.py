@@ -127,7 +127,6 @@ class _Planner:
                 _check_selection(recipe, objectives)
             for task in tasks:
                 kind = load_kind(task.kind)
-                kind.check_device(task, self.request.device.partition(":")[0])
                 self._check_data(task)
                 for auxiliary in self.uses(task)[0].values():
                     with naming_setting(task, auxiliary):

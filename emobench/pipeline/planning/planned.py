@@ -106,6 +106,7 @@ class PlannedTask:
             "models": {p: dict(f) for p, f in self.auxiliary_facts.items() if self.auxiliary[p].stage == "score"},
             "generation": self.generation.key,
             "examples": 2,  # 2: with their sampling units
+            **self.kind.score_facts(self.task),
         }
         packages = minor_versions(*self.kind.packages(self.task).scores)
         return Stage("score", {**facts, "packages": packages} if packages else facts)

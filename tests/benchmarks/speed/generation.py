@@ -9,7 +9,6 @@ the model is. Arms, in an order that is reversed at each round, medians of one t
     ours         sample_continuations
     per-prefix   generate for each prefix, num_return_sequences=5
     by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
-    continuous   our second backend, on CUDA
 
 Also the share of texts that batches of 7 and of 64 prompts share with batches of one: 1 in float32 on a CPU.
 `targets.py` holds what must be reached.
@@ -54,10 +53,8 @@ class Arms:
 
     def run(self, name: str) -> Callable[[], object]:
         """Return what is timed."""
-        backends = {"ours": "transformers", "continuous": "continuous"}
-        if name in backends:
-            decoding = replace(self.decoding, rule=replace(self.decoding.rule, backend=backends[name]))
-            return lambda: self.texts(decoding)
+        if name == "ours":
+            return lambda: self.texts(self.decoding)
         width = SAMPLES * max(len(ids) + self.decoding.length for ids in self.prompts)
         budget = 1 if name == "per-prefix" else self.decoding.token_budget
         batches = by_length([width] * len(self.prompts), budget)
@@ -137,7 +134,7 @@ def main(argv: list[str]) -> None:
         model, name = AutoModelForCausalLM.from_pretrained(options.model).to(options.device), options.model.name
         prompts = real_prompts(options.data_dir, options.model, count)
     arms = Arms(model, prompts, length)
-    names = ["ours", "by-hand", "per-prefix", *(["continuous"] if options.device == "cuda" else [])]
+    names = ["ours", "by-hand", "per-prefix"]
     for arm in names:  # what a first call loads is no part of it
         Arms(model, prompts[:2], 2).run(arm)()
     seconds = alternating_seconds({arm: arms.run(arm) for arm in names}, options.device, rounds=options.rounds)

@@ -34,7 +34,7 @@ from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.stages.stage import Stage, Stages
-from emobench.registry import find_task, load_retriever
+from emobench.registry import COMPONENTS, find_task
 
 TASKS = ("trec", "sst2", "subj", "rotten_tomatoes", "ag_news")
 LEAST = {"trec": 2.0}
@@ -121,7 +121,7 @@ def found(task: Any, data: LabelledData, encoder: SentenceEncoder, folder: Path)
         other=lambda beside: None,
         work=Silent().work,
         sentence_encoder=lambda name: encoder,
-        retriever=load_retriever,
+        components=COMPONENTS,
         keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
         facts={},
     )

@@ -7,8 +7,7 @@ import math
 import pytest
 
 from emobench.errors import MetricError
-from emobench.metrics.distinct import distinct
-from emobench.metrics.repetition import repetition
+from emobench.metrics.repetition import distinct, repetition
 from emobench.tasks.scores import SECONDARY
 
 RUNS = [["a b a b a b", "c d e f"], ["a b c d", "x"]]

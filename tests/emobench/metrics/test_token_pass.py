@@ -21,8 +21,7 @@ from transformers import (
 
 from emobench.data.packing import pack_blocks
 from emobench.errors import MetricError, ModelError
-from emobench.metrics.entropy import entropy
-from emobench.metrics.perplexity import perplexity
+from emobench.metrics.perplexity import entropy, perplexity
 from emobench.metrics.token_pass import evaluate_tokens
 from emobench.models.head import Head, probe_head
 

@@ -82,7 +82,6 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         {"sampling": {"top_p": 0.9}},
         {"sampling": {"typical_p": 0.9}},
         {"sampling": {"min_p": 0.1}},
-        {"sampling": {"backend": "continuous"}},
         {"mauve": {"featurizer": "gpt2"}},
         {"mauve": {"pooling": "last"}},
         {"mauve": {"pooling": "auto"}},
@@ -98,7 +97,10 @@ def test_a_protocol_id_changes_with_every_rule(tmp_path: Path) -> None:
         {"test_blocks": 3},
         {"limit": 7},
     ]
-    assert {key for change in changes for key in change} == {f.name for f in dataclasses.fields(GenerationProtocol)}
+    # A metric of `metrics` has to be installed: tests/test_example_kind.py.
+    assert {"metrics"} | {key for change in changes for key in change} == {
+        f.name for f in dataclasses.fields(GenerationProtocol)
+    }
     ids = [base.protocol_id, *(task(tmp_path, overrides=change).protocol_id for change in changes)]
     ids += [task(tmp_path, TASK.replace("version: 2", "version: 3")).protocol_id]
     ids += [task(tmp_path, TASK.replace("name: mine", "name: thine")).protocol_id]

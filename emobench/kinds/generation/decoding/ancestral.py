@@ -46,7 +46,7 @@ def row_uniforms(seed: int, prompt_key: str, sample: int, steps: int, levels: in
     return generator.random((steps, levels))
 
 
-class Drawn(NamedTuple):
+class DrawnIds(NamedTuple):
     """One id for each row, the least distance of a random number from the share that it was compared with, both (R,).
 
     `finite`, (), says whether all masses were.
@@ -57,7 +57,7 @@ class Drawn(NamedTuple):
     finite: Tensor
 
 
-def draw(masses_RV: Tensor, uniform_RL: Tensor) -> Drawn:
+def draw(masses_RV: Tensor, uniform_RL: Tensor) -> DrawnIds:
     """Draw an id for each row from unnormalised float32 masses.
 
     The upper levels need no more than the sums of blocks of 128 ids, the lower ones a single block: one pass over the
@@ -72,7 +72,7 @@ def draw(masses_RV: Tensor, uniform_RL: Tensor) -> Drawn:
     ids_RJ = (block_R[:, None] << bits) + torch.arange(2**bits, device=masses_RV.device)
     masses_RJ = masses_RV.gather(1, ids_RJ.clamp(max=vocabulary - 1)).double()
     inside_R, below_R = descend(masses_RJ.masked_fill_(ids_RJ >= vocabulary, 0.0), uniform_RL[:, upper:])
-    return Drawn((block_R << bits) + inside_R, torch.minimum(above_R, below_R), sums_RK.isfinite().all())
+    return DrawnIds((block_R << bits) + inside_R, torch.minimum(above_R, below_R), sums_RK.isfinite().all())
 
 
 def _block_sums(masses_RV: Tensor, block: int) -> Tensor:

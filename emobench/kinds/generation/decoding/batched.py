@@ -29,11 +29,12 @@ from emobench.kinds.generation.decoding.shared_cache import repeat_cache
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import pad
 
-BATCHES_AT_ONCE = 1
-
 
 def decode(model: Any, batch: Batch) -> list[Continuation]:
-    """Return the continuations of one batch (see Backend). Raises MetricError if a logit is not finite."""
+    """Return the continuations of one batch, prompt by prompt and sample by sample; `model` is in eval mode.
+
+    Raises MetricError if a logit is not finite.
+    """
     rule, device = batch.decoding.rule, next(model.parameters()).device
     ids_PT, mask_PT = pad(batch.prompts_ids, batch.eos[0] if batch.eos else 0, device, left=True)
     width = ids_PT.shape[1]

@@ -1,4 +1,4 @@
-"""Continuations of prompts, by the backend that a protocol names, batch by batch."""
+"""Continuations of prompts, batch by batch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from emobench.errors import ConfigError, ModelError
-from emobench.kinds.generation.decoding import batched, continuous
-from emobench.kinds.generation.decoding.request import Backend, Batch, Continuation, Decoding, eos_ids
+from emobench.kinds.generation.decoding.batched import decode
+from emobench.kinds.generation.decoding.request import Batch, Continuation, Decoding, eos_ids
 from emobench.metrics.batching import by_length, check_context, reading
-
-BACKENDS: dict[str, Backend] = {"transformers": batched, "continuous": continuous}  # type: ignore[dict-item]
 
 
 def sample_continuations(
@@ -61,9 +59,9 @@ def iter_continuations(
     get_base = getattr(model, "get_base_model", None)
     # peft's own `generate` would overwrite the base model's settings.
     bare: Any = get_base() if callable(get_base) else model
-    backend, samples = BACKENDS[decoding.rule.backend], decoding.rule.samples
+    samples = decoding.rule.samples
     widths = [decoding.rows * (len(ids) + decoding.new_tokens) for ids in prompts_ids]
-    for members in by_length(widths, decoding.token_budget * backend.BATCHES_AT_ONCE):
+    for members in by_length(widths, decoding.token_budget):
         if all(index in done for index in members):
             continue
         batch = Batch(
@@ -74,7 +72,7 @@ def iter_continuations(
             decoding=decoding,
         )
         with reading(bare):
-            rows = backend.decode(bare, batch)
+            rows = decode(bare, batch)
         yield [(index, rows[place * samples : (place + 1) * samples]) for place, index in enumerate(members)]
 
 

@@ -1,13 +1,10 @@
-"""What every way of decoding is given, and what it gives back.
-
-Legend: B prompts.
-"""
+"""What decoding is given, and what it gives back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from emobench.errors import ConfigError
 from emobench.kinds.shared_rules import Sampling
@@ -70,17 +67,6 @@ class Batch:
         """Cut new ids at the first EOS; those before the full length cannot exist, those after it end the text."""
         end = next((i for i, token in enumerate(ids) if token in self.ends), None)
         return Continuation(ids if end is None else ids[:end], end is not None)
-
-
-class Backend(Protocol):
-    """A way of decoding."""
-
-    BATCHES_AT_ONCE: int
-    """Token budgets that one call is given."""
-
-    def decode(self, model: Any, batch: Batch) -> list[Continuation]:
-        """Return the continuations, prompt by prompt and sample by sample; `model` is in eval mode."""
-        ...
 
 
 def eos_ids(model: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ Legend: Q queries, P pool, K shots, D width of an encoder's vectors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,16 +23,6 @@ class RetrievalContext:
     seed: int
     embed: Callable[[Sequence[str]], np.ndarray]
     """Texts -> vectors_ND, float32, of the protocol's sentence encoder; only for a retriever that `encodes`."""
-
-
-@dataclass(frozen=True)
-class LoadedRetriever:
-    """A retriever with its parameters, and what identifies its code."""
-
-    retriever: Retriever
-    source_sha256: str
-    versions: Mapping[str, str]
-    """Of the packages that it computes with; of a stranger's, its own and what it requires."""
 
 
 class Retriever(ABC):

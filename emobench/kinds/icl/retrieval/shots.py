@@ -35,14 +35,14 @@ def find_shots(subject: Subject, task: Task, data: LabelledData) -> list[tuple[E
     rules = task.protocol_as(IclProtocol)
     if rules.shots == 0:
         return [()] * len(questions_of(rules, data))
-    loaded = subject.retriever(rules.retriever)
-    encoder = subject.sentence_encoder(rules.encoder) if loaded.retriever.encodes else None
+    loaded = subject.components.retriever(rules.retriever)
+    encoder = subject.sentence_encoder(rules.encoder) if loaded.component.encodes else None
     facts = {
         "retriever": {"name": rules.retriever, "source": loaded.source_sha256},
         "encoder": None if encoder is None else encoder_facts(encoder),
         "packages": {**minor_versions("emobench"), **loaded.versions},
     }
-    return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.retriever).shots())
+    return kept_shots(subject, rules, data, facts, lambda: _Search(subject, task, data, loaded.component).shots())
 
 
 def kept_shots(

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from emobench.config import build
 from emobench.errors import ConfigError, DataError, ModelError
-from emobench.kinds.generation.prompts import Prompt, PromptRule, first_ids, select_prompts
+from emobench.kinds.generation.prompts import ContinuationPrompt, PromptRule, first_ids, select_prompts
 
 SHARED = Path(__file__).parents[5] / "shared"
 BASE = SHARED / "models" / "base-en-7m"
@@ -35,7 +35,7 @@ def wikitext() -> list[str]:
     return [json.loads(line)["text"] for line in WIKITEXT.read_text(encoding="utf-8").strip().split("\n")]
 
 
-def prompts_of(*arguments: Any, **more: Any) -> list[Prompt]:
+def prompts_of(*arguments: Any, **more: Any) -> list[ContinuationPrompt]:
     return select_prompts(*arguments, **more).prompts
 
 

@@ -49,7 +49,7 @@ def test_an_unknown_word_is_the_same_text_whoever_wrote_it(bos: Any) -> None:
     assert (prompt.prefix_text, prompt.reference_text) == ("one<unk>", "one<unk> two<unk> thr")
     human = tokenizer("one what two which three", add_special_tokens=False)["input_ids"][2:5]
     (sample,) = make_samples(prompt, [Continuation(human, False)], tokenizer)
-    assert sample.full_text() == prompt.reference_text
+    assert sample.prefix_text + sample.continuation_text == prompt.reference_text
 
 
 def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:

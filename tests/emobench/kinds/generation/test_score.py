@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from emobench.data.packing import pack_blocks
 from emobench.kinds.generation import features, score
-from emobench.kinds.generation.samples import Sample, read_samples
+from emobench.kinds.generation.samples import GeneratedSample, read_samples, sampling_runs
 from emobench.metrics.mauve.features import embed
 from emobench.metrics.perplexity import perplexity
 from emobench.metrics.token_pass import TokenSums, evaluate_tokens
@@ -181,14 +181,17 @@ def test_scores_equal_the_libraries_on_the_samples_on_disk(evaluate: Any, small_
         return embed(texts, loaded.model, loaded.tokenizer, pooling="mean", max_length=48)
 
     human = features_of([sample.reference_text for sample in runs[0]])
-    generated = np.split(features_of([s.full_text() for run in runs for s in run]), 2)
+    generated = np.split(features_of([s.prefix_text + s.continuation_text for run in runs for s in run]), 2)
     direct = [[mauve.compute_mauve(human, part, seed=seed) for seed in SEEDS] for part in generated]
     for name in ("mauve", "mauve_star"):
         assert scores[f"wikitext2/{name}"]["repeats"] == [[getattr(d, name) for d in row] for row in direct]
         assert scores[f"wikitext2/{name}"]["flags"] == ["small_n"]
     scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
     for name in ("rouge1", "rouge2", "rougeL"):
-        values = [[scorer.score(s.reference_text, s.full_text())[name].fmeasure for s in run] for run in runs]
+        values = [
+            [scorer.score(s.reference_text, s.prefix_text + s.continuation_text)[name].fmeasure for s in run]
+            for run in runs
+        ]
         assert scores[f"wikitext2/{name}"]["value"] == pytest.approx(np.mean(values), rel=1e-14)
         assert scores[f"wikitext2/{name}"]["repeats"] == [[pytest.approx(np.mean(row), rel=1e-14)] for row in values]
     curves = json.loads(the(tmp_path / "runs", "mauve.json").read_text())["runs"]
@@ -233,8 +236,8 @@ def _units(folder: Path, metric: str) -> dict[str, str]:
     return {row["example"]: row.get("unit", row["example"]) for row in rows if row["metric"] == metric}
 
 
-def sample(prompt: str, index: int) -> Sample:
-    return Sample(
+def sample(prompt: str, index: int) -> GeneratedSample:
+    return GeneratedSample(
         prompt_id=prompt,
         sample=index,
         prefix_text=f"{prompt} ",
@@ -247,7 +250,6 @@ def sample(prompt: str, index: int) -> Sample:
 
 def test_samples_are_told_apart_by_prompt_and_run_in_whatever_order_they_stand() -> None:
     from emobench.errors import DataError
-    from emobench.kinds.generation.sampling_runs import sampling_runs
 
     mixed = [sample("b", 1), sample("a", 0), sample("a", 1), sample("b", 0)]
     runs = sampling_runs(mixed, "-")

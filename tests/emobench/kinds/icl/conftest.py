@@ -16,7 +16,7 @@ from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.stages.stage import Stage, Stages
-from emobench.registry import load_retriever
+from emobench.registry import COMPONENTS
 
 WORDS = [f"w{place}" for place in range(40)]
 
@@ -88,7 +88,7 @@ def subject(tmp_path: Path) -> Callable[..., Subject]:
             other=lambda beside: None,
             work=Silent().work,
             sentence_encoder=lambda name: counting,
-            retriever=load_retriever,
+            components=COMPONENTS,
             keep=lambda kind, facts, work: stages.make(Stage(kind, facts), work),
             facts={},
         )

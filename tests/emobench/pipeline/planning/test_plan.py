@@ -232,22 +232,6 @@ def test_what_finds_shots_is_part_of_a_generations_key(
 
 
 @pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        ((), "needs a CUDA device, and this one is cpu; expected backend=transformers"),
-        (("method=beam",), "--set generation.sampling: `backend` is continuous, which has no beam search"),
-        (("extra_tokens=1",), "cannot suppress EOS for the full length and allow it at `extra_tokens`, 1 here"),
-    ],
-)
-def test_what_continuous_batching_cannot_do_is_refused_before_any_training(
-    model: Path, data: Path, more: tuple[str, ...], text: str
-) -> None:
-    with pytest.raises(ConfigError) as error:
-        plan(model, data, *(f"generation.sampling.{setting}" for setting in ("backend=continuous", *more)))
-    assert text in str(error.value)
-
-
-@pytest.mark.parametrize(
     ("settings", "text"),
     [
         (("prefix=9000",), "needs 9007 tokens for a prompt with its continuation, but model reads at most 48; give sh"),

@@ -22,13 +22,10 @@ from transformers import (
     TopPLogitsWarper,
     TypicalLogitsWarper,
 )
-from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-from emobench.errors import ConfigError
 from emobench.kinds.generation.decoding import ancestral as tree
 from emobench.kinds.generation.decoding.continuations import sample_continuations
-from emobench.kinds.generation.decoding.continuous import decode_with
-from emobench.kinds.generation.decoding.request import Batch, Continuation, Decoding
+from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
 from emobench.kinds.shared_rules import Sampling
@@ -213,28 +210,6 @@ def test_a_real_model_gives_the_same_texts_in_batches_of_1_7_and_64_prompts() ->
     assert found(1) == found(7) == found(64)
 
 
-def small_batch(**rule: Any) -> Batch:
-    decoding = Decoding(rule=Sampling(backend="continuous", **rule), length=LENGTH)
-    return Batch(prompts_ids=PROMPTS, keys=KEYS, eos=(EOS,), vocabulary=VOCABULARY - 7, decoding=decoding)
-
-
-def test_continuous_batching_decodes_greedily_what_generate_does() -> None:
-    small = ContinuousBatchingConfig(seed=0, num_blocks=16, page_size=16, max_batch_tokens=128)
-    model = tiny_model("gpt2")
-    rule = Decoding(rule=Sampling(method="greedy"), length=LENGTH)
-    expected = sample_continuations(model, PROMPTS, prompt_keys=KEYS, decoding=rule, vocabulary=VOCABULARY - 7)
-    assert [[row] for row in decode_with(model, small_batch(method="greedy"), small)] == expected
-    sampled = decode_with(model, small_batch(samples=3, top_k=40), small)
-    assert len(sampled) == 3 * len(PROMPTS)
-    assert all(len(row.ids) == LENGTH and max(row.ids) < VOCABULARY - 7 and EOS not in row.ids for row in sampled)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="what is refused without a CUDA device")
-def test_continuous_batching_is_refused_on_a_cpu() -> None:
-    with pytest.raises(ConfigError, match="needs a CUDA device, and this one is cpu; expected backend=transformers"):
-        decoded(tiny_model("gpt2"), backend="continuous")
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
@@ -245,5 +220,3 @@ def test_on_a_gpu(name: str) -> None:
     pairs = [(a, b) for mine, theirs in zip(expected, found, strict=True) for a, b in zip(mine, theirs, strict=True)]
     assert sum(a == b for a, b in pairs) >= 0.9 * len(pairs)  # float32 there, too, but other sums
     assert decoded(model, samples=3, top_p=0.9, token_budget=1) == found
-    greedy = decoded(model, method="greedy")
-    assert decoded(model, method="greedy", backend="continuous") == greedy
