@@ -93,7 +93,13 @@ def test_nothing_is_executed_from_text() -> None:
 
 def test_each_hook_is_documented_and_implemented() -> None:
     specs = {n: f for n, f in vars(hookspecs).items() if inspect.isfunction(f) and n.startswith("emobench_")}
-    assert set(specs) == {"emobench_kinds", "emobench_objectives", "emobench_retrievers", "emobench_tasks"}
+    assert set(specs) == {
+        "emobench_kinds",
+        "emobench_metrics",
+        "emobench_objectives",
+        "emobench_retrievers",
+        "emobench_tasks",
+    }
     text = "".join(path.read_text() for package in PACKAGES for path in package.rglob("*.py"))
     for name, spec in specs.items():
         assert len(inspect.getdoc(spec) or "") > 40

@@ -1,4 +1,4 @@
-"""A kind of task that is no part of emobench, `packages/emobench-beginnings`: installed, run, recorded and compared."""
+"""A package with a kind of task and a metric, `packages/emobench-beginnings`: installed, run, recorded and compared."""
 
 from __future__ import annotations
 
@@ -44,19 +44,7 @@ def emobench(installed: Path, folder: Path, *arguments: object) -> subprocess.Co
 def run(installed: Path, folder: Path, *more: object) -> Any:
     settings = (word for setting in SMALL for word in ("--set", setting))
     given = ("run", "--suite", "beginnings", "--model", "model", "--limit", 30, "--offline", *settings)
-    done = emobench(
-        installed,
-        folder,
-        *given,
-        "--objective",
-        "mle",
-        "--objective",
-        "tailr",
-        "--leaderboard",
-        "board",
-        "--json",
-        *more,
-    )
+    done = emobench(installed, folder, *given, "--objective", "mle", "--objective", "tailr", *OUT, *more)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -75,7 +63,7 @@ def test_its_task_and_its_settings_are_known(installed: Path, folder: Path) -> N
 def test_it_is_planned_run_recorded_and_compared(installed: Path, folder: Path) -> None:
     planned = run(installed, folder, "--dry-run")
     evaluations = [line for line in planned["plan"] if line["stage"] == "evaluate"]
-    assert [(line["examples"], line["tokens"]) for line in evaluations] == [(30, 180), (30, 180)]
+    assert [(line["examples"], line["tokens"]) for line in evaluations[::2]] == [(30, 180), (30, 180)]
     run(installed, folder)
     entries = [json.loads(path.read_text()) for path in (folder / "board").rglob("*.json")]
     assert {entry["objective"]["name"] for entry in entries} == {"mle", "tailr"}
@@ -84,16 +72,35 @@ def test_it_is_planned_run_recorded_and_compared(installed: Path, folder: Path) 
         metric = entry["metrics"]["beginnings/ppl_beginning"]
         assert 1 < metric["mean"] < 513  # the language has 513 symbols
         assert metric["n"] == 30
+        judged = entry["metrics"]["judged/judged"]
+        assert 0 < judged["mean"] < 1
+        assert judged["units"] == 30  # so that it is compared prompt by prompt
     compared = emobench(installed, folder, "compare", "mle", "tailr", "--leaderboard", "board", "--json")
     assert compared.returncode == 0, compared.stderr
-    assert "beginnings/ppl_beginning" in compared.stdout
+    (comparison,) = json.loads(compared.stdout)["comparisons"]
+    contrasts = {contrast["metric"]: contrast for contrast in comparison["contrasts"]}
+    for metric in ("beginnings/ppl_beginning", "judged/judged"):
+        (within,) = contrasts[metric]["within"]  # one seed, prompt by prompt
+        assert within["items"] == 30
+        assert 0 < within["p"] <= 1
 
 
-def test_its_package_is_part_of_the_keys(installed: Path, folder: Path) -> None:
-    """Another version of the package generates anew; a built-in kind's keys hold no such fact."""
-    facts = [json.loads(path.read_text()) for path in (folder / "runs" / "generate").rglob("stage.json")]
-    assert facts
-    for one in facts:
-        kind = one.get("facts", one)["kind"]
+def test_the_package_is_part_of_the_keys_of_what_it_computes(installed: Path, folder: Path) -> None:
+    """Another version of the kind generates anew, another one of the metric only scores anew."""
+    facts = {
+        (stage, found["task"]["name"]): found
+        for stage in ("generate", "score")
+        for found in (json.loads(file.read_text()) for file in (folder / "runs" / stage).rglob("stage.json"))
+    }
+    for stage in ("generate", "score"):
+        kind = facts[stage, "beginnings"]["kind"]
         assert kind["packages"]["emobench-beginnings"] == "1.0.0"
         assert len(kind["source"]) == 64
+        assert "metrics" not in facts[stage, "beginnings"]
+        assert "kind" not in facts[stage, "judged"]
+    assert "metrics" not in facts["generate", "judged"]
+    (metric,) = facts["score", "judged"]["metrics"]
+    assert metric["name"] == "judged(question='', yes=baba, no=kaze)"
+    assert (metric["packages"]["emobench-beginnings"], len(metric["source"])) == ("1.0.0", 64)
+    assert facts["score", "judged"]["models"]["judged.judge"]
+    assert facts["score", "judged"]["rules"]["metrics"] == [metric["name"]]

@@ -113,10 +113,6 @@ class Runtime(Protocol):
         """Return what `load` returns where it is on this machine, else None, with the missing parts noted."""
         ...
 
-    def score_facts(self, task: Task) -> dict[str, Any]:
-        """Return what else decides the scores, such as metrics of packages by their source and version."""
-        return {}
-
     def cost(self, task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
         """Estimate the evaluation of one trained model."""
         ...

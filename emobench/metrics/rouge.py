@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
@@ -17,7 +17,7 @@ from emobench.metrics.repetition import ngrams
 from emobench.tasks.scores import Measure, Score
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
-ROUGE: dict[Variant, Measure] = {"rouge1": FRACTION, "rouge2": FRACTION, "rougeL": FRACTION}
+ROUGE: dict[str, Measure] = dict.fromkeys(get_args(Variant), FRACTION)
 
 
 def rouge(
@@ -25,7 +25,7 @@ def rouge(
     references: Sequence[str],
     ids: Sequence[str],
     *,
-    variants: Sequence[Variant] = tuple(ROUGE),
+    variants: Sequence[Variant] = get_args(Variant),
     stemming: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Score]:

@@ -79,11 +79,11 @@ def load_metric(text: str) -> LoadedComponent[MetricGroup]:
 
 
 def _loaded(group: str, cls: Any, given: Mapping[str, Any], kind: str) -> LoadedComponent[Any]:
-    name = cls.name
-    if given and not is_dataclass(cls):
+    name, has_parameters = cls.name, is_dataclass(cls)
+    if given and not has_parameters:
         raise ConfigError(f"The {kind} '{name}' has no parameters; expected {name} alone.")
     try:
-        component = build(cls, given, f"{kind} {name}") if is_dataclass(cls) else cls()
+        component = build(cls, given, f"{kind} {name}") if has_parameters else cls()
     except ValueError as error:
         raise ConfigError(f"{kind} {name}: {error}") from None
     try:

@@ -21,7 +21,7 @@ def kind_names() -> list[str]:
 @cache
 def load_kind(name: str) -> Kind:
     """Return a kind of task; raises PluginError where it does not keep the contract."""
-    cls = class_of(KINDS, name, "emobench_kinds", Kind, "kind of task")
+    cls: Any = class_of(KINDS, name, "emobench_kinds", Kind, "kind of task")
     missing = [part for part in ("rules", "example") if not hasattr(cls, part)]
     missing += sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:

@@ -16,7 +16,12 @@ from emobench.kinds.icl.retrieval import retriever
 OF_KINDS = {
     "AuxiliaryModel",
     "Cost",
+    "GeneratedTexts",
     "Kind",
+    "Measure",
+    "Metric",
+    "MetricContext",
+    "MetricGroup",
     "Packages",
     "Rules",
     "Runtime",
@@ -26,7 +31,7 @@ OF_KINDS = {
     "Task",
     "load_texts",
 }
-"""For packages with a kind of task."""
+"""For packages with a kind of task or a metric."""
 OFFERED = OF_KINDS | {
     "CostEmbedding",
     "DenseTargetObjective",

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from emobench.errors import DataError
 from emobench.kinds.generation.decoding.request import Continuation
 from emobench.kinds.generation.prompts import PromptRule, select_prompts
-from emobench.kinds.generation.samples import make_samples, read_samples, write_samples
+from emobench.kinds.generation.samples import make_samples, read_samples, sampling_runs, write_samples
 
 
 def metaspace_tokenizer() -> PreTrainedTokenizerFast:
@@ -31,8 +31,8 @@ def test_samples_survive_the_disk_and_keep_the_space_between(tmp_path: Path) -> 
     assert prompt.prefix_ids == (1, 2, 3)
     samples = make_samples(prompt, [Continuation([4, 5, 6], False), Continuation([], True)], tokenizer)
     assert samples[0].continuation_text == ' three é\n"'
-    assert samples[0].full_text() == 'one two three é\n"'
-    assert samples[0].full_text(" ") == 'one two  three é\n"'  # the official code's double space
+    assert sampling_runs(samples[:1], "").texts == [['one two three é\n"']]
+    assert sampling_runs(samples[:1], " ").texts == [['one two  three é\n"']]  # the official code's double space
     assert (samples[1].continuation_text, samples[1].ended) == ("", True)
     path = tmp_path / "samples.jsonl"
     write_samples(path, samples)
