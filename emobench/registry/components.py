@@ -43,7 +43,7 @@ def metric_class(name: str) -> type[MetricGroup]:
     """Return the class of an installed metric; raises PluginError where it does not keep the contract."""
     from emobench.kinds.generation.metric import Metric, MetricGroup
 
-    cls = class_of(METRICS, name, "emobench_metrics", MetricGroup, "metric", hint="See `emobench metrics list`.")
+    cls = class_of(METRICS, name, "emobench_metrics", MetricGroup, "metric")
     base, method = (Metric, "values") if issubclass(cls, Metric) else (MetricGroup, "score")
     _check_method(cls, base, method)
     if not getattr(cls, "measures", None):
