@@ -43,7 +43,7 @@ class MauveRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mauve:
+class MauveResult:
     """MAUVE over sampling runs and k-means seeds: the scores of the means, and what they are made of."""
 
     scores: dict[str, Score]
@@ -60,7 +60,7 @@ def mauve_scores(
     *,
     seeds: Sequence[int] = (25, 26, 27, 28, 29),
     ids: Sequence[str] | None = None,
-) -> Mauve:
+) -> MauveResult:
     """Return MAUVE and MAUVE* of each sampling run's texts against the human ones, as mauve-text computes them.
 
     `ids` name the prompts where text i of every run continues the prompt of human text i: with them, the scores have
@@ -75,7 +75,9 @@ def mauve_scores(
     ]
     n = min(len(human_ND), *map(len, runs_MD))
     runs, all_buckets = [run for run, _ in found], [buckets for _, buckets in found]
-    return Mauve(scores={name: _score(name, runs, all_buckets, n, len(seeds), ids) for name in SMOOTHING}, runs=runs)
+    return MauveResult(
+        scores={name: _score(name, runs, all_buckets, n, len(seeds), ids) for name in SMOOTHING}, runs=runs
+    )
 
 
 def _values(buckets: Buckets) -> dict:
