@@ -17,6 +17,7 @@ from typer.cli import get_docs_for_click
 
 import emobench
 from emobench.cli import app as commands
+from emobench.cli.lazy import load_commands
 
 HERE = Path(__file__).parent
 COMMANDS = HERE / "commands"
@@ -53,7 +54,9 @@ def write_commands(_: Sphinx) -> None:
     root = typer.main.get_command(commands)
     assert isinstance(root, typer.core.TyperGroup)
     context = typer.Context(root, info_name="emobench", **root.context_settings)
-    for name, command in root.commands.items():
+    for name, command in load_commands(root).items():
+        if isinstance(command, typer.core.TyperGroup):
+            command.commands = load_commands(command)
         page = get_docs_for_click(obj=command, ctx=context, name=name, call_prefix="emobench")
         (COMMANDS / f"{name}.md").write_text("\n".join(map(_as_markdown, page.splitlines())))
     listing = "\n".join(sorted(root.commands))

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_text, remark
-from emobench.cli.reports import print_report
+from emobench.cli.console import print_json
+from emobench.cli.reports import print_report, remark_unpaired
+from emobench.cli.streams import print_text, remark
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.leaderboard.charts import compare_chart
 from emobench.leaderboard.query.references import select
@@ -20,29 +21,18 @@ from emobench.leaderboard.render.compare_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
-from emobench.leaderboard.stats.compare import Comparison, comparisons
+from emobench.leaderboard.stats.compare import comparisons
 
 
 def compare(
     entries: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="A B [C ...]",
-            help="Entries: an objective (emo), an id or its first digits, a query "
-            "(model=gpt2,objective=emo), or a row of a paper (published:emo-table3/llama-7b/emo).",
-            show_default=False,
-        ),
+        list[str], typer.Argument(metavar="A B [C ...]", help=f"Entries: {options.ENTRY}", show_default=False)
     ],
     baseline: Annotated[
         str | None,
         typer.Option("--baseline", help="The entry that the others are compared with. Default: the last one."),
     ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric", help='Only these metrics: accuracy, sst2/accuracy, or a pattern such as "sst2/*". Repeatable.'
-        ),
-    ] = None,
+    metric: options.Metrics = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Show entries that are not comparable side by side, without a verdict.")
     ] = False,
@@ -53,13 +43,11 @@ def compare(
             help="Compare over several pre-trained models of one recipe. The pre-trained model is then the sample.",
         ),
     ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    markdown: options.Markdown = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the numbers as they are stored.")] = False,
     json: options.Json = False,
-    png: Annotated[
-        Path | None, typer.Option("--png", help="Also draw the differences to this file.", callback=options.holdable)
-    ] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Also draw the differences to this file.")] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
 ) -> None:
@@ -85,10 +73,11 @@ def compare(
         found = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
     if json:
         print_json({"comparisons": [to_json(comparison) for comparison in found]})
+    elif csv:
+        print_text(compare_table.to_csv(found))
     else:
-        _print(found, markdown=markdown, latex=latex, csv=csv)
-    for problem in examples.problems:
-        remark(f"without per-example results: {problem}")
+        print_report(compare_table.report(found), "markdown" if markdown else "latex" if latex else "text")
+    remark_unpaired(examples.problems)
     if png is not None:
         compare_chart.write(found, png)
         remark(f"drawn into {png}")
@@ -103,10 +92,3 @@ def _metrics(patterns: Sequence[str] | None, chosen: Sequence[Sequence[Entry]]) 
         if not any(wanted(metric, [pattern]) for metric in known):
             raise UnknownNameError("metric", pattern, known)
     return [metric for metric in known if wanted(metric, patterns)]
-
-
-def _print(found: Sequence[Comparison], *, markdown: bool, latex: bool, csv: bool) -> None:
-    if csv:
-        print_text(compare_table.to_csv(found))
-    else:
-        print_report(compare_table.report(found), "markdown" if markdown else "latex" if latex else "text")

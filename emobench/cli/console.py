@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from emobench.cli.streams import UnreadError, json_stream, visible, visible_json, visible_lines
-from emobench.errors import EmobenchError
+from rich import progress
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.markup import escape
+from rich.segment import Segment
+from rich.table import Column, Table
+from rich.text import Text
+
+from emobench.cli.streams import json_stream, visible, visible_json, visible_lines
+from emobench.config import to_plain
 from emobench.pipeline.execution.reporter import Progress, Silent
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
 
 SHOWN = {"loss": "loss {:.3f}", "weight": "weight {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
 
 PIPED_WIDTH = 120
 GAP = 2
-_ENDLESS = re.compile(r"\S{400,}")
-"""A name that no error needs to repeat whole."""
 SHORT = 1.0
 """Seconds of a piece of work that is not worth a line of its own."""
 
@@ -42,28 +42,26 @@ class Terminal(Silent):
 
     @contextmanager
     def work(self, title: str, unit: str) -> Iterator[Progress]:
-        from rich.markup import escape
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-        from rich.table import Column
-
+        one_line = Column(no_wrap=True)
         columns = (
-            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=6),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            progress.TextColumn("{task.description}", table_column=one_line),
+            progress.BarColumn(bar_width=6),
+            progress.MofNCompleteColumn(table_column=one_line.copy()),
+            progress.TextColumn("{task.fields[rate]}", table_column=one_line.copy()),
+            progress.TimeRemainingColumn(compact=True, table_column=one_line.copy()),
         )
         began = time.monotonic()
         # Without a terminal (CI, a log file) a line at the end is enough.
-        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bar:
+        hidden = not self.console.is_terminal
+        with progress.Progress(*columns, console=self.console, transient=True, disable=hidden) as bar:
             self._values, task = "", bar.add_task(escape(visible(title)), total=None, rate="")
 
-            def progress(done: int, total: int) -> None:
+            def advance(done: int, total: int) -> None:
                 speed = bar.tasks[0].speed
                 shown = self._values or (f"{speed:.1f} {unit}/s" if speed else "")
                 bar.update(task, completed=done, total=total, rate=shown)
 
-            yield progress
+            yield advance
         seconds = time.monotonic() - began
         if seconds >= SHORT:
             self.note(f"  {title}: {_duration(seconds)}")
@@ -102,8 +100,6 @@ def stdout_for_json_alone() -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     """Print one JSON document on stdout."""
-    from emobench.config import to_plain
-
     print_json_text(json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
@@ -128,49 +124,35 @@ def print_lines(*lines: Any) -> None:
         console.print(visible_lines(line) if isinstance(line, str) else line, soft_wrap=True)
 
 
-def print_text(text: str) -> None:
-    """Print lines of text on stdout to the letter, such as Markdown, without a terminal's ways of showing it."""
-    sys.stdout.write(visible_lines(text.removesuffix("\n")) + "\n")
-
-
-def remark(*lines: str) -> None:
-    """Print lines on stderr, which is for everything but results."""
-    for line in lines:
-        sys.stderr.write(visible_lines(line) + "\n")
-
-
-def width_left(rows: Sequence[Sequence[str]]) -> int:
-    """Return the width that `print_table` has for one more column next to these rows."""
-    from rich.cells import cell_len
-
-    return _stdout().width - sum(max(map(cell_len, column)) + GAP for column in zip(*rows, strict=True))
-
-
 def _stdout() -> Console:
     # A file or a pipe has no width of its own: wide enough for a table in one piece.
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return _console(markup=False, highlight=False, width=PIPED_WIDTH if piped else None)
 
 
+def stdout_width() -> int:
+    """Return the columns of what is printed on stdout."""
+    return _stdout().width
+
+
+class _Visible:
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self.inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style, control in console.render(self.inner, options):
+            yield Segment(text if control else visible_lines(text), style, control)
+
+
+class _EscapeAll(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Visible(renderable) for renderable in renderables]
+
+
 def _console(**settings: Any) -> Console:
     """Return a console that shows nothing a terminal would act on but its own styles, whatever it is given."""
-    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-    from rich.segment import Segment
-
-    class Visible:
-        def __init__(self, inner: ConsoleRenderable) -> None:
-            self.inner = inner
-
-        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            for text, style, control in console.render(self.inner, options):
-                yield Segment(text if control else visible_lines(text), style, control)
-
-    class Door(RenderHook):
-        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-            return [Visible(renderable) for renderable in renderables]
-
     console = Console(**settings)
-    console.push_render_hook(Door())
+    console.push_render_hook(_EscapeAll())
     return console
 
 
@@ -188,9 +170,6 @@ def plain_table(
     right: bool = False,
 ) -> Table:
     """Return a table of text without lines; with `right`, columns but the first are aligned to the right."""
-    from rich.table import Table
-    from rich.text import Text
-
     shown = Text(visible(title)) if title else None
     table = Table(title=shown, title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
     for place, name in enumerate(header):
@@ -199,17 +178,6 @@ def plain_table(
     for row in rows:
         table.add_row(*(Text(visible_lines(cell)) for cell in row))
     return table
-
-
-def fail(error: EmobenchError) -> int:
-    """Print an error of ours as a sentence, and return its exit code."""
-    if not isinstance(error, UnreadError):
-        remark(f"error: {_ENDLESS.sub(_shortened, str(error))}")
-    return error.exit_code
-
-
-def _shortened(word: re.Match[str]) -> str:
-    return f"{word[0][:200]}...{word[0][-50:]}"
 
 
 def _duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from emobench import registry
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.errors import ConfigError, EmobenchError
@@ -61,22 +62,18 @@ def doctor(
 def _try_sources(*, json: bool, quiet: bool) -> None:
     from emobench.pipeline.inspect.source_checks import all_sources, try_source
 
-    wanted, found = all_sources(), []
+    wanted, states = all_sources(), []
     with reporter(quiet or json).work("trying sources", "source") as progress:
         for source in wanted:
-            found.append(try_source(source))
-            progress(len(found), len(wanted))
-    failed = sum(not one.works for one in found)
+            states.append(try_source(source))
+            progress(len(states), len(wanted))
+    failed = sum(not state.works for state in states)
     if json:
-        print_json(found)
+        print_json(states)
     else:
-        rows, said = [], set()
-        for one in found:
-            note = "as above" if one.note in said else one.note
-            rows.append([one.what, "works" if one.works else "fails", one.source, note])
-            said.add(one.note)
+        rows = [[state.what, "works" if state.works else "fails", state.source, state.note] for state in states]
         print_table("emobench doctor --sources", ("what", "state", "source", "note"), rows)
-        print_out("", f"{len(found) - failed} of {len(found)} sources work.")
+        print_out("", f"{len(states) - failed} of {len(states)} sources work.")
     if failed:
         raise typer.Exit(1)
 
@@ -95,46 +92,42 @@ def _machine() -> list[list[str]]:
     ]
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
-            found = torch.cuda.get_device_properties(i)
-            rows.append([f"cuda:{i}", found.name, f"{found.total_memory / 2**30:.0f} GiB; use --device cuda:{i}"])
+            gpu = torch.cuda.get_device_properties(i)
+            rows.append([f"cuda:{i}", gpu.name, f"{gpu.total_memory / 2**30:.0f} GiB; use --device cuda:{i}"])
     else:
         rows.append(["cuda", "none", "models of over a billion parameters need one"])
     rows.append(["--device auto", "cuda:0" if torch.cuda.is_available() else "cpu", "what commands take by default"])
-    hub = "off (HF_HUB_OFFLINE)" if _hub_is_off() else "not switched off"
+    hub = "off (HF_HUB_OFFLINE)" if _hub_is_off() else "on"
     rows.append(["hub", hub, "models and corpora that are not on disk; --sources tries them"])
     return rows
 
 
 def _packages() -> list[list[str]]:
-    rows = []
-    for name, purpose in PACKAGES.items():
-        try:
-            rows.append([name, version(name), purpose])
-        except PackageNotFoundError:
-            rows.append([name, "missing", purpose])
-    return [*rows, _openicl()]
-
-
-def _openicl() -> list[str]:
+    rows = [[name, _version(name) or "missing", purpose] for name, purpose in PACKAGES.items()]
     purpose = "the original in-context scorer (icl.engine=openicl)"
     try:
         require_openicl()
-        return ["openicl", version("openicl"), purpose]
+        return [*rows, ["openicl", version("openicl"), purpose]]
     except ConfigError as error:
-        return ["openicl", "missing", f"{purpose}: {error}"]
+        return [*rows, ["openicl", "missing", f"{purpose}: {error}"]]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _plugins() -> list[list[str]]:
-    from emobench import registry
-
-    rows = []
     kinds = (
-        ("objective", registry.objective_names, registry.objective_class),
-        ("kind of task", registry.kind_names, registry.load_kind),
-        ("retriever", registry.retriever_names, registry.retriever_class),
+        ("objective", registry.objective_names(), registry.objective_class),
+        ("kind of task", registry.kind_names(), registry.load_kind),
+        ("retriever", registry.retriever_names(), registry.retriever_class),
     )
+    rows = []
     for kind, names, load in kinds:
-        for name in names():
+        for name in names:
             try:
                 load(name)
                 rows.append([f"{kind} {name}", "ok", ""])

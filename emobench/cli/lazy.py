@@ -3,38 +3,41 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-class LazyCommands(MutableMapping[str, Any]):
-    """Commands by name, from `module:attribute`; an attribute is a function or a Typer group."""
+def lazy_group(package: str, commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
+    """Return a class for `typer.Typer(cls=...)`.
 
-    def __init__(self, places: Mapping[str, str]) -> None:
-        self._places = dict(places)
-        self._loaded: dict[str, Any] = {}
+    `commands` gives each command's `module:attribute` in the package, and the first sentence of its help. An attribute
+    is a function or a Typer group.
+    """
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            module, _, attribute = self._places[name].partition(":")
-            self._loaded[name] = _command(name, getattr(importlib.import_module(module), attribute))
-        return self._loaded[name]
+    class LazyGroup(TyperGroup):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given)
+            # Enough for the list of commands, for completion, and for what is suggested after a typing error.
+            self.commands = {name: TyperCommand(name, help=summary) for name, (_, summary) in commands.items()}
 
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._places.setdefault(name, "")
-        self._loaded[name] = command
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+            name, command, rest = super().resolve_command(ctx, args)
+            return name, command and self.load(str(name)), rest
 
-    def __delitem__(self, name: str) -> None:
-        del self._places[name]
+        def load(self, name: str) -> Any:
+            module, _, attribute = commands[name][0].partition(":")
+            return _command(name, getattr(importlib.import_module(f"{package}.{module}"), attribute))
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+    return LazyGroup
 
-    def __len__(self) -> int:
-        return len(self._places)
+
+def load_commands(group: Any) -> dict[str, Any]:
+    """Import the commands of a group, and return them by name; a command that is not a group has none."""
+    commands = getattr(group, "commands", {})
+    return {name: group.load(name) if hasattr(group, "load") else command for name, command in commands.items()}
 
 
 def _command(name: str, found: Any) -> Any:
@@ -46,27 +49,3 @@ def _command(name: str, found: Any) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name, context_settings={"help_option_names": ["-h", "--help"]})(found)
     return typer.main.get_command(alone)
-
-
-def lazy_group(commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
-    """Return a class for `typer.Typer(cls=...)`, from each command's `module:attribute` and first sentence."""
-
-    class LazyGroup(TyperGroup):
-        def __init__(self, **given: Any) -> None:
-            super().__init__(**given)
-            self.commands = LazyCommands({name: place for name, (place, _) in commands.items()})
-
-        def list_commands(self, ctx: Any) -> list[str]:
-            return list(self.commands)
-
-        def format_commands(self, ctx: Any, formatter: Any) -> None:
-            longest = formatter.width - 6 - max(map(len, commands))
-            with formatter.section("Commands"):
-                formatter.write_dl(
-                    [
-                        (name, TyperCommand(name, help=summary).get_short_help_str(longest))
-                        for name, (_, summary) in commands.items()
-                    ]
-                )
-
-    return LazyGroup

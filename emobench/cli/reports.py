@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from emobench.cli.console import print_out, print_text
+from emobench.cli.console import print_out
+from emobench.cli.streams import print_text, remark
 from emobench.leaderboard.render.grid import TableReport
 from emobench.leaderboard.render.latex import latex
 from emobench.leaderboard.render.markdown import markdown
 from emobench.leaderboard.render.terminal import ReportView
+from emobench.leaderboard.schema.labels import clean
 
 Format = Literal["text", "markdown", "latex"]
 
@@ -19,3 +22,10 @@ def print_report(report: TableReport, format: Format = "text") -> None:
         print_out(ReportView(report))
     else:
         print_text((markdown if format == "markdown" else latex)(report))
+
+
+def remark_unpaired(problems: Sequence[str]) -> None:
+    """Print on stderr which files of per-example results could not be read: the first one, and how many more."""
+    if problems:
+        more = f" And {len(problems) - 1} more files." if len(problems) > 1 else ""
+        remark(f"without per-example results: {clean(problems[0])}{more}")

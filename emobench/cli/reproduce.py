@@ -1,4 +1,4 @@
-"""`emobench reproduce`: a paper's table or figure made again, its numbers beside ours."""
+"""`emobench reproduce`: a table or figure of a paper, with its numbers and ours."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, remark, reporter
+from emobench.cli.console import print_json, reporter
 from emobench.cli.reports import Format, print_report
-from emobench.cli.run import request_of, show_outline
+from emobench.cli.request_options import PlanningOptions, takes_groups
+from emobench.cli.run import show_outline
+from emobench.cli.streams import remark
 from emobench.errors import ConfigError
 from emobench.leaderboard.charts.paper_chart import write
 from emobench.leaderboard.render.grid import TableReport
@@ -23,6 +25,7 @@ from emobench.pipeline.reproduce.run import Reproduction
 from emobench.registry import find_table
 
 
+@takes_groups
 def reproduce(
     table: Annotated[
         str,
@@ -32,6 +35,7 @@ def reproduce(
             show_default=False,
         ),
     ],
+    planning: PlanningOptions,
     scale: Annotated[
         str | None,
         typer.Option(
@@ -49,21 +53,13 @@ def reproduce(
         ),
     ] = None,
     seed: options.Seeds = None,
-    set_: options.Set = None,
     limit: options.Limit = None,
-    data_dir: options.DataDirs = None,
-    runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
-    offline: options.Offline = False,
-    device: options.Device = options.DEFAULT_DEVICE,
-    dtype: options.Dtype = "float32",
-    trust_remote_code: options.RemoteCode = False,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
     format: Annotated[Format, typer.Option("--format", help="The format of the table.")] = "text",
     plot: Annotated[
-        Path | None,
-        typer.Option("--plot", help="Also draw it to this file, FILE.svg or FILE.png.", callback=options.holdable),
+        Path | None, typer.Option("--plot", help="Also draw it to this file, FILE.svg or FILE.png.")
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -83,21 +79,14 @@ def reproduce(
         raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
     chosen = find_table(table)
     alone, stand_ins = _models(model or [])
-    request = request_of(
+    request = planning.request(
         suite=chosen.suite,
         model=alone,
         stand_ins=stand_ins,
-        seeds=seed,
-        settings=set_,
+        seeds=seed or [],
         limit=limit,
-        data_dirs=data_dir,
-        runs=runs,
         leaderboard=leaderboard,
-        offline=offline,
-        device=device,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
-        trackers=track,
+        trackers=track or [],
     )
 
     def outline_of(request: Request, *, exact: bool = True) -> Outline:
@@ -111,7 +100,8 @@ def reproduce(
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in found]})
     else:
-        _print(found, format)
+        for result in found:
+            print_report(TableReport((grid(result.found),)), format)
     if plot is not None:
         write([result.found for result in found], plot, scatter=chosen.scatter)
         remark(f"drawn into {plot}")
@@ -143,8 +133,3 @@ def _plain(result: Reproduction) -> dict[str, object]:
         "entries": {row: entry.id for row, entry in result.found.measured.items()},
         "remarks": result.found.remarks,
     }
-
-
-def _print(found: list[Reproduction], format: Format) -> None:
-    for result in found:
-        print_report(TableReport((grid(result.found),)), format)

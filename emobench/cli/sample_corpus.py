@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,38 +9,26 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, reporter
-from emobench.models.device import resolve_device
+from emobench.cli.request_options import LoadingOptions, takes_groups
 from emobench.pipeline.reproduce import sample_corpus as corpora
-from emobench.registry import find_task, load_kind
 
 
+@takes_groups
 def sample_corpus(
     model: Annotated[str, typer.Argument(help="An alias, a local folder, or a Hugging Face id.", show_default=False)],
-    out: Annotated[
-        Path,
-        typer.Option("--out", help="The folder to write the files to.", show_default=False, callback=options.holdable),
-    ],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the files to.", show_default=False)],
+    loading: LoadingOptions,
     train: Annotated[int, typer.Option("--train", help="Number of texts in the training split.")] = 250_000,
     validation: Annotated[int, typer.Option("--validation", help="Number of texts in the validation split.")] = 5_000,
     test: Annotated[int, typer.Option("--test", help="Number of texts in the test split.")] = 5_000,
     length: Annotated[
-        int | None,
-        typer.Option(
-            "--length",
-            help="The largest number of tokens of a text. Default: 1024, or the model's context if that is shorter.",
-        ),
+        int | None, typer.Option("--length", help="Most tokens of a text. Default: 1024, or the model's context.")
     ] = None,
-    name: Annotated[
-        str, typer.Option("--name", help="The name of the corpus: the files are NAME.<split>.jsonl.")
-    ] = "gpt2-oracle",
+    name: Annotated[str, typer.Option("--name", help="The files are NAME.<split>.jsonl.")] = "gpt2-oracle",
     seed: Annotated[int, typer.Option("--seed", help="The seed of the random numbers.")] = 0,
     batch: Annotated[
         int | None, typer.Option("--batch", help="Number of texts that are sampled at once. Default: 16; on a GPU 64.")
     ] = None,
-    device: options.Device = options.DEFAULT_DEVICE,
-    dtype: options.Dtype = "float32",
-    offline: options.Offline = False,
-    trust_remote_code: options.RemoteCode = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -50,8 +37,6 @@ def sample_corpus(
     Each text starts from nothing and runs until the model ends it. Use it for the suite gpt2-oracle with an oracle of
     your own. If the command was stopped, give it again: it continues where it stopped.
     """
-    if offline:
-        os.environ["HF_HUB_OFFLINE"] = "1"
     request = corpora.CorpusRequest(
         model=model,
         out=out,
@@ -60,11 +45,7 @@ def sample_corpus(
         name=name,
         seed=seed,
         batch=batch,
-        device=resolve_device(device),
-        asked_device=device,
-        dtype=dtype,
-        offline=offline,
-        trust_remote_code=trust_remote_code,
+        **loading.loading(),
     )
     facts = corpora.sample_corpus(request, reporter(quiet))
     if json:
@@ -77,11 +58,4 @@ def sample_corpus(
         print_lines(f"{request.file(split)}: {numbers}")
     print_lines(f"{request.facts_file}: what they were sampled from")
     if name == "gpt2-oracle":
-        task = find_task(name)
-        need = load_kind(task.kind).shortest_text(task) or 0
-        if facts["length"] < need:
-            print_lines(
-                f"Texts of at most {facts['length']} tokens give no prompt of task {name}, which needs {need}: sample "
-                "longer ones, or give it a shorter generation.prefix and generation.continuation, too:"
-            )
         print_lines(f"emobench run --suite gpt2-oracle --data-dir {out} --set oracle.model={model} --model MODEL")

@@ -1,11 +1,10 @@
-"""The standard streams as they can be: closed, full, a pipe that nobody reads, without UTF-8; and text made safe.
+"""The standard streams: they may be closed, full, without UTF-8 or a pipe that nobody reads; and text made safe.
 
-All that commands print goes through here: `visible` is the one door for text that a stranger may have written.
+Everything that commands print goes through `visible`, because strangers may have written the text.
 """
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import os
@@ -16,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from emobench.errors import RunError
+from emobench.errors import EmobenchError, RunError
 
 UNREAD = 141
 """The exit code after the reader of a pipe has gone, as shells have it: 128 and the number of SIGPIPE."""
-_PLAIN = {"±": "+-", "×": "x", "·": "-", "…": "...", "–": "-", "—": "-", "→": "->", "≥": ">=", "≤": "<=", "−": "-"}
-"""What stands for characters of our own where the encoding lacks them; any other becomes a question mark."""
 _COLUMNS = re.compile(r"[2-9]\d|[1-9]\d{2,3}")
-"""Widths that hold a table: of fewer columns, and of what is no number, nothing would be printed."""
+"""Widths of a terminal that a table fits; another value is ignored, because nothing would be printed."""
+_ENDLESS = re.compile(r".{1500,}")
+"""A line of an error that repeats a value which nobody needs to read whole."""
 
 
 class OutputError(RunError):
@@ -31,7 +30,7 @@ class OutputError(RunError):
 
 
 class UnreadError(OutputError):
-    """Standard output is a pipe that nobody reads any more: there is nobody to tell."""
+    """Standard output is a pipe whose reader has ended; no message is printed."""
 
     exit_code = UNREAD
 
@@ -91,7 +90,7 @@ def _as_sentence() -> Iterator[None]:
         yield
     except BrokenPipeError:
         _discard()
-        raise UnreadError("Nobody reads the standard output any more.") from None
+        raise UnreadError("The reader of the standard output has ended.") from None
     except OSError as error:
         _discard()
         why = "is closed" if error.errno == errno.EBADF else f"cannot be written: {error.strerror}"
@@ -119,7 +118,6 @@ def standard_streams() -> Iterator[None]:
     # A closed stream's number would be given to the next file that is opened, and what libraries print go there.
     _open_if_closed(1, os.O_RDONLY)  # writing to it fails, as it should
     _open_if_closed(2, os.O_WRONLY)
-    codecs.register_error("plain", _plain)
     sys.stdout = sys.__stdout__ = _remade(Results, sys.stdout, 1)
     sys.stderr = sys.__stderr__ = _remade(Remarks, sys.stderr, 2)
     try:
@@ -143,14 +141,27 @@ def _remade(cls: type[io.TextIOWrapper], stream: Any, number: int) -> Any:
     if stream is not None:
         stream.flush()
     lines = number == 2 or os.isatty(number)
-    return cls(open(number, "wb", closefd=False), encoding=encoding, errors="plain", line_buffering=lines)
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)
-    return "".join(_PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end
+    return cls(open(number, "wb", closefd=False), encoding=encoding, errors="replace", line_buffering=lines)
 
 
 def json_stream(number: int) -> TextIO:
     """Return a stream of JSON, which is UTF-8 everywhere, over a file's number."""
     return Results(os.fdopen(number, "wb"), encoding="utf-8")
+
+
+def print_text(text: str) -> None:
+    """Print lines of text on stdout as they are, such as Markdown."""
+    sys.stdout.write(visible_lines(text.removesuffix("\n")) + "\n")
+
+
+def remark(*lines: str) -> None:
+    """Print lines on stderr, which is for everything but results."""
+    for line in lines:
+        sys.stderr.write(visible_lines(line) + "\n")
+
+
+def fail(error: EmobenchError) -> int:
+    """Print an error of ours as a sentence, and return its exit code."""
+    if not isinstance(error, UnreadError):
+        remark(f"error: {_ENDLESS.sub(lambda line: f'{line[0][:600]} ... {line[0][-300:]}', str(error))}")
+    return error.exit_code

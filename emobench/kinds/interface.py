@@ -220,10 +220,6 @@ class Kind(ABC):
         """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
         return dict(changes)
 
-    def shortest_text(self, task: Task) -> int | None:
-        """Return how many tokens a text of the corpus must have to be used; None where any length is."""
-        return None
-
     # What identifies its results.
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:

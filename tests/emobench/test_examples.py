@@ -138,7 +138,7 @@ def test_every_example_has_the_options_of_its_command(command: Callable[..., Any
     for line in (line for block in BLOCKS for line in block.commands):
         words = shlex.split(line, comments=True)[1:]
         names = [word for word in words if not word.startswith("-")]
-        path = tuple(names[: 2 if names and hasattr(root.commands.get(names[0]), "commands") else 1])
+        path = tuple(names[: 2 if names and hasattr(root.load(names[0]), "commands") else 1])
         if path not in helped:
             helped[path] = command(*path, "--help").out
         for option in (word for word in words if word.startswith("--")):

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json_text, print_text, remark
+from emobench.cli.console import print_json_text
+from emobench.cli.streams import print_text, remark
 from emobench.errors import ConfigError
 from emobench.files import write_whole
 from emobench.leaderboard.exchange import model_card, rows
@@ -24,9 +25,7 @@ def export(
         list[str] | None,
         typer.Argument(
             metavar="ENTRY",
-            help="Entries: an objective (emo), an id or its first digits, a query "
-            "(model=gpt2,objective=emo), or a row of a paper (published:emo-table3/llama-7b/emo). "
-            "Default: the whole board.",
+            help=f"{options.ENTRY} Default: the whole board.",
         ),
     ] = None,
     to: Annotated[
@@ -39,11 +38,7 @@ def export(
     ] = "jsonl",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="A file (jsonl, csv) or a folder (model-card). Default: stdout.",
-            callback=options.holdable,
-        ),
+        typer.Option("--out", help="A file (jsonl, csv) or a folder (model-card). Default: stdout."),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`emobench leaderboard import`: results of lm-evaluation-harness beside our own."""
+"""`emobench leaderboard import`: results of lm-evaluation-harness on a board."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, remark
+from emobench.cli.console import print_json, print_out
+from emobench.cli.streams import remark
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
 from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
@@ -24,11 +25,7 @@ SHOWN = 5
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FILE",
-            help="A results_*.json of lm_eval, or the folder of its --output_path.",
-            callback=options.holdable,
-        ),
+        typer.Argument(metavar="FILE", help="A results_*.json of lm_eval, or the folder of its --output_path."),
     ],
     objective: Annotated[
         str,
@@ -73,7 +70,7 @@ def import_(
         except UserError as error:
             problems.append(clean(str(error)))
     for name, done in found:
-        for note in (*_missing(done.entry), *(f"without per-example results: {note}" for note in done.notes)):
+        for note in _notes(done):
             remark(clean(f"{name}: {note}"))
     if json:
         print_json({"entries": [done.entry for _, done in found], "added": sum(done.added for _, done in found)})
@@ -98,10 +95,11 @@ def _outcome(done: Imported) -> str:
     return f"imported as {done.entry.id}{place} ({amount})"
 
 
-def _missing(entry: Entry) -> list[str]:
-    """Return a line of the metrics that could not be taken, and why; none where all were."""
-    if not entry.missing:
-        return []
-    told = [f"{name} ({why})" for name, why in entry.missing.items()][:SHOWN]
-    more = len(entry.missing) - len(told)
-    return [f"not taken: {', '.join(told)}" + (f", and {more} more" if more else "")]
+def _notes(done: Imported) -> list[str]:
+    """Return what could not be taken, and why."""
+    notes = [f"without per-example results: {note}" for note in done.notes]
+    if missing := done.entry.missing:
+        shown = [f"{name} ({why})" for name, why in missing.items()][:SHOWN]
+        more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        notes.insert(0, f"not taken: {', '.join(shown)}{more}")
+    return notes

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_text, remark
-from emobench.cli.reports import print_report
+from emobench.cli.console import print_json
+from emobench.cli.reports import print_report, remark_unpaired
+from emobench.cli.streams import print_text, remark
 from emobench.errors import ConfigError
 from emobench.leaderboard.query.filters import Filters
 from emobench.leaderboard.query.pagination import read_page
@@ -30,12 +31,7 @@ def show(
         typer.Option("--objective", help='Only this objective: tailr, or "tailr(gamma=0.2)". Repeatable.'),
     ] = None,
     suite: Annotated[str | None, typer.Option("--suite", help="Only this suite: nlu, or nlu@1.")] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric", help='Only these metrics: sst2/accuracy, accuracy (of all tasks), or "sst2/*". Repeatable.'
-        ),
-    ] = None,
+    metric: options.Metrics = None,
     since: Annotated[
         str | None, typer.Option("--since", help="Only entries since a date (2026-01-31), or an age (7d, 12h).")
     ] = None,
@@ -57,7 +53,7 @@ def show(
     ] = False,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    markdown: options.Markdown = False,
     json: options.Json = False,
 ) -> None:
     """Show the entries in tables; a table holds what may be compared.
@@ -65,11 +61,16 @@ def show(
     A table is ranked by the mean over its tasks, or by --sort. Objectives without a difference beyond the noise share
     a rank.
     """
+    named = leaderboard != options.DEFAULT_BOARD
+    if published and named:
+        raise ConfigError("--published and --leaderboard name two boards; give one of them.")
+    if named:
+        Leaderboard(leaderboard).require_folder()
     objectives, metrics = tuple(objective or ()), tuple(metric or ())
     if objectives and baseline:
         objectives = (*objectives, baseline)
     print_board(
-        _root(leaderboard, published),
+        published_root() if published else leaderboard,
         runs,
         filters=Filters(model=model, objectives=objectives, suite=suite, metrics=metrics, kind=kind, since=since),
         view=View(metrics=metrics, sort=sort, baseline=baseline, intervals=intervals),
@@ -93,8 +94,7 @@ def print_board(
     """Print a board, or of it the tables around some entries' ids, which stand out; name on stderr what is skipped."""
     view = view or View(own=frozenset(around))
     board, examples = Leaderboard(root), ExamplesReader(runs)
-    everything = board.rows()
-    page = read_page(board, (filters or Filters()).of(everything), rows, around)
+    page = read_page(board, (filters or Filters()).of(board.rows()), rows, around)
     if json:
         print_json({**leaderboard_table.to_json(page.entries, examples, view), "left_out": page.left_out})
     elif not page.entries:
@@ -105,17 +105,4 @@ def print_board(
             print_text(f"\n{page.more}" if markdown else page.more)
     for problem in (*board.problems, *page.problems):
         remark(f"skipped: {clean(problem)}")
-    if examples.problems:
-        others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
-        remark(f"without per-example results: {clean(examples.problems[0])}{others}")
-
-
-def _root(leaderboard: Path, published: bool) -> Path:
-    """Return the board's folder; one that was asked for by name has to be there."""
-    if published:
-        if leaderboard != options.DEFAULT_BOARD:
-            raise ConfigError("--published and --leaderboard name two boards; give one of them.")
-        return published_root()
-    if leaderboard != options.DEFAULT_BOARD:
-        Leaderboard(leaderboard).require_folder()
-    return leaderboard
+    remark_unpaired(examples.problems)

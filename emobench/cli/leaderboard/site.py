@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -10,49 +9,32 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_text, remark
+from emobench.cli.reports import remark_unpaired
+from emobench.cli.streams import print_text, remark
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
 from emobench.leaderboard.store.board import Leaderboard, published_root
 from emobench.training.curves import mean_curve, read_curves
 
-Boards = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--leaderboard",
-        help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}, and the papers' own numbers.",
-        show_default=False,
-        callback=options.holdable,
-    ),
-]
-
 
 def site(
-    out: Annotated[Path, typer.Argument(help="The folder to write the pages to.", callback=options.holdable)],
-    leaderboard: Boards = None,
+    out: Annotated[Path, typer.Argument(help="The folder to write the pages to.")],
+    leaderboard: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--leaderboard",
+            help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}, and the papers' own numbers.",
+            show_default=False,
+        ),
+    ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", help="The baseline of the differences when the page opens."),
+        str | None, typer.Option("--baseline", help="The baseline of the differences when the page opens.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
 ) -> None:
     """Write each board as one web page."""
-    collects = gc.isenabled()
-    gc.disable()  # all entries live until the end: to look through them again and again takes a quarter of the time
-    try:
-        page = _write(out, leaderboard, runs, baseline)
-    finally:
-        if collects:
-            gc.enable()
-    print_text(str(page))
-    if open_:
-        typer.launch(page.resolve().as_uri())
-
-
-def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str | None) -> Path:
-    """Write the pages and return the index; what was skipped or not found is said on stderr."""
     boards = []
     for root in leaderboard or [options.DEFAULT_BOARD, published_root()]:
         found = Leaderboard(root)
@@ -64,15 +46,14 @@ def _write(out: Path, leaderboard: list[Path] | None, runs: Path, baseline: str 
         boards.append(Board(name=root.resolve().name, entries=entries, problems=problems))
         for problem in found.problems:
             remark(f"skipped: {problem}")
+        if not entries:
+            remark(f"{boards[-1].name} has no entry yet. `emobench run` makes the first.")
     examples = ExamplesReader(runs)
-    written = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve), baseline)
-    if examples.problems:
-        others = f" And {len(examples.problems) - 1} more files." if len(examples.problems) > 1 else ""
-        remark(f"without per-example results: {examples.problems[0]}{others}")
-    for board in boards:
-        if not board.entries:
-            remark(f"{board.name} has no entry yet. `emobench run` makes the first.")
-    return written[0]
+    page = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve), baseline)[0]
+    remark_unpaired(examples.problems)
+    print_text(str(page))
+    if open_:
+        typer.launch(page.resolve().as_uri())
 
 
 def _read_curves(path: Path) -> Mapping[str, Mapping[int, float]]:

@@ -8,21 +8,18 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_text, reporter
+from emobench.cli.console import print_json, reporter
+from emobench.cli.streams import print_text
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.verify import verify as check
 
 
 def verify(
-    board: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help=f"Folders of entries. Default: {options.DEFAULT_BOARD}.", show_default=False, callback=options.holdable
-        ),
-    ] = None,
     leaderboard: Annotated[
         list[Path] | None,
-        typer.Option("--leaderboard", help="The same as the argument. Repeatable.", callback=options.holdable),
+        typer.Option(
+            "--leaderboard", help=f"A board's folder. Repeatable. Default: {options.DEFAULT_BOARD}.", show_default=False
+        ),
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     entries_only: Annotated[
@@ -40,26 +37,21 @@ def verify(
     the per-example results, step logs and samples that they name against their digests. Entries that supersede a
     missing one, and files that a stopped write left, are problems, too.
     """
-    folders = [*(board or []), *(leaderboard or [])] or [options.DEFAULT_BOARD]
-    boards = [Leaderboard(folder) for folder in folders]
-    for found in boards:
-        found.require_folder()
+    boards = [Leaderboard(folder) for folder in leaderboard or [options.DEFAULT_BOARD]]
+    for board in boards:
+        board.require_folder()
     results = []
-    for found in boards:
-        with reporter(quiet).work(f"verify {found.root}", "files") as progress:
-            count, findings = check(found, None if entries_only else runs, progress)
-        results.append({"board": str(found.root), "entries": count, "findings": findings})
+    for board in boards:
+        with reporter(quiet).work(f"verify {board.root}", "files") as progress:
+            count, findings = check(board, None if entries_only else runs, progress)
+        results.append({"board": str(board.root), "entries": count, "findings": findings})
+        if not json:
+            for finding in findings:
+                print_text(finding.text)
+            counted = "1 entry" if count == 1 else f"{count:,} entries"
+            wrong = "1 thing" if len(findings) == 1 else f"{len(findings):,} things" if findings else "nothing"
+            print_text(f"{board.root}: {counted}, {wrong} wrong.")
     if json:
         print_json({"boards": results})
-    for result in [] if json else results:
-        for finding in result["findings"]:
-            print_text(finding.text)
-        print_text(_summary(result["board"], result["entries"], len(result["findings"])))
     if any(result["findings"] for result in results):
         raise typer.Exit(1)
-
-
-def _summary(board: str, entries: int, wrong: int) -> str:
-    counted = "1 entry" if entries == 1 else f"{entries:,} entries"
-    found = "nothing wrong" if not wrong else "1 thing wrong" if wrong == 1 else f"{wrong:,} things wrong"
-    return f"{board}: {counted}, {found}."

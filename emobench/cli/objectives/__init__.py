@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, reporter
-from emobench.cli.objectives.facts import called_facts, facts, unusable
+from emobench.cli.console import print_json, print_out, reporter, stdout_width
 from emobench.cli.objectives.new import KINDS, module_name, write_package
-from emobench.cli.objectives.views import checked, listing, measured, shown
+from emobench.cli.objectives.views import WIDE, checked, listing, measured, shown
 from emobench.errors import ConfigError, EmobenchError
 from emobench.models.device import check_device, resolve_device
+from emobench.registry import load_objective, objective_class, objective_names
 
 app = typer.Typer(help="Training objectives: list, show, check, bench, new.", no_args_is_help=True)
 CALL = 'A name, "name(key=value)", or ./file.py:Class.'
@@ -26,7 +26,7 @@ def list_(json: options.Json = False) -> None:
 
     An objective that does not import is listed with its error.
     """
-    from emobench.registry import objective_class, objective_names
+    from emobench.cli.objectives.facts import facts, unusable
 
     rows: list[dict[str, Any]] = []
     for name in objective_names():
@@ -37,7 +37,7 @@ def list_(json: options.Json = False) -> None:
     if json:
         print_json(rows)
         return
-    print_out(*listing(rows))
+    print_out(*listing(rows, wide=stdout_width() >= WIDE))
     print_out("`emobench objectives show NAME` says more; `emobench objectives new NAME` begins one of your own.")
 
 
@@ -47,15 +47,11 @@ def show(
     json: options.Json = False,
 ) -> None:
     """Show an objective: equation, source, parameters."""
-    from emobench.objectives.combination.expression import parse_terms
+    from emobench.cli.objectives.facts import term_facts
 
-    terms = parse_terms(name)
-    found = [called_facts(term.call) for term in terms]
-    combined = len(terms) > 1 or terms[0].weight is not None
-    if combined:
-        found = [{**one, "weight": str(term.weight or 1)} for one, term in zip(found, terms, strict=True)]
+    found = term_facts(name)
     if json:
-        print_json(found if combined else found[0])
+        print_json(found if len(found) > 1 or "weight" in found[0] else found[0])
         return
     for one in found:
         print_out(*([""] if one is not found[0] else []), *shown(one))
@@ -70,11 +66,10 @@ def check(
 
     It prints one line for each check. A failure comes with what it usually means.
     """
-    from emobench.registry import load_objective
     from emobench.testing import run_checks
     from emobench.testing.subject import level
 
-    # All are read first, so that a name that nothing has is said before the checks, not after.
+    # All are loaded first, so that an unknown name is reported before the checks.
     objectives = [load_objective(name).objective for name in names]
     found: list[dict[str, Any]] = []
     for objective in objectives:
@@ -109,7 +104,6 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Measure time and memory of objectives, compared with cross-entropy."""
-    from emobench.registry import load_objective
     from emobench.testing.bench import measure
 
     device = resolve_device(device)
@@ -135,10 +129,7 @@ def new(
     name: Annotated[str, typer.Argument(help="The name of the objective, such as my-loss.")],
     kind: Annotated[str, typer.Option("--kind", help=f"What the loss reads: {', '.join(KINDS)}.")] = next(iter(KINDS)),
     directory: Annotated[
-        Path,
-        typer.Option(
-            "--directory", help="The folder in which the package's folder is created.", callback=options.holdable
-        ),
+        Path, typer.Option("--directory", help="The folder in which the package's folder is created.")
     ] = Path(),
 ) -> None:
     """Write a package with an objective of your own."""

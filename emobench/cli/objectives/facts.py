@@ -9,6 +9,12 @@ import shlex
 from typing import Any
 
 from emobench.config import parse_call
+from emobench.objectives import STATISTICS, Objective, StatisticsObjective
+from emobench.objectives.combination.expression import parse_terms
+from emobench.objectives.parameters import describe_range
+from emobench.registry import load_objective, objective_class, objective_origin
+from emobench.testing.object_checks import SOURCE, docstrings
+from emobench.testing.subject import level
 
 LEVELS = {
     "statistics": "Functions of token statistics",
@@ -24,10 +30,6 @@ FRAGMENT = re.compile(r"Eqs?\. ?\d[\d, and-]*|([\w.-]+ )?(19|20)\d\d")
 
 def facts(cls: Any, name: str) -> dict[str, Any]:
     """Return what an objective's class says of itself; `name` is what `--objective` takes."""
-    from emobench.objectives import STATISTICS, StatisticsObjective
-    from emobench.registry import objective_origin
-    from emobench.testing.subject import level
-
     equation, _, about = _own_doc(cls).partition("\n\n")
     about = EMPHASIS.sub(r"\1", LINE_IN_PARAGRAPH.sub(" ", about))
     kind = level(cls)
@@ -51,10 +53,16 @@ def facts(cls: Any, name: str) -> dict[str, Any]:
     }
 
 
+def term_facts(text: str) -> list[dict[str, Any]]:
+    """Return the facts of an objective, or of each term of a sum, which has its weight, too."""
+    terms = parse_terms(text)
+    if len(terms) == 1 and terms[0].weight is None:
+        return [called_facts(terms[0].call)]
+    return [{**called_facts(term.call), "weight": str(term.weight or 1)} for term in terms]
+
+
 def called_facts(call: str) -> dict[str, Any]:
     """Return the facts of a call such as `focal(gamma=9)`, with the values that its parameters have, and its use."""
-    from emobench.registry import load_objective, objective_class
-
     name, given = parse_call(call)
     values = load_objective(call).objective.params if given else {}
     found = facts(objective_class(name), name)
@@ -66,8 +74,8 @@ def called_facts(call: str) -> dict[str, Any]:
 
 def unusable(name: str, error: Exception) -> dict[str, Any]:
     """Return the facts of an objective that does not load."""
-    words = {"name": name, "version": "", "level": "", "group": "Unusable", "equation": "", "origin": ""}
-    return {**words, "parameters": [], "summary": f"unusable: {error}"}
+    words = dict.fromkeys(("version", "level", "equation", "origin"), "")
+    return {**words, "name": name, "group": "Unusable", "parameters": [], "summary": f"unusable: {error}"}
 
 
 def _word(text: str) -> str:
@@ -77,8 +85,6 @@ def _word(text: str) -> str:
 
 
 def _parameter(field: dataclasses.Field[Any]) -> dict[str, Any]:
-    from emobench.objectives.parameters import describe_range
-
     return {
         "name": field.name,
         "type": field.type if isinstance(field.type, str) else field.type.__name__,
@@ -93,18 +99,15 @@ def _own_doc(cls: type) -> str:
     return "" if text.startswith(f"{cls.__name__}(") else inspect.cleandoc(text)
 
 
-def _summary(cls: type, about: str) -> str:
-    """Return one line: of the module where it is this objective's alone, else of the class, else of the module."""
-    module = inspect.getmodule(cls)
-    said = (inspect.getdoc(module) or "").partition("\n")[0] if module else ""
+def _summary(cls: Any, about: str) -> str:
+    """Return one line: of the module where it is about this objective, else of the class, else of the module."""
     own = SENTENCE_END.split(" ".join(about.split()))[0]
-    return EMPHASIS.sub(r"\1", (said or own) if _is_alone(cls) else (own or said)).rstrip(".")
+    title = _module_title(cls)
+    return EMPHASIS.sub(r"\1", (title or own) if _is_alone(cls) else (own or title)).rstrip(".")
 
 
 def _source(cls: Any) -> str:
-    """Return the bracket, or else the sentence, that says where an equation is from; never a piece of a reference."""
-    from emobench.testing.object_checks import SOURCE, docstrings
-
+    """Return the bracket, or else the sentence, that names where an equation is from; never a piece of a reference."""
     texts = docstrings(cls)
     if _is_alone(cls):
         texts.reverse()  # the module's first
@@ -116,27 +119,20 @@ def _source(cls: Any) -> str:
     return ""
 
 
-def _is_alone(cls: type) -> bool:
+def _is_alone(cls: Any) -> bool:
     """Return whether a module is about this objective: it has no other, or begins with its name."""
-    from emobench.objectives import Objective
+    values = vars(inspect.getmodule(cls)).values()
+    classes = [value for value in values if inspect.isclass(value) and value.__module__ == cls.__module__]
+    objectives = [value for value in classes if issubclass(value, Objective) and not inspect.isabstract(value)]
+    return len(objectives) == 1 or _module_title(cls).lower().startswith(cls.name)
 
-    module = inspect.getmodule(cls)
-    said = (inspect.getdoc(module) or "") if module else ""
-    here = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Objective)
-        and value.__module__ == cls.__module__
-        and not inspect.isabstract(value)
-    ]
-    return len(here) == 1 or said.lower().startswith(cls.name)  # type: ignore[attr-defined]
+
+def _module_title(cls: Any) -> str:
+    return (inspect.getdoc(inspect.getmodule(cls)) or "").partition("\n")[0]
 
 
 def _group(cls: Any, kind: str) -> str:
     """Return the title under which an objective is listed."""
-    from emobench.objectives import STATISTICS
-
     extra = ["transport costs"] if "expected_cost" in cls.needs else []
     extra += ["side data (other tokens, a teacher, a known language)"] if set(cls.needs) - set(STATISTICS) else []
     return f"{LEVELS[kind]}{', with ' if extra else ''}{' and '.join(extra)}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, StorageError
+from emobench.registry import objective_names, objective_origin
 
 TEMPLATES = Path(__file__).parent / "templates"
 KINDS = {
@@ -18,30 +18,24 @@ KINDS = {
     "model": {"parameter": "exponent", "other": "0.5", "equation": "sum_t (-log q_t) / n^exponent"},
 }
 """What the templates of each kind fill in."""
-IMPORTED = {"Any", "F", "Mapping", "None", "Simplenamespace", "Tensor", "True", "False"}
-"""Class names that a template's module has other uses for."""
 
 
 def write_package(name: str, kind: str, directory: Path) -> Path:
     """Write the package of an objective into a new folder `directory/name`, and return the folder.
 
-    Raises ConfigError where the name is not free or in kebab case, or where the folder exists; then nothing is written.
+    Raises ConfigError where the name is taken or not in kebab case, or where the folder exists.
     """
     _check_name(name)
     folder = directory / name
     if folder.exists():
         raise ConfigError(f"{folder} exists; give another name, or another place with --directory.")
     if not directory.is_dir():
-        raise ConfigError(f"--directory {directory} is no folder; make it first, or give another.")
-    unfinished = directory / f".{name}.unfinished"
+        raise ConfigError(f"--directory {directory} is not a folder; create it first, or give another.")
     try:
-        shutil.rmtree(unfinished, ignore_errors=True)
         for path, text in _files(name, kind).items():
-            (unfinished / path).parent.mkdir(parents=True, exist_ok=True)
-            (unfinished / path).write_text(text)
-        unfinished.rename(folder)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
         raise StorageError(f"{folder} could not be written: {error.strerror}.") from None
     return folder
 
@@ -52,8 +46,6 @@ def module_name(name: str) -> str:
 
 
 def _check_name(name: str) -> None:
-    from emobench.registry import objective_names, objective_origin
-
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(f"'{name}' cannot name an objective; expected small letters, digits and hyphens: my-loss.")
     if name == PRETRAINED:
@@ -66,8 +58,6 @@ def _check_name(name: str) -> None:
 
 def _files(name: str, kind: str) -> dict[str, str]:
     module, class_name = module_name(name), "".join(word.capitalize() for word in name.split("-"))
-    if class_name in IMPORTED:
-        class_name += "Loss"
     words = {"name": name, "module": module, "class_name": class_name, **KINDS[kind]}
     sources = {
         "pyproject.toml": "pyproject.toml",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.padding import Padding
@@ -11,56 +10,43 @@ from rich.table import Table
 from rich.text import Text
 
 from emobench.cli.console import plain_table
-from emobench.cli.objectives.facts import LEVELS
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
-
     from emobench.testing import Outcome
+    from emobench.testing.bench import Report
 
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
 WIDE = 100
-"""Columns of a terminal from which on a list has room to say in words what a loss is."""
+"""Columns of a terminal in which a list has room for a description of each loss."""
 MIB = 2**20
 
 
-@dataclass(frozen=True)
-class _Group:
-    """The objectives under one title."""
-
-    title: str
-    rows: Sequence[dict[str, Any]]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        # The words are all that is known of one that does not load.
-        narrow = options.max_width < WIDE and all(row["equation"] for row in self.rows)
-        header = ["name", "parameters", "loss", "what"][: 3 if narrow else 4]
-        yield plain_table(self.title, header, [_cells(row)[: len(header)] for row in self.rows], ("name",))
-
-
-def listing(rows: Sequence[dict[str, Any]]) -> list[Any]:
+def listing(rows: Sequence[dict[str, Any]], *, wide: bool) -> list[Any]:
     """Return a table for each group of objectives, by level, with a line between them."""
-    levels = [*LEVELS, ""]
-    titles = dict.fromkeys(r["group"] for r in sorted(rows, key=lambda r: (levels.index(r["level"]), r["group"])))
-    return [part for t in titles for part in (_Group(t, [r for r in rows if r["group"] == t]), "")]
+    levels = ("statistics", "logits", "model", "")
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: (levels.index(row["level"]), row["group"])):
+        groups.setdefault(row["group"], []).append(row)
+    parts = []
+    for title, members in groups.items():
+        # The last column is all that is known of an objective that does not load.
+        columns = 4 if wide or not all(row["equation"] for row in members) else 3
+        header = ("name", "parameters", "loss", "what")[:columns]
+        parts += [plain_table(title, header, [_cells(row)[:columns] for row in members], ("name",)), ""]
+    return parts
 
 
 def checked(name: str, outcomes: Sequence[Outcome]) -> list[Any]:
-    """Return a line for each check, one for all that a failed one leaves out, and what was found, with the fix."""
+    """Return a line for each check, what each failed one found, with the fix, and how many there are of each status."""
     table = Table.grid()
     for width in (8, 14, None):
         table.add_column(width=width, overflow="fold")
-    failed = [o for o in outcomes if o.status == "failed"]
-    behind = {f.name: [o for o in outcomes if o.status == "skipped" and f"`{f.name}`" in o.found] for f in failed}
-    left_out = [o for those in behind.values() for o in those]
     for o in outcomes:
-        if o not in left_out:
-            text = o.promise + (f" ({o.found})" if o.status == "skipped" else "")
-            table.add_row(SIGNS[o.status], Text(o.name), Text(text))
-    skipped = [f"skipped {len(those)} more: they stand on `{gate}`" for gate, those in behind.items() if those]
+        text = o.promise + (f" ({o.found})" if o.status == "skipped" else "")
+        table.add_row(SIGNS[o.status], Text(o.name), Text(text))
     counts = ", ".join(f"{n} {s}" for s in SIGNS if (n := sum(o.status == s for o in outcomes)))
-    said = [part for o in failed for part in ("", _failure(o))]
-    return [table, *skipped, *said, "", f"{name}: {counts}."]
+    failures = [part for o in outcomes if o.status == "failed" for part in ("", _failure(o))]
+    return [table, *failures, "", f"{name}: {counts}."]
 
 
 def _failure(outcome: Outcome) -> Table:
@@ -79,17 +65,16 @@ def shown(found: dict[str, Any]) -> list[Any]:
         *([("weight", found["weight"])] if "weight" in found else []),
         ("level", found["level"] + slopes),
         ("reads", ", ".join(reads) or f"the {found['level']}"),
-        ("source", found["source"] or "not said"),
+        ("source", found["source"] or "unknown"),
         ("from", found["origin"] if found["origin"] == found["file"] else f"{found['origin']} ({found['file']})"),
         ("use", found["use"]),
     ]
-    # Where the text begins with it, it is not said twice.
-    said = found["summary"] and not found["about"].startswith(found["summary"])
+    summary = "" if found["about"].startswith(found["summary"]) else f": {found['summary']}"
     title = Text.assemble((found["name"], "bold"), f" (version {found['version']})")
     texts = [Text(found["equation"], style="cyan"), Text(found["about"])]
     parameters = [_parameter(p) for p in found["parameters"]]
     return [
-        title.append(f": {found['summary']}" if said else ""),
+        title.append(summary),
         "",
         *(part for text in texts if text for part in (Padding(text, (0, 0, 0, 2)), "")),
         _labelled(rows),
@@ -97,7 +82,7 @@ def shown(found: dict[str, Any]) -> list[Any]:
     ]
 
 
-def measured(found: Any) -> list[Any]:
+def measured(found: Report) -> list[Any]:
     """Return the table of a report of `emobench objectives bench`, and what its columns mean."""
     numbers = ("ms", "spread", "x CE", "x mle", "MiB a step", "MiB held")
     rows = [
@@ -124,16 +109,14 @@ def measured(found: Any) -> list[Any]:
         "x CE: over cross-entropy on whole logits; x mle: over -log q_t in the engine.",
         f"ms: {found.clock}. MiB a step: peak beyond inputs, dX and dW",
         f"({found.memory}). Held: frozen tensors, such as costs.",
-        "Labels and side data (a teacher's hidden states) are prepared beforehand.",
-        "The numbers are of this machine, now: compare those of one table only.",
+        "Labels and side data (a teacher's hidden states) are prepared beforehand. Compare numbers of one table only.",
     ]
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     parameters = ", ".join(f"{p['name']}={p['default']}" for p in row["parameters"])
-    # Where a stranger's is from; most come with emobench itself.
-    stranger = row["origin"] and not row["origin"].startswith("emobench ")
-    return [row["name"], parameters, row["equation"], row["summary"] + (f" [{row['origin']}]" if stranger else "")]
+    built_in = not row["origin"] or row["origin"].startswith("emobench ")
+    return [row["name"], parameters, row["equation"], row["summary"] + ("" if built_in else f" [{row['origin']}]")]
 
 
 def _parameter(p: dict[str, Any]) -> tuple[str, str]:

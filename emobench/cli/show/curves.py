@@ -1,35 +1,31 @@
-"""`emobench curves`: what trainings logged at each step, as lines of text, JSON or CSV."""
+"""`emobench curves`: what trainings logged at each step, as lines of text or JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_table, print_text, remark, width_left
+from emobench.cli.console import print_json, print_table
+from emobench.cli.streams import print_text, remark
 from emobench.errors import DataError
-from emobench.files import write_whole
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.pipeline.inspect.trainings import FoundTraining, find_trainings
 from emobench.training.curves import Curve, TrainingCurves, mean_curve, read_curves
 
-WIDTH = 40
+WIDTH = 30
 """Most characters of a line; more steps are averaged."""
-HEADER = ("part", "over the steps", "first", "middle", "last")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
-class Group:
+class SeedGroup:
     """Trainings that differ in their seeds only."""
 
     label: str
@@ -43,11 +39,11 @@ class Group:
 
     def title(self) -> str:
         seeds = [str(training.seed) for training, _ in self.members if training.seed is not None]
-        said = f"mean of seeds {', '.join(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else ""
+        of_seeds = f"mean of seeds {', '.join(seeds)}" if len(seeds) > 1 else f"seed {seeds[0]}" if seeds else ""
         done, steps = min(log.done for _, log in self.members), max(log.steps for _, log in self.members)
-        shown = f"{done} of {steps} steps" if done < steps else f"{steps} steps"
+        logged = f"{done} of {steps} steps" if done < steps else f"{steps} steps"
         unfinished = "" if all(training.finished for training, _ in self.members) else "not finished"
-        return " · ".join(filter(None, [self.label, said, shown, unfinished]))
+        return clean(" · ".join(filter(None, [self.label, of_seeds, logged, unfinished])))
 
 
 def curves(
@@ -60,9 +56,6 @@ def curves(
     ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write all numbers to this file.", callback=options.holdable)
-    ] = None,
     json: options.Json = False,
 ) -> None:
     """Show training curves.
@@ -70,19 +63,18 @@ def curves(
     The loss, its parts and the validation loss over the steps, as means over seeds.
     """
     groups = _grouped(find_trainings(run or (), runs, Leaderboard(leaderboard)))
-    if csv is not None:
-        write_whole(csv, _csv(groups), "The curves", "Choose another file with --csv FILE.")
     if json:
         print_json({"curves": [_plain(group) for group in groups]})
         return
     for group in groups:
-        found = group.curves()
-        beside = [(HEADER[0], *HEADER[2:]), *((name, *_ends(curve)) for name, curve in found.items())]
-        width = max(len(HEADER[1]), min(WIDTH, width_left(beside)))
-        rows = [(name, sparkline(list(curve.values()), width), *_ends(curve)) for name, curve in found.items()]
-        # Not as the table's title, which would be wrapped to its width.
-        print_text(clean(group.title()))
-        print_table("", HEADER, rows, unbroken=HEADER[1:2])
+        rows = []
+        for name, curve in group.curves().items():
+            values = list(curve.values())
+            ends = (values[0], values[(len(values) - 1) // 2], values[-1])
+            rows.append((name, sparkline(values), *(f"{value:.4g}" for value in ends)))
+        print_text(group.title())  # not as the table's title, which would be wrapped to its width
+        header = ("part", "over the steps", "first", "middle", "last")
+        print_table("", header, rows, unbroken=header[1:2])
         print_text("")
 
 
@@ -108,13 +100,7 @@ def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
     )
 
 
-def _ends(curve: Curve) -> tuple[str, str, str]:
-    values = list(curve.values())
-    first, middle, last = (f"{values[place]:.4g}" for place in (0, (len(values) - 1) // 2, -1))
-    return first, middle, last
-
-
-def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
+def _grouped(trainings: Sequence[FoundTraining]) -> list[SeedGroup]:
     by_setting: dict[str, list[tuple[FoundTraining, TrainingCurves]]] = {}
     problems: list[DataError] = []
     for training in trainings:
@@ -131,7 +117,7 @@ def _grouped(trainings: Sequence[FoundTraining]) -> list[Group]:
         remark(f"skipped: {problem}")
     labels = _labels([members[0][0] for members in by_setting.values()])
     by_seed = [sorted(members, key=lambda member: member[0].seed or 0) for members in by_setting.values()]
-    return [Group(label, tuple(members)) for label, members in zip(labels, by_seed, strict=True)]
+    return [SeedGroup(label, tuple(members)) for label, members in zip(labels, by_seed, strict=True)]
 
 
 def _labels(firsts: Sequence[FoundTraining]) -> list[str]:
@@ -148,10 +134,11 @@ def _labels(firsts: Sequence[FoundTraining]) -> list[str]:
     return [f"{t} [{f.key[:6]}]" if labels.count(t) > 1 else t for t, f in zip(labels, firsts, strict=True)]
 
 
-def _plain(group: Group) -> dict[str, Any]:
+def _plain(group: SeedGroup) -> dict[str, Any]:
+    objective = group.members[0][0].objective
     return {
         "label": group.label,
-        "objective": objective.label if (objective := group.members[0][0].objective) else None,
+        "objective": objective.label if objective else None,
         "mean": {name: _points(curve) for name, curve in group.curves().items()},
         "trainings": [
             {
@@ -166,18 +153,6 @@ def _plain(group: Group) -> dict[str, Any]:
     }
 
 
-def _points(curve: Mapping[int, float]) -> dict[str, list[float | None]]:
+def _points(curve: Curve) -> dict[str, list[float | None]]:
     """Return the steps and values of a curve; JSON has no NaN."""
     return {"steps": list(curve), "values": [value if math.isfinite(value) else None for value in curve.values()]}
-
-
-def _csv(groups: Sequence[Group]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("objective", "seed", "key", "part", "step", "value"))
-    for group in groups:
-        for training, log in group.members:
-            seed = "" if training.seed is None else training.seed
-            for name, curve in log.curves.items():
-                writer.writerows((group.label, seed, training.key, name, step, value) for step, value in curve.items())
-    return text.getvalue()

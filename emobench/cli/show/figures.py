@@ -8,29 +8,17 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, remark
+from emobench.cli.console import print_json, print_lines
+from emobench.cli.streams import remark
 from emobench.pipeline.inspect.figures import can_draw, draw, pictures_folder
 from emobench.pipeline.inspect.recorded_runs import newest_of
 
 
 def figures(
-    entry: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ENTRY [ENTRY ...]",
-            help="An objective (emo), an id or its first digits, or a query (model=gpt2,objective=emo). Several are "
-            "drawn together.",
-            show_default=False,
-        ),
-    ],
+    entry: options.Entries,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            help="The folder to write the pictures to. Default: .figures, next to the entry.",
-            show_default=False,
-            callback=options.holdable,
-        ),
+        typer.Option("--out", help="The folder to write the pictures to. Default: .figures, next to the entry."),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,

@@ -2,59 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table, reporter, visible
-from emobench.config import parse_overrides
-from emobench.models.device import resolve_device
-from emobench.pipeline.inspect.prompts import show_prompts
-from emobench.pipeline.planning.request import Request
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from emobench.kinds.views import ShownPrompt
-    from emobench.pipeline.inspect.prompts import ShownTask
+from emobench.cli.request_options import PlanningOptions, takes_groups
+from emobench.kinds.views import ShownPrompt
+from emobench.pipeline.inspect.prompts import ShownTask, show_prompts
 
 STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
 SHOTS = ("cyan", "blue")
 """Of odd and even shots."""
 NEWLINE = "↵"
-"""Stands at the end of a line that a newline of the prompt ends, so that other breaks are known to be none."""
+"""Marks a newline of the prompt; other line breaks are the terminal's."""
 
 
+@takes_groups
 def prompts(
     task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
+    planning: PlanningOptions,
     n: Annotated[int, typer.Option("--n", min=1, help="The number of test examples, from the first one.")] = 1,
     example: Annotated[
         list[str] | None,
         typer.Option("--example", help="Show the test example whose id begins with this text instead. Repeatable."),
     ] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            "--model", help="An alias, a local folder, or a Hugging Face id. Default: the model of the task's suite."
-        ),
+        str | None, typer.Option("--model", help="An alias, a folder, or a hub id. Default: that of the task's suite.")
     ] = None,
-    protocol: Annotated[
-        str | None, typer.Option("--protocol", help="A protocol of the task. Default: its first protocol.")
-    ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Change a setting icl.KEY=VALUE. Repeatable.")] = None,
+    protocol: options.Protocol = None,
     limit: options.Limit = None,
-    data_dir: options.DataDirs = None,
-    runs: options.Runs = options.DEFAULT_RUNS,
-    offline: options.Offline = False,
-    device: options.Device = options.DEFAULT_DEVICE,
-    dtype: options.Dtype = "float32",
-    trust_remote_code: options.RemoteCode = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -63,22 +43,7 @@ def prompts(
     Each prompt is shown with the right label, and with the loss of each label. The parts of a prompt are named at the
     left, and coloured in a terminal; every second token is underlined. Shot 1 is the most similar one.
     """
-    settings = parse_overrides([*(set_ or ()), *([f"protocol={protocol}"] if protocol else ())])
-    if offline:
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    request = Request(
-        suite=task,
-        model=model,
-        settings=settings,
-        limit=limit,
-        data_dirs=tuple(data_dir or ()),
-        runs=runs,
-        offline=offline,
-        device=resolve_device(device),
-        dtype=dtype,  # type: ignore[arg-type]
-        trust_remote_code=trust_remote_code,
-        command=shlex.join(["emobench", *sys.argv[1:]]),
-    )
+    request = planning.request(suite=task, model=model, protocol=protocol, limit=limit)
     shown = show_prompts(request, task, count=n, ids=example or (), reporter=reporter(quiet))
     if json:
         print_json(shown)
@@ -98,7 +63,7 @@ def _print(shown: ShownTask, prompt: ShownPrompt) -> None:
     print_lines(*([f"shots: {', '.join(shots)}"] if shots else []))
     print_lines(f"first ids: {' '.join(map(str, prompt.first_ids))}", "")
     rows = [
-        (x.name, x.text, f"{x.loss:.5f}", f"{100 * x.posterior:.1f} %", str(x.tokens), _said(prompt, x.name))
+        (x.name, x.text, f"{x.loss:.5f}", f"{100 * x.posterior:.1f} %", str(x.tokens), _verdict(prompt, x.name))
         for x in prompt.labels
     ]
     print_table("", ("class", "label", f"loss ({shown.unit})", "posterior", "tokens", ""), rows)
@@ -114,7 +79,7 @@ def posterior_line(unit: str, whose: str) -> str:
     return f"{line}{differ}: under the rule `prompt`, longer labels' prompts are divided by more tokens."
 
 
-def _said(prompt: ShownPrompt, name: str) -> str:
+def _verdict(prompt: ShownPrompt, name: str) -> str:
     answered = f"answer{' (a tie)' if prompt.tied else ''}" if name == prompt.answer else ""
     return ", ".join(filter(None, [answered, "right" if name == prompt.right else ""]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
@@ -12,39 +12,21 @@ from rich.text import Text
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_out, visible
 from emobench.pipeline.inspect.recorded_runs import newest_of
-from emobench.pipeline.inspect.samples import has_texts, side_by_side
-
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from emobench.pipeline.inspect.samples import SideBySide, Writer
+from emobench.pipeline.inspect.samples import SideBySide, Writer, has_texts, side_by_side
 
 END = "∎"
 """Stands where a model ended its text before the full length."""
 
 
 def samples(
-    entry: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ENTRY [ENTRY ...]",
-            help="An objective (emo), an id or its first digits, or a query (model=gpt2,objective=emo). Several are "
-            "shown side by side.",
-            show_default=False,
-        ),
-    ],
-    task: Annotated[
-        list[str] | None, typer.Option("--task", help="Only this task. Repeatable. Default: all tasks.")
-    ] = None,
+    entry: options.Entries,
+    task: options.Tasks = None,
     count: Annotated[int, typer.Option("--count", min=1, help="The largest number of prompts of each task.")] = 5,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="The training seed. Default: the entry's first seed.", show_default=False),
+        int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")
     ] = None,
     sample: Annotated[int, typer.Option("--sample", min=0, help="The number of the continuation, from 0.")] = 0,
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", help="Only prompts whose id begins with this text.", show_default=False)
-    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Only prompts whose id begins with this text.")] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
@@ -79,7 +61,9 @@ def _print(table: SideBySide) -> None:
     for name in ("human", *(_heading(writer, table.writers) for writer in table.writers)):
         shown.add_column(Text(name), ratio=3, overflow="fold")
     for row in table.rows:
-        shown.add_row(_first(row), *(_text(text, ended) for text, ended in _texts(row)))
+        prefix = Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))
+        generated = (_text(one["text"], one["ended"]) for one in row["generated"])
+        shown.add_row(prefix, _text(row["human"]), *generated)
     print_out(shown)
 
 
@@ -89,18 +73,10 @@ def _heading(writer: Writer, writers: tuple[Writer, ...]) -> str:
     return visible(f"{model}{writer.objective} [{writer.entry[:6]}]{seed}")
 
 
-def _first(row: dict[str, Any] | Any) -> Text:
-    return Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))
-
-
-def _texts(row: Any) -> list[tuple[str | None, bool]]:
-    return [(row["human"], False), *((one["text"], one["ended"]) for one in row["generated"])]
-
-
 def _text(text: str | None, ended: bool = False) -> Text:
     """Return a text with its line breaks, which are marked; nothing else in it moves a terminal's cursor."""
     if text is None:
-        return Text("not at hand", style="dim")
+        return Text("not available", style="dim")
     shown = Text()
     for number, line in enumerate(text.strip(" ").split("\n")):
         if number:

@@ -45,9 +45,6 @@ class GenerationKind(Kind):
             return dict(changes)
         return {**changes, "test_blocks": min(limit, rules.test_blocks or limit)}
 
-    def shortest_text(self, task: Task) -> int:
-        return task.protocol_as(GenerationProtocol).shortest
-
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return those of the built-in metrics, and of the named ones as `<metric>.<part>`."""
         rules = task.protocol_as(GenerationProtocol)

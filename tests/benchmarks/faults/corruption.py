@@ -68,7 +68,7 @@ def replace(path: Path, draw: random.Random) -> None:
         path.write_bytes([b"[]", draw.randbytes(200)][kind])
 
 
-VERIFY = ("leaderboard", "verify", "{}/board", "--runs", "{}/runs")
+VERIFY = ("leaderboard", "verify", "--leaderboard", "{}/board", "--runs", "{}/runs")
 DAMAGES = (flip, cut, cut_line, empty, delete, replace)
 Damage = Callable[[Path, random.Random], None]
 

@@ -86,7 +86,7 @@ def timed(name: str, root: Path) -> dict[str, float]:
     command = {
         "show": ["-m", "emobench", "leaderboard", "show", "--leaderboard", root],
         "site": ["-m", "emobench", "leaderboard", "site", out, "--leaderboard", root],
-        "verify": ["-m", "emobench", "leaderboard", "verify", root, "--entries-only", "--quiet"],
+        "verify": ["-m", "emobench", "leaderboard", "verify", "--leaderboard", root, "--entries-only", "--quiet"],
     }.get(name, ["-c", STORE, root, name])
     used, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=root.parent)

@@ -8,10 +8,11 @@ import sys
 import typer
 
 from emobench.cli import COMMANDS, app
+from emobench.cli.lazy import load_commands
 
 
 def test_the_summaries_are_those_of_the_commands() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = load_commands(typer.main.get_command(app))
     assert {name: " ".join((command.help or "").split("\n\n")[0].split()) for name, command in commands.items()} == {
         name: summary for name, (_, summary) in COMMANDS.items()
     }

@@ -25,7 +25,6 @@ def nothing_was_made(folder: Path) -> None:
     [
         (["--objective", "emoo"], ["There is no objective 'emoo'; did you mean 'emo'? Known: brier, ", "mle, "]),
         (["--objective", "tailr(gama=1)"], ["objective tailr: There is no setting 'gama'; did you mean 'gamma'?"]),
-        (["--objective", "tailr(2)"], ["'tailr(2)' could not be read", "such as tailr(gamma=0.2)"]),
         (["--objective", "./none.py:X"], ["There is no file none.py"]),
         (["--seed", "0"], ["--seed is given as 0, 0; expected each seed once."]),
         (["--seed", "-1"], ["--seed is -1; expected a number from 0 to 2**32 - 1."]),
@@ -36,12 +35,9 @@ def nothing_was_made(folder: Path) -> None:
         (["--set", "recipe.epoch=1"], ["There is no setting 'recipe.epoch'; did you mean 'recipe.epochs'?"]),
         (["--set", "recpe.epochs=1"], ["--set: There is no setting 'recpe'; did you mean 'recipe'?"]),
         (["--set", "sampling.top_p=0.9"], ["There is no setting 'sampling'", "Tasks have generation.sampling."]),
-        (["--set", "top_p=0.9"], ["There is no setting 'top_p'", "Tasks have generation.sampling.top_p."]),
         (["--set", "recipe.epochs=.inf"], ["--set recipe: `epochs` is inf; expected a number above 0"]),
         (["--set", "recipe.accumulation=5"], ["`batch` is 32; expected a multiple of accumulation"]),
         (["--set", "recipe.max_length=32"], ["--set recipe.max_length=32: `recipe.max_length` is set twice"]),
-        (["--set", "recipe.name=x"], ["the suite names the recipe"]),
-        (["--set", "generation.samplng.seed=1"], ["There is no setting 'generation.samplng'; did you mean"]),
         (["--set", "generation.sampling.seed=-1"], ["`seed` holds -1; expected a number from 0"]),
         (
             ["--set", "generation.sampling.method=greedy", "--set", "generation.sampling.samples=5"],
@@ -56,12 +52,9 @@ def nothing_was_made(folder: Path) -> None:
             ["--set", "generation.margin=900"],
             ["error: Task lm-quick, wikitext2.test (local: wikitext2.test.jsonl): None of ", " texts gives a prompt"],
         ),
-        (["--set", "oracle.model=/no/such"], ["error: --set oracle.model=/no/such: there is no such folder."]),
-        (["--set", "objective.gama=0.2"], ["objective mle: There is no setting 'gama'"]),
         (["--set", "protocol=quik"], ["Task lm-quick: There is no protocol 'quik'; did you mean 'quick'?"]),
         (["--set", "protocol=[a]"], ["--set protocol: expected one word, such as --set protocol=paper."]),
         (["--set", "tasks=[lm-quik]"], ["Suite lm-quick: There is no task 'lm-quik'; did you mean 'lm-quick'?"]),
-        (["--set", "tasks=[]"], ["--set tasks: expected a list of names"]),
         (["--set", "corpus=wikitxt2"], ["There is no corpus 'wikitxt2'; did you mean 'wikitext2'?"]),
         (
             ["--set", "corpus=other", "--set", "recipe.corpus=x"],

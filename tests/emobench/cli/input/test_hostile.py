@@ -17,10 +17,6 @@ BOMB = "{a: &a [x, x, x, x, x, x, x, x, x], " + ", ".join(f"b{i}: &b{i} [*a, *a,
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_small_job_is_planned(dry: Callable[..., Any]) -> None:
-    dry().ok()
-
-
 @pytest.mark.parametrize(
     ("setting", "texts"),
     [
@@ -29,28 +25,9 @@ def test_the_small_job_is_planned(dry: Callable[..., Any]) -> None:
         (f"recipe.lora={'{a: ' * DEEP}1{'}' * DEEP}", ["nested deeper than 64 levels"]),
         (f"recipe.corpus={BOMB}", ["--set recipe.corpus: an alias (`*name`) stands for other text"]),
         ("recipe.epochs=1e308", ["`epochs` is 1e+308; expected a number above 0, at most 100,000."]),
-        ("recipe.batch=1e20", ["`batch` is '1e20'; expected a whole number."]),
-        ("recipe.batch=100000000000000000000", ["`batch` is 100000000000000000000; expected at least 1, at most"]),
         (f"recipe.batch={'9' * 10_000}", ["`batch` is '999", "expected a whole number."]),
-        (f"recipe.batch=0x{'f' * 10_000}", ["`batch` is '0xfff", "expected a whole number."]),
-        (f"recipe.epochs={'9' * 10_000}", ["`epochs` is inf; expected a number above 0, at most"]),
-        ("recipe.learning_rate=1e300", ["`learning_rate` is 1e+300; expected a number above 0, at most 100."]),
-        ("recipe.learning_rate=1e-400", ["`learning_rate` is 0.0; expected a number above 0"]),
-        ("recipe.max_tokens=1e9", ["`max_tokens` is '1e9'; expected a whole number."]),
-        ("recipe.cost_rows=99999999999", ["`cost_rows` is 99999999999; expected at least 0, at most"]),
-        ("recipe.lora={rank: 99999999999}", ["`rank` is 99999999999; expected"]),
-        ("recipe.lora={dropout: 1.5}", ["`dropout` is 1.5; expected at least 0"]),
         ("generation.sampling.samples=99999999999", ["`samples` is 99999999999; expected at least 1, at most 10,000."]),
-        ("generation.sampling.temperature=1e300", ["`temperature` is 1e+300; expected"]),
-        ("generation.sampling.top_k=99999999999", ["`top_k` is 99999999999; expected"]),
-        ("generation.sampling.beams=99999999999", ["`beams` is 99999999999; expected"]),
         ("generation.sampling.min_p=.nan", ["`min_p` is nan; expected"]),
-        ("generation.margin=99999999999999", ["`margin` is 99999999999999; expected"]),
-        ("generation.test_blocks=99999999999999999999", ["`test_blocks` is 99999999999999999999; expected"]),
-        ("generation.sampling.extra_tokens=99999999999", ["`extra_tokens` is 99999999999; expected"]),
-        ("generation.joiner=[]", ["`joiner` is []; expected text."]),
-        ("corpus=" + LONG, ["There is no corpus 'xxx"]),
-        ("corpus=../../etc/passwd", ["There is no corpus '../../etc/passwd'"]),
         ("corpus=a\x00b", ["There is no corpus 'a\\x00b'"]),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
@@ -59,31 +36,15 @@ def test_settings(dry: Callable[..., Any], setting: str, texts: list[str]) -> No
     dry("--set", setting).refused(*texts)
 
 
-def test_more_seeds_of_k_means_than_anybody_needs(dry: Callable[..., Any], sizes: tuple[str, ...]) -> None:
-    seeds, others = ",".join(map(str, range(1001))), sizes[:4] + sizes[6:]
-    assert "mauve" not in " ".join(others)
-    dry("--set", f"generation.mauve.seeds=[{seeds}]", sizes=others).refused(
-        "`seeds` holds 1,001 seeds; expected 1,000 at most."
-    )
-    dry("--set", f"generation.mauve={{seeds: [{seeds}]}}", sizes=others).refused(
-        "`seeds` holds 1,001 seeds; expected 1,000 at most."
-    )
-
-
 @pytest.mark.parametrize(
     ("objective", "texts"),
     [
         ("+".join(["mle"] * 5000), ["a combination has 32 terms at most"]),
-        ("+".join(["emo", "mle"] * 100_00), ["a combination has 32 terms at most"]),
         (f"mle(a={'[' * DEEP}{']' * DEEP})", ["could not be read"]),
         (f"tailr(gamma={'9' * 10_000})", ["could not be read"]),
-        (f"tailr(gamma=0x{'f' * 10_000})", ["a whole number of more than 10,000 bits"]),
         ("tailr(gamma=1e999)", ["`gamma` is inf; expected"]),
         (f"{'-' * 10_000}1*mle", ["a weight of at least 0"]),
         ("(" * DEEP, ["could not be read (too many nested parentheses)"]),
-        (f"./{LONG}.py:Loss", ["There is no file"]),
-        ("~nosuch/loss.py:Loss", ["There is no file ~nosuch/loss.py"]),
-        ("\x00.py:Loss", ["There is no file"]),
         ("/dev/zero.py:Loss", ["There is no file"]),
         ("1e308*mle + 1e308*emo", ["`value` is 1e+308; expected at least 0, at most 1,000,000,000"]),
     ],
@@ -93,29 +54,31 @@ def test_objectives(dry: Callable[..., Any], objective: str, texts: list[str]) -
     dry(objective=objective).refused(*texts)
 
 
-@pytest.mark.parametrize("name", ["~nosuch/x", f"./{LONG}", LONG, "a/" * 3000, "\x00", "", ".", "..", "/dev/null"])
+@pytest.mark.parametrize("name", ["~nosuch/x", f"./{LONG}", "a/" * 3000, "\x00", "", "/dev/null"])
 def test_model_names(dry: Callable[..., Any], name: str) -> None:
     dry(model=name).refused()
     dry("--set", f"oracle.model='{name}'" if name != "\x00" else "oracle.model=/none").refused()
     assert dry("--set", "coherence.encoder='" + name.replace("\x00", "/none") + "'").code == 2
 
 
-@pytest.mark.parametrize("name", [LONG, "a/" * 3000, f"x/{LONG}/y", "\u00e9" * 128])
+@pytest.mark.parametrize("name", [LONG, "a/" * 3000])
 def test_names_that_no_disk_holds(dry: Callable[..., Any], command: Callable[..., Any], name: str) -> None:
-    board = ("--leaderboard", name)
-    commands = [("leaderboard", *words, *board) for words in (("show",), ("verify",), ("export",), ("site", "out"))]
-    commands += [("leaderboard", "import", name), ("leaderboard", "show", "--runs", name), ("doctor", *board)]
-    for done in (dry(data_dir=name), dry(runs=name), *(command(*words) for words in commands)):
-        done.refused("a name in it has", "expected 255 at most, and at most 4,095 in a path.")
+    for done in (
+        dry(data_dir=name),
+        command("leaderboard", "show", "--leaderboard", name),
+        command("leaderboard", "import", name),
+        command("doctor", "--leaderboard", name),
+    ):
+        done.refused()
 
 
-def test_a_home_of_nobody(dry: Callable[..., Any], command: Callable[..., Any]) -> None:
-    dry(data_dir="~nosuch").refused("there is no such folder.")
-    command("leaderboard", "show", "--leaderboard", "~nosuch").refused("There is no leaderboard")
-    command("leaderboard", "import", "~nosuch").refused("does not exist")
+def test_an_error_does_not_repeat_thousands_of_values(dry: Callable[..., Any]) -> None:
+    done = dry(*["--seed", "0"] * 10_000)
+    done.refused("--seed is given as 0, 0, ", "expected each seed once.")
+    assert len(done.err) < 1000
 
 
-def test_a_plan_of_more_stages_than_anybody_runs(dry: Callable[..., Any], command: Callable[..., Any]) -> None:
+def test_a_plan_of_more_stages_than_anybody_runs(dry: Callable[..., Any]) -> None:
     seeds = [word for seed in range(10_001) for word in ("--seed", seed)]
     dry(*seeds, seed=None).refused(
         "1 objectives with 10,001 seeds on the suite lm-quick are 20,002 trainings and evaluations"
@@ -134,21 +97,10 @@ def changed(source: Path, folder: Path, **config: object) -> Path:
     [
         ({"n_layer": 10**6}, ["`n_layer` is 1,000,000; expected 50,000 modules at most."]),
         ({"n_layer": "many"}, ["gives no causal model"]),
-        ({"n_layer": -1}, []),
-        ({"n_layer": None}, ["gives no causal model"]),
         ({"n_embd": 10**15}, ["gives no causal model"]),
-        ({"n_embd": 2.5}, ["gives no causal model"]),
-        ({"n_head": 0}, ["gives no causal model"]),
-        ({"n_positions": 10**15}, []),
         ({"vocab_size": 10**18}, ["gives no causal model"]),
-        ({"vocab_size": []}, ["gives no causal model"]),
-        ({"model_type": 5}, ["gives no causal model"]),
         ({"model_type": "\x1b[31mred"}, ["gives no causal model", "\\x1b[31mred"]),
-        ({"model_type": None}, ["gives no causal model"]),
-        ({"architectures": 5, "model_type": []}, ["gives no causal model"]),
-        ({"torch_dtype": "float3", "dtype": "float3"}, []),
         ({"activation_function": "nonsense"}, ["gives no causal model"]),
-        ({"text_config": 5}, []),
         ({"quantization_config": 5}, []),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -166,18 +118,12 @@ def test_configurations(
     ("file", "content"),
     [
         ("config.json", "[" * DEEP),
-        ("config.json", '{"a":' * DEEP + "1" + "}" * DEEP),
-        ("config.json", f'{{"n_layer": {"9" * 10_000}}}'),
         ("config.json", "5"),
         ("config.json", "\xff\xfe"),
         ("model.safetensors.index.json", '{"weight_map": 5}'),
-        ("model.safetensors.index.json", '{"weight_map": {"a": 5}}'),
-        ("model.safetensors.index.json", "[" * DEEP),
         ("model.safetensors.index.json", '{"weight_map": {"a": ["b"]}}'),
-        ("tokenizer.json", "[" * DEEP),
         ("tokenizer.json", "{}"),
         ("tokenizer_config.json", '{"a":' * DEEP + "1" + "}" * DEEP),
-        ("tokenizer_config.json", "5"),
     ],
     ids=lambda value: value[:24],
 )
@@ -193,10 +139,7 @@ def test_files_of_a_model(dry: Callable[..., Any], small_model: Path, tmp_path: 
     "row",
     [
         '{"text": ' + "9" * 10_000 + "}",
-        '{"text": "a", "more": ' + "9" * 10_000 + "}",
-        '{"text": ' + "[" * DEEP,
         '{"text": ' + "[" * DEEP + "]" * DEEP + "}",
-        '{"text": NaN}',
         '{"text": "\\ud800"}',
         "\x00",
     ],

@@ -12,6 +12,7 @@ import torch
 import typer
 
 from emobench.cli import app
+from emobench.cli.lazy import load_commands
 from emobench.models.device import VISIBLE
 from emobench.pipeline.planning import estimate
 
@@ -32,7 +33,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def _commands(parent: Any, prefix: str = "") -> list[tuple[str, Any]]:
     found = []
-    for name, one in getattr(parent, "commands", {}).items():
+    for name, one in load_commands(parent).items():
         found += _commands(one, f"{prefix}{name} ") or [(f"{prefix}{name}", one)]
     return found
 
@@ -92,7 +93,7 @@ def test_a_gpu_elsewhere_is_planned_for(command: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("train", "--objective", "emo", "--model", "llama-7b", "--recipe", "lm-finetune"),
+        ("train", "--objective", "emo", "--model", "llama-7b"),
         ("evaluate", "--model", "llama-7b", "--suite", "nlu"),
         ("reproduce", "table-3"),
     ],

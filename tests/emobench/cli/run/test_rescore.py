@@ -167,12 +167,3 @@ def test_samples_that_are_gone_or_altered_are_an_error(place: Place) -> None:
 def test_options_that_contradict_one_another_are_refused(place: Place) -> None:
     assert "--seed is the seed of a training" in place("evaluate", *SEEDS, "--seed", 0).err
     assert "give one of them" in place("evaluate", "--rescore", "--dry-run", *SEEDS).err
-
-
-def test_evaluate_scores_what_was_trained_before(command: Callable[..., Any], place: Place, whole: Any) -> None:
-    shutil.rmtree(place.folder / "board")
-    for kind in ("generate", "score", "examples"):
-        shutil.rmtree(place.folder / "runs" / kind)
-    found = place.entry("evaluate", *SEEDS, *TRAINED)
-    assert found["metrics"] == whole[1]["metrics"]
-    assert [run["key"] for run in found["runs"]] == [run["key"] for run in whole[1]["runs"]]

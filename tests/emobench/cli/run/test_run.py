@@ -9,7 +9,6 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,33 +193,6 @@ def test_a_model_as_it_is(again: Job) -> None:
     assert again.files() == files
 
 
-def test_the_objective_of_the_readme(again: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = README.read_text()
-    code = text[text.index("```python\n# my_loss.py\n") :].split("```")[1].removeprefix("python\n")
-    assert len(code.splitlines()) <= 15
-    (again.folder / "my_loss.py").write_text(code)
-    monkeypatch.chdir(again.folder)
-    # No token costs 1000 nats, so that it is MLE: the same weights and numbers, from other stages.
-    given = ("run", *TRAINED, "--seed", 0, "--seed", 1, "--objective", "mle")
-    found = again(
-        *given, "--objective", "./my_loss.py:Truncated(nats=1000)", "--objective", "./my_loss.py:Truncated(nats=4)"
-    )
-    mle, whole, cut = found["entries"]
-    assert (whole["objective"]["name"], whole["objective"]["params"]) == ("truncated", {"nats": 1000.0})
-    assert whole["objective"]["source_sha256"] == cut["objective"]["source_sha256"] is not None
-    ppl = [entry["metrics"]["lm-quick/ppl_test"]["values"] for entry in (mle, whole, cut)]
-    assert ppl[1] == pytest.approx(ppl[0], rel=1e-6)
-    assert ppl[2] != pytest.approx(ppl[0], rel=1e-4)
-    before = again.files("train")
-    (again.folder / "my_loss.py").write_text(code + "# A comment makes no other objective,\n")
-    assert again(*given, "--objective", "./my_loss.py:Truncated(nats=4)")["entries"] == [mle, cut]
-    assert again.files("train") == before
-    (again.folder / "my_loss.py").write_text(code + "other = 'but code does'\n")
-    again(*given, "--objective", "./my_loss.py:Truncated(nats=4)")
-    assert len(again.files("train")) > len(before)
-    assert "the same name and parameters, other code." in again.board().out
-
-
 def _train_options() -> tuple[str, ...]:
     """`emobench train` has no suite, and so no evaluation options."""
     return ("--offline", "--quiet", "--set", "recipe.max_length=32", "--set", "recipe.epochs=1")
@@ -304,16 +276,6 @@ def test_progress_goes_to_stderr_and_results_to_stdout(again: Job) -> None:
     assert f"on {again.folder / 'board'} before, with the same results: pretrained" in repeated.err.splitlines()
 
 
-def test_one_seed_is_a_seed(again: Job) -> None:
-    places = ("--runs", again.folder / "runs", "--leaderboard", again.folder / "one", "--model", again.model)
-    loud = tuple(word for word in TRAINED if word != "--quiet")
-    given = ("run", *places, "--data-dir", again.data, *loud, "--objective", "mle", "--seed", 0)
-    assert f"recorded in {again.folder / 'one'} (1 entry)" in again.command(*given).err.splitlines()
-    time.sleep(1)  # an entry's time has whole seconds
-    before = f"on {again.folder / 'one'} before, with the same results: mle of seed 0"
-    assert before in again.command(*given).err.splitlines()
-
-
 def test_a_run_ends_with_where_things_are(again: Job) -> None:
     places = ("--runs", again.folder / "runs", "--leaderboard", again.folder / "board", "--model", again.model)
     given = ("run", *places, "--data-dir", again.data, *TRAINED, *TWO)
@@ -322,31 +284,10 @@ def test_a_run_ends_with_where_things_are(again: Job) -> None:
     *said, _, _, _ = loud.err.splitlines()
     shown = loud.err.splitlines()[-3:]
     before = f"on {again.folder / 'board'} before, with the same results: "
-    assert said[-2:] == [f"{before}mle of seeds 0, 1", f"{before}emo(cost=pretrained) of seeds 0, 1"]
+    assert said[-2:] == [f"{before}mle (seeds: 0, 1)", f"{before}emo(cost=pretrained) (seeds: 0, 1)"]
     compare, curves, site = (shlex.split(line.partition(": ")[2]) for line in shown)
     assert compare[:4] == ["emobench", "compare", "emo", "mle"]
     assert "undetermined" in again.command(*compare[1:]).out  # of two seeds
     assert site[:5] == ["emobench", "leaderboard", "site", "pages", "--open"]
     curves = again.command(*curves[1:])
     assert [line.split()[0] for line in curves.out.splitlines() if "mean of seeds 0, 1" in line] == ["mle", "emo"]
-
-
-def test_making_the_tiny_model_is_called_pre_training(tmp_path: Path) -> None:
-    from emobench.pipeline.execution.reporter import Progress, Silent
-    from emobench.pipeline.execution.train import Trainer
-    from emobench.pipeline.planning.find_model import made_model
-    from emobench.pipeline.planning.request import Request
-    from emobench.pipeline.stages.stage import Stages
-
-    class Stop(Exception):
-        pass
-
-    class UntilItTrains(Silent):
-        def work(self, title: str, unit: str) -> AbstractContextManager[Progress]:
-            if unit == "steps":
-                raise Stop(title)
-            return super().work(title, unit)
-
-    request = Request(suite="oracle-language", offline=True)
-    with pytest.raises(Stop, match=r"^pre-train tiny-oracle$"):
-        Trainer(Stages(tmp_path), UntilItTrains()).made_folder(made_model("tiny-oracle", request))

@@ -95,26 +95,6 @@ def test_a_trained_model_that_is_gone_is_said(place: Path, entries: Any) -> None
     assert f"--model {entry.model.name} " in found[0].prompts
 
 
-def test_a_class_without_examples_has_no_f1_and_one_answer_alone_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    from emobench.cli.show.answers import _print
-    from emobench.kinds.icl.answers import Answer, answers_table
-    from emobench.pipeline.inspect.answers import FoundAnswers
-
-    rows = [
-        Answer(id=str(i), right="yes", answer="no", margin=0.5, confidence=0.75, dropped=0 if i else 1)
-        for i in range(3)
-    ]
-    table = answers_table(("yes", "no"), "nats", rows)
-    names = {"entry": "0" * 12, "suite": "nlu v1", "model": "m", "objective": "emo", "task": "t", "kind": "icl"}
-    _print([FoundAnswers(**names, seed=7, prompts="emobench prompts t", remarks=(), table=table)], 1)
-    shown = capsys.readouterr().out
-    (line,) = (line for line in shown.splitlines() if line.startswith("no "))
-    assert line.split() == ["no", "0", "0.0", "%", "–", "–", "0", "0"]
-    assert "Every answer is no." in shown
-    assert "seed 7 · 3 examples · accuracy 0.0 % · 1 shot lost by prompts that were too long: 0\n" in shown
-    assert "two can differ" not in shown
-
-
 def _score(place: Path, entry: Any) -> Path:
     facts = json.loads((place / "runs/examples" / entry.runs[0].key / "stage.json").read_text())
     return place / "runs/score" / facts["scores"][0]

@@ -113,14 +113,6 @@ def test_one_file_is_not_two_seeds_of_two_objectives(at: Callable[..., Any], tmp
     assert at("import", *paths, "--objective", "mle", "--model", "base", "--seed", 0, "--seed", 1).code == 0
 
 
-def test_what_is_superseded_is_said(at: Callable[..., Any], results: Path) -> None:
-    (path,) = (results / "gpt2").iterdir()
-    (old,) = at("import", path, "--json").json["entries"]
-    done = at("import", path, "--objective", "emo", "--seed", 0, "--renamed")
-    assert done.out.startswith(f"{path}: imported as ")
-    assert f", in the place of {old['id']} (pretrained) (1 metrics" in done.out
-
-
 def test_seeds_are_counted_and_what_is_no_number_is_named(at: Callable[..., Any], tmp_path: Path) -> None:
     paths = [tmp_path / f"results_{seed}.json" for seed in range(3)]
     for path in paths:
@@ -166,11 +158,6 @@ def test_a_group_is_not_counted_again_in_a_mean_over_tasks(
     compared = command("compare", "emo", "mle", "--leaderboard", tmp_path / "board", "--json")
     (comparison,) = compared.json["comparisons"]
     assert [c["tasks"] for c in comparison["contrasts"] if c["metric"] == "mean/acc"] == [["a", "b"]]
-
-
-def test_an_entry_that_is_named_twice_leaves_once(at: Callable[..., Any]) -> None:
-    rows = list(csv.DictReader(io.StringIO(at("export", EMO, EMO, "--to", "csv").out)))
-    assert len(rows) == 8
 
 
 def test_an_empty_board_is_a_sentence(at: Callable[..., Any], tmp_path: Path) -> None:

@@ -88,15 +88,6 @@ def test_without_colour_parts_are_named_and_line_ends_seen(show: Any) -> None:
     assert "\x1b" not in done.out
 
 
-def test_a_terminal_gets_colours_by_part(show: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    shown = show("sst2").out
-    assert "\x1b[32m" in shown or "\x1b[4;32m" in shown  # input
-    assert "\x1b[4;36m" in shown  # shot 1
-    assert "\x1b[4;34m" in shown  # shot 2
-
-
 def test_a_protocol_a_bos_and_an_example_can_be_chosen(show: Any) -> None:
     every = show("sst2", "--n", 30, "--json").json
     assert len(every["prompts"]) == 24
@@ -208,16 +199,3 @@ def test_an_entry_without_answers_or_files_is_said_in_a_sentence(command: Any, p
         "There is no task with answers 'trek'; did you mean 'trec'?"
     )
     command("answers", "published:emo-table3/llama-7b/emo", *board).refused("has no task that is answered by labels")
-
-
-def test_a_board_shows_accuracies_and_their_mean_and_other_metrics_on_request(
-    command: Any, place: Path, entry: Any
-) -> None:
-    given = ("--leaderboard", place / "board", "--runs", place / "runs")
-    plain = command("leaderboard", "show", *given).out
-    assert "accuracy (%) ↑" in plain
-    assert "macro_f1" not in plain
-    assert "ece" not in plain.split()
-    every = command("leaderboard", "show", *given, "--metric", "*").out
-    for name in ("accuracy", "macro_f1", "margin", "ece"):
-        assert name in every

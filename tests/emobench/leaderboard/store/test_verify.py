@@ -219,7 +219,7 @@ def test_an_index_that_lies_is_named(board: Leaderboard, runs: Path, monkeypatch
 
 @pytest.fixture
 def verified(command: Callable[..., Any], board: Leaderboard, runs: Path) -> Callable[..., Any]:
-    return lambda *given: command("leaderboard", "verify", *(given or (board.root,)), "--runs", runs)
+    return lambda *given: command("leaderboard", "verify", "--leaderboard", board.root, "--runs", runs, *given)
 
 
 def test_the_command_names_each_finding_and_fails(
@@ -229,11 +229,11 @@ def test_the_command_names_each_finding_and_fails(
     shutil.copytree(board.root, tmp_path / "other")
     (runs / NAMES[0]).unlink()
     _, (finding,) = verify(board, runs)
-    done = verified(board.root)
+    done = verified()
     assert (done.code, done.out) == (1, f"{finding.text}\n{board.root}: 3 entries, 1 thing wrong.\n")
-    found = verified(tmp_path / "other", board.root, "--json")
+    found = verified("--leaderboard", tmp_path / "other", "--json")
     assert found.code == 1
-    assert [b["board"] for b in found.json["boards"]] == [str(tmp_path / "other"), str(board.root)]
-    assert found.json["boards"][1]["findings"] == [json.loads(json.dumps(finding.__dict__))]
-    assert verified(board.root, "--entries-only").code == 0
-    verified(board.root, board.root / "none").refused(f"There is no leaderboard {board.root / 'none'}")
+    assert [b["board"] for b in found.json["boards"]] == [str(board.root), str(tmp_path / "other")]
+    assert found.json["boards"][0]["findings"] == [json.loads(json.dumps(finding.__dict__))]
+    assert verified("--entries-only").code == 0
+    verified("--leaderboard", board.root / "none").refused(f"There is no leaderboard {board.root / 'none'}")

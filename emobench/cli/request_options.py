@@ -1,0 +1,146 @@
+"""Groups of options of the commands that plan, train or load models: a command takes each as one parameter."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from emobench.cli import options
+from emobench.config import parse_overrides
+from emobench.errors import ConfigError
+from emobench.models.device import resolve_device
+from emobench.pipeline.planning.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadingOptions:
+    """How a command loads models."""
+
+    offline: options.Offline = False
+    device: options.Device = options.DEFAULT_DEVICE
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="The data type of the weights: float32, bfloat16 or float16.")
+    ] = "float32"
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code", help="Allow Python code of a hub model, or of the folder lm_eval.include, to run."
+        ),
+    ] = False
+
+    def loading(self) -> dict[str, Any]:
+        """Return these options as fields of a request; a machine that is offline is told before anything is loaded."""
+        if self.offline:
+            os.environ["HF_HUB_OFFLINE"] = "1"  # read by huggingface_hub when it is imported, which is later
+        return {
+            "offline": self.offline,
+            "device": resolve_device(self.device),
+            "asked_device": self.device,
+            "dtype": self.dtype,
+            "trust_remote_code": self.trust_remote_code,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanningOptions(LoadingOptions):
+    """What a command that plans stages reads."""
+
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a setting: KEY=VALUE. Keys: objective.*, recipe.*, generation.*, mauve.*, "
+            "oracle.*, coherence.*, surrogate.*, icl.*, lm_eval.*, tasks, corpus, protocol. "
+            "Repeatable.",
+        ),
+    ] = None
+    data_dir: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data-dir",
+            help="A folder with your data, as <corpus>.<split>.jsonl. It is used instead of a download. Repeatable.",
+        ),
+    ] = None
+    runs: options.Runs = options.DEFAULT_RUNS
+
+    def request(self, *, protocol: str | None = None, **more: Any) -> Request:
+        """Return what the options ask for; `more` has fields of the request that are the command's own."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError(
+                "The command line trains in one process, and torchrun started several. Give each objective or seed its "
+                "own command and GPU (--device cuda:0, cuda:1, ...): they share finished stages and the leaderboard."
+            )
+        return Request(
+            settings=parse_overrides([*(self.set_ or ()), *([f"protocol={protocol}"] if protocol else ())]),
+            data_dirs=tuple(self.data_dir or ()),
+            runs=self.runs,
+            command=shlex.join(["emobench", *sys.argv[1:]]),
+            **self.loading(),
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in more.items()},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(PlanningOptions):
+    """What is trained, or was."""
+
+    objective: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--objective",
+            help='The training objective: a name, "name(key=value)", ./file.py:Class, or a sum such as '
+            '"0.5*emo + 0.5*mle". Repeatable. Default: those of the suite.',
+        ),
+    ] = None
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="The model to train: an alias (`emobench models list`), a local folder, or a Hugging Face "
+            "id. Default: that of the suite.",
+        ),
+    ] = None
+    seed: options.Seeds = None
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Train from random weights, with the model's configuration.")
+    ] = False
+
+    def training(self, **more: Any) -> Request:
+        """Return what the options ask for; `more` has fields of the request that are the command's own."""
+        own = {"objectives": self.objective or [], "model": self.model, "seeds": self.seed or []}
+        return self.request(**{**own, "from_scratch": self.from_scratch, **more})
+
+
+def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with an option for each field of those of its parameters that are dataclasses."""
+    signature = inspect.signature(command, eval_str=True)
+    groups = {name: p.annotation for name, p in signature.parameters.items() if dataclasses.is_dataclass(p.annotation)}
+    fields = {name: _fields(group) for name, group in groups.items()}
+    parameters = [p for own in signature.parameters.values() for p in fields.get(own.name, [own])]
+
+    @functools.wraps(command)
+    def flat(**given: Any) -> None:
+        made = {name: group(**{p.name: given.pop(p.name) for p in fields[name]}) for name, group in groups.items()}
+        command(**given, **made)
+
+    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    flat.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
+    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat
+
+
+def _fields(group: type) -> list[inspect.Parameter]:
+    """Return a dataclass's fields as parameters, those of the class itself before those that it inherits."""
+    known, hints = inspect.signature(group).parameters, get_type_hints(group, include_extras=True)
+    names = [name for cls in group.__mro__ for name in inspect.get_annotations(cls)]
+    return [known[name].replace(annotation=hints[name]) for name in names]
