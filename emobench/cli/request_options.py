@@ -80,13 +80,14 @@ class PlanningOptions(LoadingOptions):
                 "The command line trains in one process, and torchrun started several. Give each objective or seed its "
                 "own command and GPU (--device cuda:0, cuda:1, ...): they share finished stages and the leaderboard."
             )
+        own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
         return Request(
             settings=parse_overrides([*(self.set_ or ()), *([f"protocol={protocol}"] if protocol else ())]),
             data_dirs=tuple(self.data_dir or ()),
             runs=self.runs,
             command=shlex.join(["emobench", *sys.argv[1:]]),
             **self.loading(),
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in more.items()},
+            **own,
         )
 
 
@@ -124,7 +125,8 @@ class TrainingOptions(PlanningOptions):
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with an option for each field of those of its parameters that are dataclasses."""
     signature = inspect.signature(command, eval_str=True)
-    groups = {name: p.annotation for name, p in signature.parameters.items() if dataclasses.is_dataclass(p.annotation)}
+    hints: dict[str, Any] = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     fields = {name: _fields(group) for name, group in groups.items()}
     parameters = [p for own in signature.parameters.values() for p in fields.get(own.name, [own])]
 

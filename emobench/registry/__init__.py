@@ -8,6 +8,7 @@ from emobench.registry.components import (
     load_retriever,
     metric_class,
     metric_names,
+    metric_origin,
     retriever_class,
     retriever_names,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "load_retriever",
     "metric_class",
     "metric_names",
+    "metric_origin",
     "objective_class",
     "objective_names",
     "objective_origin",

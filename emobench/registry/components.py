@@ -12,7 +12,7 @@ from emobench.config import build, parse_call
 from emobench.errors import ConfigError, PluginError
 from emobench.kinds.interface import LoadedComponent
 from emobench.plugin_checks import check_arguments
-from emobench.registry.plugins import METRICS, RETRIEVERS, brought, class_of, files_digest, plugin_names
+from emobench.registry.plugins import METRICS, RETRIEVERS, brought, class_of, files_digest, origin, plugin_names
 from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ def retriever_names() -> list[str]:
 def metric_names() -> list[str]:
     """Return the names of the installed metrics of generated texts, without importing them."""
     return plugin_names(METRICS)
+
+
+def metric_origin(name: str) -> str:
+    """Return the distribution that brings a metric, and its version."""
+    return origin(METRICS, name)
 
 
 def retriever_class(name: str) -> type[Retriever]:

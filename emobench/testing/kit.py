@@ -67,7 +67,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class BoundCheck:
-    """A check of one objective. A test calls it; see `objective_checks`."""
+    """A check of one objective or metric. A test calls it; see `objective_checks`."""
 
     check: Check
     subject: Any
@@ -79,7 +79,7 @@ class BoundCheck:
         except Skipped as reason:
             raise unittest.SkipTest(str(reason)) from None
         except Broken as problem:
-            text = f"{self.subject.objective.name} does not keep the contract: {problem}. "
+            text = f"{self.subject.name} does not keep the contract: {problem}. "
             raise PluginError((text + _usual_cause(self.check, problem)).rstrip()) from None
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import math
 import re
+from abc import ABC
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ SOURCE = re.compile(
     r"|(?i:\bmine\b|(?<!its\s)(?<!their\s)(?<!'s\s)(?<!s'\s)\bown\b)"
 )
 LIBRARY = "emobench.objectives."
+INTERFACES = (LIBRARY, "emobench.kinds.generation.metric")
 STEPS = 3
 
 
@@ -42,9 +44,9 @@ def documentation(subject: CheckedObjective) -> None:
         raise Broken("its docstring names no source")
 
 
-def docstrings(cls: type[Objective]) -> list[str]:
+def docstrings(cls: type) -> list[str]:
     """Return the docstrings of the class, of its bases outside the library, and of its module."""
-    own = [c for c in cls.__mro__ if issubclass(c, Objective) and not c.__module__.startswith(LIBRARY)]
+    own = [c for c in cls.__mro__ if c not in (object, ABC) and not c.__module__.startswith(INTERFACES)]
     # Without a docstring, dataclasses insert the signature.
     texts = [c.__dict__.get("__doc__") or "" for c in own if not (c.__doc__ or "").startswith(f"{c.__name__}(")]
     module = inspect.getmodule(cls)

@@ -46,6 +46,10 @@ class CheckedObjective:
     seed: int = 0
     given_side: Mapping[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        return self.objective.name
+
     @cached_property
     def weight_VD(self) -> Tensor:
         return self._normal(0, self.vocabulary, self.width)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from importlib.util import find_spec
 from pathlib import Path
-from string import Template
 
+from emobench.cli import scaffold
 from emobench.config import PRETRAINED
-from emobench.errors import ConfigError, StorageError
+from emobench.errors import ConfigError
 from emobench.registry import objective_names, objective_origin
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -25,46 +23,14 @@ def write_package(name: str, kind: str, directory: Path) -> Path:
 
     Raises ConfigError where the name is taken or not in kebab case, or where the folder exists.
     """
-    _check_name(name)
-    folder = directory / name
-    if folder.exists():
-        raise ConfigError(f"{folder} exists; give another name, or another place with --directory.")
-    if not directory.is_dir():
-        raise ConfigError(f"--directory {directory} is not a folder; create it first, or give another.")
-    try:
-        for path, text in _files(name, kind).items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_text(text)
-    except OSError as error:
-        raise StorageError(f"{folder} could not be written: {error.strerror}.") from None
-    return folder
-
-
-def module_name(name: str) -> str:
-    """Return the module of an objective's package; the prefix keeps it apart from what else is installed."""
-    return f"emobench_{name.replace('-', '_')}"
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise ConfigError(f"'{name}' cannot name an objective; expected small letters, digits and hyphens: my-loss.")
     if name == PRETRAINED:
         raise ConfigError(f"'{name}' stands for a model as it is; give the objective another name.")
     if name in objective_names():
         raise ConfigError(f"'{name}' is taken, by {objective_origin(name)}; give the objective another name.")
-    if find_spec(module_name(name)) is not None:
-        raise ConfigError(f"The module {module_name(name)} is installed already; give the objective another name.")
-
-
-def _files(name: str, kind: str) -> dict[str, str]:
-    module, class_name = module_name(name), "".join(word.capitalize() for word in name.split("-"))
-    words = {"name": name, "module": module, "class_name": class_name, **KINDS[kind]}
-    sources = {
-        "pyproject.toml": "pyproject.toml",
-        "README.md": "README.md",
-        f"{module}.py": f"{kind}.py",
-        f"tests/test_{module}.py": f"test_{kind}.py",
+    templates = {
+        "pyproject.toml": TEMPLATES / "pyproject.toml.tmpl",
+        "README.md": TEMPLATES / "README.md.tmpl",
+        "$module.py": TEMPLATES / f"{kind}.py.tmpl",
+        "tests/test_$module.py": TEMPLATES / f"test_{kind}.py.tmpl",
     }
-    return {
-        path: Template((TEMPLATES / f"{source}.tmpl").read_text()).substitute(words) for path, source in sources.items()
-    }
+    return scaffold.write_package(name, directory, templates, KINDS[kind], what="an objective")

@@ -13,7 +13,7 @@ from emobench.cli.console import plain_table
 
 if TYPE_CHECKING:
     from emobench.testing import Outcome
-    from emobench.testing.bench import Report
+    from emobench.testing.bench import BenchResult
 
 SIGNS = {"ok": "ok", "failed": "FAILED", "skipped": "skipped"}
 WIDE = 100
@@ -82,7 +82,7 @@ def shown(found: dict[str, Any]) -> list[Any]:
     ]
 
 
-def measured(found: Report) -> list[Any]:
+def measured(found: BenchResult) -> list[Any]:
     """Return the table of a report of `emobench objectives bench`, and what its columns mean."""
     numbers = ("ms", "spread", "x CE", "x mle", "MiB a step", "MiB held")
     rows = [

@@ -97,7 +97,10 @@ class SelfBleu(MetricGroup):
 
 
 class Coherence(MetricGroup):
-    """Cosine of the sentence embeddings of prefix and continuation, with the rule `coherence.encoder`."""
+    """Cosine of the sentence embeddings of prefix and continuation (Su et al., NeurIPS 2022).
+
+    The encoder is that of the rule `coherence.encoder`.
+    """
 
     name = "coherence"
     measures = COHERENCE

@@ -184,7 +184,7 @@ def test_a_failed_check_says_what_was_found_and_what_it_usually_means(command: C
     done = command("objectives", "check", f"{file}:Averaged")
     assert (done.code, done.err) == (1, "")
     assert "FAILED  chunks" in done.out
-    assert "chunks: The chunked engine with chunks of one row and the reference differ in the loss by" in done.out
+    assert "chunks: Chunks of size 1 and the reference differ in the loss by" in done.out
     assert "Usually: `loss` sees a chunk, not a batch" in done.out
     found = command("objectives", "check", f"{file}:Averaged", "--json")
     assert (found.code, found.json["ok"]) == (1, False)
@@ -227,7 +227,7 @@ def test_what_cannot_be_checked_is_said(command: Callable[..., Any], file: Path,
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["My_Loss"], "'My_Loss' cannot name an objective; expected small letters, digits and hyphens: my-loss."),
+        (["My_Loss"], "'My_Loss' cannot name an objective; expected small letters, digits and hyphens: my-objective."),
         (["../loss"], "cannot name an objective"),
         (["tailr"], "'tailr' is taken, by emobench"),
         (["pretrained"], "stands for a model as it is"),

@@ -94,7 +94,7 @@ def test_the_log_has_each_terms_weight_and_loss(ran: Any) -> None:
     ("objectives", "settings", "said"),
     [
         (("0.5*emoo + mle",), (), "There is no objective 'emoo'; did you mean 'emo'?"),
-        (("0.5*emo +",), (), "character 10: expected an objective"),
+        (("0.5*emo +",), (), "character 10: expected NAME or WEIGHT*NAME"),
         (("0.5*mle + 0.5*mle",), (), "mle is two terms of one combination"),
         (("0.5*mle + 0.5*emo", ".5*emo+.5*mle"), (), "--objective 0.5*emo + 0.5*mle is given twice"),
         (("0.5*tailr",), ("--set", "objective.gamma=0.2"), "'0.5*tailr' has weights or several terms; give parameters"),

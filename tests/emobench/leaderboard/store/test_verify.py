@@ -225,7 +225,7 @@ def verified(command: Callable[..., Any], board: Leaderboard, runs: Path) -> Cal
 def test_the_command_names_each_finding_and_fails(
     verified: Callable[..., Any], board: Leaderboard, runs: Path, tmp_path: Path
 ) -> None:
-    assert verified("--leaderboard", board.root).out == f"{board.root}: 3 entries, nothing wrong.\n"
+    assert verified().out == f"{board.root}: 3 entries, nothing wrong.\n"
     shutil.copytree(board.root, tmp_path / "other")
     (runs / NAMES[0]).unlink()
     _, (finding,) = verify(board, runs)
