@@ -83,10 +83,14 @@ def test_it_is_planned_run_recorded_and_compared(installed: Path, folder: Path) 
         (within,) = contrasts[metric]["within"]  # one seed, prompt by prompt
         assert within["items"] == 30
         assert 0 < within["p"] <= 1
+    check_keys(folder)
 
 
-def test_the_package_is_part_of_the_keys_of_what_it_computes(installed: Path, folder: Path) -> None:
-    """Another version of the kind generates anew, another one of the metric only scores anew."""
+def check_keys(folder: Path) -> None:
+    """The package is part of the keys of what it computes.
+
+    Another version of the kind generates anew, another one of the metric only scores anew.
+    """
     facts = {
         (stage, found["task"]["name"]): found
         for stage in ("generate", "score")

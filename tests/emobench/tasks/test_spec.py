@@ -185,7 +185,11 @@ def test_a_suite_is_read(tmp_path: Path) -> None:
     ("old", "new", "text"),
     [
         ("recipe: lm", "recpe: lm", "mine.yaml:4: There is no setting 'recpe'; did you mean 'recipe'?"),
-        ("tasks: [lm-quick]", "tasks: lm-quick", "mine.yaml:7: `tasks` is 'lm-quick'; expected a list."),
+        (
+            "tasks: [lm-quick]",
+            "tasks: lm-quick",
+            "mine.yaml:7: `tasks` is 'lm-quick'; expected a list, such as [1, 2].",
+        ),
         ("    tasks: [lm-quick]\n", "", "mine.yaml:4: `tasks` is missing"),
         ("version: 1", "version: -1", "mine.yaml:1: `version` is -1; expected at least 1."),
         ("version: 1", "version: 1\nprimary: a/b", "mine.yaml:1: `primary` is 'a/b'; expected a metric's name alone"),

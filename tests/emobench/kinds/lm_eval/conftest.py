@@ -13,6 +13,7 @@ import pytest
 
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.registry import COMPONENTS
 from emobench.tasks.spec import Task
 
 SUBJECTS = ("anatomy", "astronomy", "virology")
@@ -153,7 +154,7 @@ def subject_of(model: Any, tokenizer: Any) -> Subject:
         other=absent,
         work=lambda title, unit: nullcontext(lambda done, total: None),
         sentence_encoder=absent,
-        retriever=absent,
+        components=COMPONENTS,
         keep=absent,
         facts={},
     )
