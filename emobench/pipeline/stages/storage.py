@@ -27,7 +27,11 @@ CUT_SHORT = "a file was cut short, as on a full disk or at the end of a quota"
 def require_writable(folder: Path, option: str) -> None:
     """Make a folder, and raise StorageError unless files can be written in it."""
     with storage_errors(folder, option):
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError as error:  # a folder above it takes no new folders, as in /proc
+            said = f"{folder} could not be created: {error.strerror}"
+            raise StorageError(f"{said}. Choose another folder with {option} DIR, then {_AGAIN}.") from error
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"emobench")
 

@@ -15,6 +15,7 @@ import pytest
 
 from emobench.errors import MetricError, StorageError
 from emobench.pipeline.stages.stage import FACTS, Stage, Stages
+from emobench.pipeline.stages.storage import require_writable
 from emobench.seals import SEAL
 
 STAGE = Stage("train", {"seed": 0, "rate": 0.5})
@@ -374,3 +375,11 @@ def test_a_lock_that_a_kill_left_beside_a_finished_stage_goes(tmp_path: Path) ->
     lock.touch()
     assert stages.make(STAGE, lambda made: None) == folder
     assert not lock.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
+def test_a_folder_that_takes_no_folder() -> None:
+    with pytest.raises(
+        StorageError, match=r"/proc/nothing/runs could not be created: .* Choose another folder with --runs"
+    ):
+        require_writable(Path("/proc/nothing/runs"), "--runs")
