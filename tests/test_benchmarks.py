@@ -185,12 +185,16 @@ def test_a_part_that_fails_stops_no_other(tmp_path: Path) -> None:
 def test_scoring_is_compared_with_openicl(tmp_path: Path) -> None:
     pytest.importorskip("openicl", reason="OpenICL is not installed: pip install --no-deps openicl==0.1.8")
     rows = [
-        {"text": f"How many rivers are {'very ' * (i % 5)}long ?", "label_name": ("NUM", "LOC")[i % 2], "label": i % 2}
+        {
+            "text": f"This film is {'very ' * (i % 5)}long .",
+            "label_name": ("negative", "positive")[i % 2],
+            "label": i % 2,
+        }
         for i in range(12)
     ]
     for split in ("train", "test"):
-        (tmp_path / f"trec.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, str(FOLDER), "speed.icl_scoring", "--data-dir", str(tmp_path), "--task", "trec"]
+        (tmp_path / f"sst2.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = [sys.executable, str(FOLDER), "speed.icl_scoring", "--data-dir", str(tmp_path), "--task", "sst2"]
     command += ["--examples", "2", "--rounds", "1", "--out", str(tmp_path / "out.json")]
     done = subprocess.run(command, capture_output=True, text=True, env=_environment())
     assert done.returncode == 0, done.stderr

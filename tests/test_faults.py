@@ -15,16 +15,18 @@ FOLDER = Path(__file__).parent / "benchmarks"
 
 
 @pytest.mark.parametrize(
-    ("script", "option", "count", "counted"),
+    ("script", "counted", "count", "more"),
     [
-        ("corruption", "--cases", 12, "cases"),
-        ("interrupted", "--kills", 6, "kills"),
-        ("concurrency", "--rounds", 1, "rounds"),
+        ("corruption", "cases", 6, ["--job", "generation"]),
+        ("interrupted", "kills", 3, []),
+        ("concurrency", "rounds", 1, []),
     ],
 )
-def test_nothing_goes_wrong_in_a_few_cases(tmp_path: Path, script: str, option: str, count: int, counted: str) -> None:
+def test_nothing_goes_wrong_in_a_few_cases(
+    tmp_path: Path, script: str, counted: str, count: int, more: list[str]
+) -> None:
     out = tmp_path / "found.json"
-    words = [option, str(count), "--folder", str(tmp_path / "work"), "--out", str(out)]
+    words = [f"--{counted}", str(count), *more, "--folder", str(tmp_path / "work"), "--out", str(out)]
     done = subprocess.run(
         [sys.executable, str(FOLDER), f"faults.{script}", *words], capture_output=True, text=True, check=False
     )

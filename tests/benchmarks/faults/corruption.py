@@ -5,7 +5,7 @@ would), the job is run again on an empty board (its numbers come from what is on
 once more. Right is what an undisturbed job gives, or a sentence that names the file; wrong are other numbers, a
 traceback, a command that hangs, and a file that running again does not mend.
 
-    python tests/benchmarks faults.corruption [--cases 300] [--seed 0] [--folder DIR] [--out FILE]
+    python tests/benchmarks faults.corruption [--cases 300] [--job NAME] [--seed 0] [--folder DIR] [--out FILE]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from faults.jobs import HUNG, Command, Finished, Job, copied, entries, jobs, qui
 from measuring import RESULTS, origin, write
 
 KEY = re.compile(r"[0-9a-f]{12,16}")
+JOBS = ("oracle", "generation", "icl")
 WRONG = ("wrong numbers", "traceback", "hung", "unnamed", "not mended")
 
 
@@ -96,9 +97,9 @@ class State:
 class Cases:
     """Makes the states once, then damages copies of them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, names: Collection[str]) -> None:
         self._root = root
-        self._jobs = jobs(made(root / "inputs"), seeds=1)
+        self._jobs = [job for job in jobs(made(root / "inputs"), seeds=1) if job.name in names]
 
     def states(self) -> Iterator[State]:
         for job in self._jobs:
@@ -176,9 +177,9 @@ def _shown(done: Finished) -> str:
     return f"{' '.join(done.words[:3])}: exit {done.code}: {done.err[-700:]}{done.out[-300:] if done.code else ''}"
 
 
-def run(root: Path, count: int, seed: int) -> dict[str, Any]:
+def run(root: Path, names: Collection[str], count: int, seed: int) -> dict[str, Any]:
     """Return the counts of outcomes and the cases that went wrong."""
-    cases, draw = Cases(root), random.Random(seed)
+    cases, draw = Cases(root, names), random.Random(seed)
     chosen = [(state, file, damage) for state in cases.states() for file in state.files() for damage in DAMAGES]
     draw.shuffle(chosen)
     outcomes: Counter[str] = Counter()
@@ -207,13 +208,14 @@ def run(root: Path, count: int, seed: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=300, help="How many, drawn from all; there are over 500.")
+    parser.add_argument("--job", choices=JOBS, help="Default: all.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="Where to work. Default: a temporary folder.")
     parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "corruption.json")
     given = parser.parse_args()
     quiet_machine()
     began, root = time.monotonic(), given.folder or Path(tempfile.mkdtemp())
-    found = run(root, given.cases, given.seed)
+    found = run(root, JOBS if given.job is None else (given.job,), given.cases, given.seed)
     shutil.rmtree(root, ignore_errors=True)
     write({**origin(__file__, sys.argv[1:], "cpu"), "seconds": round(time.monotonic() - began), **found}, given.out)
     print(f"{found['cases']} of {found['possible_cases']} cases: {found['outcomes']}")
