@@ -27,6 +27,7 @@ from emobench.errors import ConfigError, DataError, EmobenchError
 from emobench.kinds.lm_eval.model import quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.lm_eval.task_files import find_manager, reached, sources
+from emobench.models.folder import file_digest
 from emobench.models.hub import fetch, resolve_revision
 from emobench.reading import expand_home, is_folder
 
@@ -119,6 +120,8 @@ def _place(rules: LmEvalProtocol, config: Mapping[str, Any], *, offline: bool) -
     options.pop("trust_remote_code", None)
     if rules.data:
         return _local(rules.data, name), f"local: {Path(rules.data).name}"
+    if Path(path).is_dir():
+        return {"dataset_kwargs": {**options, "cache_dir": _cache_dir(Path(path))}}, "local"
     if path in FILES.values() or path in ("text", "arrow") or Path(path).exists():
         return {}, "local"
     asked = str(options.get("revision", "main"))
@@ -142,7 +145,7 @@ def _local(data: str, name: str | None) -> dict[str, Any]:
     if not is_folder(folder):
         raise DataError(f"--set lm_eval.data={data}: there is no such folder; expected one laid out like the hub's.")
     if (folder / "README.md").is_file():
-        return {"dataset_path": str(folder), "dataset_kwargs": {}}
+        return {"dataset_path": str(folder), "dataset_kwargs": {"cache_dir": _cache_dir(folder)}}
     place = folder / name if name else folder
     files: dict[str, list[str]] = {}
     found = sorted(path for path in (place.iterdir() if place.is_dir() else ()) if path.suffix in FILES)
@@ -155,6 +158,15 @@ def _local(data: str, name: str | None) -> dict[str, Any]:
             f"{place / 'test-00000-of-00001.parquet'}, or a README.md in {folder} that names them."
         )
     return {"dataset_path": FILES[found[0].suffix], "dataset_name": None, "dataset_kwargs": {"data_files": files}}
+
+
+def _cache_dir(folder: Path) -> str:
+    """Return where datasets may keep its copy of a local folder, by the content of its files.
+
+    datasets 5.2 knows a folder that has a README again by its name alone: edited, it would be read as it was.
+    """
+    files = {str(file.relative_to(folder)): file_digest(file) for file in folder.rglob("*") if file.is_file()}
+    return str(Path(datasets_config.HF_DATASETS_CACHE) / "emobench" / content_hash(files)[:16])
 
 
 def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str], code: list[str]) -> LmEvalData:

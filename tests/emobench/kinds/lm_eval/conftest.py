@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,16 @@ metric_list: [{metric: word_perplexity}, {metric: bits_per_byte}]
 """,
     "own_unsafe.yaml": "task: own_unsafe\nunsafe_code: true\ndataset_path: json\noutput_type: generate_until\n",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache_of_datasets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """datasets knows a folder again by its name: what other tests left in the user's cache would be read."""
+    import datasets
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield
 
 
 @pytest.fixture(scope="session", name="questions")

@@ -53,6 +53,21 @@ def test_the_same_examples_are_the_same_data_wherever_they_lie(
     assert stages[0].generation.key == stages[1].generation.key
 
 
+def test_a_folder_that_was_edited_is_read_again(mmlu_folder: Path, tmp_path: Path) -> None:
+    """datasets takes a folder with a README for one that it has converted before, if its name is the same."""
+    import pyarrow.parquet as pq
+
+    folders = [Path(shutil.copytree(mmlu_folder, tmp_path / name / "mmlu")) for name in ("one", "other")]
+    before = load("mmlu_anatomy", data=str(folders[0]))
+    for folder in folders:
+        file = folder / "anatomy" / "test-00000-of-00001.parquet"
+        pq.write_table(pq.read_table(file).slice(1), file)
+    for folder in folders:
+        after = load("mmlu_anatomy", data=str(folder))
+        assert len(after) == len(before) - 1
+        assert after.fingerprint != before.fingerprint
+
+
 def test_another_question_another_shot_and_another_function_are_other_data(
     mmlu_folder: Path, own_tasks: Path, tmp_path: Path
 ) -> None:
