@@ -33,7 +33,7 @@ demo: setup
 	@echo "Now your own: . $(BIN)/activate, and see \"Your objective in 15 lines\" in the README."
 
 test: check
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
 
 docs: setup
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs docs/_build

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faults.jobs import HUNG, Command, Finished, Job, copied, entries, jobs, quiet_machine, stable
+from faults.jobs import HUNG, JOBS, Command, Finished, Job, copied, entries, jobs, quiet_machine, stable
 from measuring import RESULTS, origin, write
 
 KEY = re.compile(r"[0-9a-f]{12,16}")
-JOBS = ("oracle", "generation", "icl")
 WRONG = ("wrong numbers", "traceback", "hung", "unnamed", "not mended")
 
 

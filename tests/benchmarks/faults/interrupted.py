@@ -4,7 +4,7 @@ Each job trains, generates, scores, rescores, and writes a page and an export. A
 random share of the time that it took undisturbed, again and again, and then finished. Results have to be equal, nothing
 that a kill left may stay, and no command may fail or show a traceback.
 
-    python tests/benchmarks faults.interrupted [--kills 200] [--seed 0] [--folder DIR] [--out FILE]
+    python tests/benchmarks faults.interrupted [--kills 200] [--job NAME] [--seed 0] [--folder DIR] [--out FILE]
 
 Run again with the same --folder it goes on: what is counted there is not done again.
 """
@@ -18,11 +18,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from faults.jobs import Command, Finished, Job, entries, jobs, quiet_machine
+from faults.jobs import JOBS, Command, Finished, Job, entries, jobs, quiet_machine
 from measuring import RESULTS, origin, write
 
 LEFT = ("*.part", "*.lock", "*.old", ".*.part", ".lock")
@@ -87,12 +87,12 @@ def disturbed(
     return killed, wrong
 
 
-def run(root: Path, kills: int, seed: int) -> dict[str, Any]:
+def run(root: Path, names: Collection[str], kills: int, seed: int) -> dict[str, Any]:
     """Return how many kills hit each step of each job, and what went wrong; goes on with what `root` counts."""
     (root / "inputs").mkdir(parents=True, exist_ok=True)
     state = root / "rounds.jsonl"
     rounds = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
-    todo = jobs(root / "inputs", seeds=1)
+    todo = [job for job in jobs(root / "inputs", seeds=1) if job.name in names]
     wholes: dict[str, Undisturbed] = {}
     while (count := sum(sum(one["killed"].values()) for one in rounds)) < kills:
         number = len(rounds)
@@ -115,12 +115,14 @@ def run(root: Path, kills: int, seed: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--job", choices=JOBS, help="Default: all.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="Where to work, and to go on. Default: a temporary folder.")
     parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "interrupted.json")
     given = parser.parse_args()
     quiet_machine()
-    found = run(given.folder or Path(tempfile.mkdtemp()), given.kills, given.seed)
+    root = given.folder or Path(tempfile.mkdtemp())
+    found = run(root, JOBS if given.job is None else (given.job,), given.kills, given.seed)
     write({**origin(__file__, sys.argv[1:], "cpu"), **found}, given.out)
     print(f"{found['kills']} kills in {found['rounds']} rounds, {len(found['wrong'])} wrong: {found['by_step']}")
     return bool(found["wrong"])

@@ -26,6 +26,7 @@ from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
 TRACEBACK = "Traceback (most recent call last)"
 HUNG = -1
 """The code of a command that was ended after its time."""
+JOBS = ("oracle", "generation", "icl")
 TEXTS = {"train": 60, "validation": 12, "test": 20}
 
 

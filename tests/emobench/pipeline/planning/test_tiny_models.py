@@ -89,14 +89,13 @@ def test_the_labels_of_the_task_are_words_of_the_episodes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [("evaluate",), ("run", "--objective", "mle", "--seed", 0)], ids=["as it is", "tuned"])
-def test_eight_shots_beat_none_beyond_noise(verb: tuple[object, ...], job: Callable[..., np.ndarray]) -> None:
-    """On the same 500 examples, by McNemar's exact test; one retrieved shot says less than eight."""
-    none_N, one_N, eight_N = (job(*verb, "--set", f"icl.shots={shots}") for shots in (0, 1, 8))
+def test_eight_shots_beat_none_beyond_noise(job: Callable[..., np.ndarray]) -> None:
+    """On the same 500 examples, by McNemar's exact test."""
+    none_N, eight_N = (job("evaluate", "--set", f"icl.shots={shots}") for shots in (0, 8))
     better, worse = int((eight_N > none_N).sum()), int((eight_N < none_N).sum())
     assert stats.binomtest(better, better + worse, alternative="greater").pvalue < 1e-6
     assert none_N.mean() < 0.35  # four classes
-    assert none_N.mean() < one_N.mean() < eight_N.mean() < 0.98
+    assert none_N.mean() < eight_N.mean() < 0.98
 
 
 @pytest.fixture(scope="module")
