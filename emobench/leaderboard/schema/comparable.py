@@ -20,9 +20,8 @@ Rules = Mapping[str, Any]
 
 def conditions(entry: Entry) -> dict[str, Any]:
     """Return all that must be equal for two entries to be ranked together, flat, under names for people."""
-    model = entry.model
-    facts: dict[str, Any] = {"suite": str(entry.suite)}
-    facts["model"] = model.revision or model.source
+    suite, model = _suite_and_model(entry)
+    facts: dict[str, Any] = {"suite": suite, "model": model}
     facts |= {f"protocol of {task}": protocol for task, protocol in entry.protocols.items()}
     facts |= {f"data of {name}": digest for name, digest in digests(entry).items()}
     recipe = {key: value for key, value in entry.recipe.items() if key != "objective"}
@@ -83,15 +82,23 @@ def groups(entries: Iterable[Entry]) -> list[list[Entry]]:
         if not entry.untrained:
             by_key.setdefault(comparison_key(entry), []).append(entry)
     made = list(by_key.values())
+    of_model: dict[tuple[str, str], list[list[Entry]]] = {}
+    for group in made:
+        of_model.setdefault(_suite_and_model(group[0]), []).append(group)
     alone: dict[str, list[Entry]] = {}
     for entry in given:
         if entry.untrained:
-            hosts = [group for group in made if not differences(entry, group[0])]
+            near = of_model.get(_suite_and_model(entry), [])  # with any other, `differences` names at least these
+            hosts = [group for group in near if not differences(entry, group[0])]
             for group in hosts:
                 group.append(entry)
             if not hosts:
                 alone.setdefault(comparison_key(entry), []).append(entry)
     return [*made, *alone.values()]
+
+
+def _suite_and_model(entry: Entry) -> tuple[str, str]:
+    return str(entry.suite), entry.model.revision or entry.model.source
 
 
 def older_code(group: Sequence[Entry], own: Collection[str] = ()) -> frozenset[str]:

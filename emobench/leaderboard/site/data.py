@@ -53,11 +53,12 @@ class BoardData:
     def _add(self, label: str, suite: _SuiteOfPage) -> None:
         number = len(self.plain["suites"])
         for group in suite.groups:
+            columns = suite.columns(group)
             for entry in group.rows:
                 if entry.id not in self._numbers:
                     self._numbers[entry.id] = len(self._numbers)
                     self.plain["entries"].append(_entry(entry))
-                    self.columns[entry.id] = suite.columns(group)
+                    self.columns[entry.id] = columns
             numbers = [self._numbers[entry.id] for entry in group.rows]
             self.plain["groups"].append({"suite": number, **suite.group(group, numbers, self._contrasts)})
         facts = {"label": label, "metrics": suite.metrics, "baseline": suite.baseline, "legend": suite.legend()}
