@@ -1,12 +1,14 @@
-"""Write a file completely or not at all."""
+"""Write a file or a folder completely or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from emobench.errors import StorageError
+from emobench.errors import ModelError, StorageError
 from emobench.locks import open_locked
 
 
@@ -26,6 +28,25 @@ def write_whole(path: Path, text: str, what: str, hint: str) -> None:
         raise StorageError(
             f"{what} could not be written to {path.parent}: {error.strerror or error}. {hint}"
         ) from error
+
+
+@contextlib.contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """Give a temporary folder, and rename it to `out` at the end: `out` is complete or absent.
+
+    Raises ModelError if `out` exists, and StorageError if it cannot be written.
+    """
+    if out.exists():
+        raise ModelError(f"{out} exists; give a folder that does not.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as temporary:
+            folder = Path(temporary) / out.name
+            folder.mkdir()
+            yield folder
+            folder.rename(out)
+    except OSError as error:
+        raise StorageError(f"{out} could not be written: {error.strerror or error}.") from None
 
 
 def _write_file(path: Path, data: bytes) -> None:

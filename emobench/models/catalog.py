@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from emobench.config import parse_call
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.hub import resolve_revision
+from emobench.models.packaged import gguf_folder, packaged_folder
 from emobench.reading import expand_home, is_file, is_folder
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -144,15 +145,22 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
     made = find_made_model(name)
     if made is not None:
         return made
+    installed = packaged_folder(name)
+    if installed is not None:
+        return ModelSource(name, str(installed), None, "local")
     alias = CATALOG.get(name)
     if alias is not None:
         return ModelSource(name, alias.source, alias.revision, "hub")
     folder = expand_home(name)
+    if folder.suffix == ".gguf" and is_file(folder):
+        return ModelSource(folder.stem, str(gguf_folder(folder)), None, "local")
     if is_folder(folder):
         folder = folder.resolve()
         return ModelSource(folder.name, str(folder), None, "local")
     if is_file(folder):
-        raise ModelError(f"--model {name} is a file; expected a folder with config.json, weights and a tokenizer.")
+        raise ModelError(
+            f"--model {name} is a file; expected a GGUF file, or a folder with config.json, weights and a tokenizer."
+        )
     hub_id = HUB_ID.fullmatch(name)
     if hub_id is not None:
         repo = hub_id["repo"]

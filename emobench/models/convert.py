@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ModelError, StorageError
+from emobench.errors import ModelError
+from emobench.files import new_folder
 from emobench.models.folder import indexed_files
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -20,21 +21,12 @@ def convert_bin(folder: Path, out: Path) -> Path:
     then renamed: `out` is complete or absent. Raises ModelError if there is no .bin, if it contains anything except
     tensors, or if `out` exists; StorageError if `out` cannot be written.
     """
-    if out.exists():
-        raise ModelError(f"{out} exists; give a folder that does not.")
     tensors = _read(folder)
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+    with new_folder(out) as partial:
         for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
             if file.is_file() and not file.name.endswith(".index.json"):
                 shutil.copyfile(file, partial / file.name)
         _write(tensors, partial)
-        partial.rename(out)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise StorageError(f"{out} could not be written: {error.strerror or error}.") from None
     return out
 
 

@@ -120,7 +120,7 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
             find_model(path, offline=True)
     file = tmp_path / "model.safetensors"
     file.touch()
-    with pytest.raises(ModelError, match="is a file; expected a folder"):
+    with pytest.raises(ModelError, match="is a file; expected a GGUF file"):
         find_model(str(file), offline=True)
 
 
