@@ -1,0 +1,160 @@
+"""MLE and EMO in a plain PyTorch loop, written from the paper and the description of its code, against emobench.
+
+    python tests/benchmarks evidence.plain_loop --model NAME --data-dir FOLDER [--steps 20] [--batch 4] [--out FILE]
+
+Both train the same model on the same batches in the same order. The loop holds whole logits and lets autograd
+differentiate (EMO paper, Eq. 14 and 19; each token's ratio is a constant, as in `emo_patch.py`), with AdamW and the
+linear schedule of 4.1.1. Compared: the loss and the gradient's norm of each step, and the final weights. If they agree,
+what a study finds is the method's and not the harness's. FOLDER/wikitext2.{train,validation}.jsonl are read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measuring import RESULTS, origin, write
+from torch import Tensor
+
+from emobench.data.packing import Packed, RowCollator, pack_blocks
+from emobench.data.texts import load_texts
+from emobench.models.catalog import find_model
+from emobench.models.load import load_model
+from emobench.models.quiet import quiet_libraries
+from emobench.registry import find_recipe, load_objective
+from emobench.training.train import Training, train
+
+Log = list[dict[str, float]]
+
+LENGTH = 256
+VALIDATION_ROWS = 2
+
+
+def mle(logits_NV: Tensor, targets_N: Tensor, embedding_VD: Tensor) -> Tensor:
+    """Return the mean of -log q_t (Eq. 1)."""
+    return F.cross_entropy(logits_NV, targets_N)
+
+
+def emo(logits_NV: Tensor, targets_N: Tensor, embedding_VD: Tensor) -> Tensor:
+    """Return the mean of 0.5 (MLE + sg(MLE / DEMD) DEMD), with the cosine cost of the frozen rows (Eq. 14 and 19)."""
+    mle_N = F.cross_entropy(logits_NV, targets_N, reduction="none")
+    unit_VD = F.normalize(embedding_VD, dim=-1)
+    cost_NV = 1 - unit_VD[targets_N] @ unit_VD.T
+    demd_N = (logits_NV.softmax(-1) * cost_NV).sum(-1)
+    return (0.5 * (mle_N + (mle_N / demd_N).detach() * demd_N)).mean()
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"mle": mle, "emo": emo}
+
+
+def plain(model: Any, name: str, batches: list[Tensor], learning_rate: float) -> Log:
+    """Train by the plain loop, and return the loss and the gradient's norm of each step."""
+    embedding_VD = model.get_output_embeddings().weight.detach().clone()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    log = []
+    for step, ids_BT in enumerate(batches):
+        optimizer.param_groups[0]["lr"] = learning_rate * (1 - step / len(batches))
+        logits_NV = model(input_ids=ids_BT).logits[:, :-1].flatten(0, 1).float()
+        loss = LOSSES[name](logits_NV, ids_BT[:, 1:].flatten(), embedding_VD)
+        loss.backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        log.append({"loss": loss.item(), "grad_norm": norm.item()})
+        optimizer.step()
+        optimizer.zero_grad()
+    return log
+
+
+def ours(loaded: Any, name: str, options: argparse.Namespace, folder: Path) -> tuple[Log, list[Tensor]]:
+    """Train with emobench, and return the loss and the gradient's norm of each step, and the batches."""
+    batches: list[Tensor] = []
+    collator = RowCollator(0)
+
+    def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        batch = collator(rows)
+        batches.append(batch["input_ids"])
+        return batch
+
+    recipe = find_recipe("lm-finetune", {"epochs": 1, "batch": options.batch, "select": "last"})
+    rows = {split: packed(loaded.tokenizer, split, options) for split in ("train", "validation")}
+    train(
+        Training(
+            model=loaded.model,
+            tokenizer=loaded.tokenizer,
+            objective=load_objective(name).objective,
+            recipe=recipe,
+            collate=collate,
+            seed=0,
+            folder=folder,
+            load_head=_not_needed,
+            **rows,
+        )
+    )
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    log = [{key: line[key] for key in ("loss", "grad_norm")} for line in lines if "grad_norm" in line]
+    return log, batches[: len(log)]  # those of the validation come last
+
+
+def packed(tokenizer: Any, split: str, options: argparse.Namespace) -> Packed:
+    """Return the first blocks of a split: as many as the steps need."""
+    texts = load_texts("wikitext2", split, data_dirs=(options.data_dir,), offline=True)
+    rows = options.steps * options.batch if split == "train" else VALIDATION_ROWS
+    return pack_blocks(texts.texts, tokenizer, length=LENGTH).first(rows * LENGTH)
+
+
+def _not_needed(name: str) -> Tensor:
+    raise AssertionError(f"the cost embedding of {name} is the model's own")
+
+
+def compared(name: str, options: argparse.Namespace) -> dict[str, float]:
+    """Return how far the two are apart: relative differences of losses and norms, and of all weights together."""
+    source = find_model(options.model, offline=True)
+    with tempfile.TemporaryDirectory() as temporary, quiet_libraries():
+        trained, loop = load_model(source), load_model(source)
+        start = {key: value.clone() for key, value in loop.model.state_dict().items()}
+        log, batches = ours(trained, name, options, Path(temporary))
+        plain_log = plain(loop.model.train(), name, batches, find_recipe("lm-finetune").learning_rate)
+    moved, apart, largest = 0.0, 0.0, 0.0
+    after = trained.model.state_dict()
+    for key, value in loop.model.state_dict().items():
+        difference = (after[key].double() - value.double()).abs()
+        largest = max(largest, float(difference.max()))
+        apart += float(difference.square().sum())
+        moved += float((value.double() - start[key].double()).square().sum())
+    relative = {
+        f"largest_relative_difference_of_{key}": max(
+            abs(one[key] - other[key]) / other[key] for one, other in zip(log, plain_log, strict=True)
+        )
+        for key in ("loss", "grad_norm")
+    }
+    return {
+        "steps": len(log),
+        "first_loss": plain_log[0]["loss"],
+        "last_loss": plain_log[-1]["loss"],
+        **relative,
+        "largest_difference_of_a_weight": largest,
+        "difference_of_weights_by_their_change": (apart / moved) ** 0.5,
+    }
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "plain_loop-cpu.json")
+    options = parser.parse_args(argv)
+    found = {name: compared(name, options) for name in LOSSES}
+    write({**origin(__file__, argv, "cpu"), "objectives": found}, options.out)
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
