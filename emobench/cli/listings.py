@@ -16,6 +16,7 @@ from emobench.config import to_plain
 from emobench.errors import EmobenchError
 from emobench.models.catalog import CATALOG
 from emobench.models.convert import convert_bin
+from emobench.models.gguf import convert_gguf
 from emobench.pipeline.inspect.export_task import export_task
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
 
@@ -130,14 +131,14 @@ def list_models(json: options.Json = False) -> None:
 
 @models.command()
 def convert(
-    folder: Annotated[Path, typer.Argument(help="The folder to read.")],
+    model: Annotated[Path, typer.Argument(help="The folder or the GGUF file to read.")],
     out: Annotated[Path, typer.Argument(help="The folder to write.")],
 ) -> None:
-    """Convert a model folder with pytorch_model.bin to safetensors.
+    """Convert a model folder with pytorch_model.bin, or a GGUF file, to a folder with safetensors.
 
-    No code in the folder is executed.
+    No code in it is executed. The weights of a GGUF file are dequantized to float32.
     """
-    convert_bin(folder, out)
+    convert_gguf(model, out) if model.is_file() else convert_bin(model, out)
     print_out(f"Wrote {out}; use it as --model {out}.")
 
 

@@ -1,9 +1,9 @@
 """Model names: an alias, a local folder, or a hub id such as `org/name` or `org/name@revision`.
 
 A model that emobench trains itself takes the seed of its pre-training: `tiny-oracle(seed=1)`.
-The revisions in the catalog are commits, taken from public code and papers. The downloads have not been tested
+The catalog pins the paper's models to commits, taken from public code and papers. The downloads have not been tested
 (`tried=False`); `emobench doctor --sources` tests them. A branch or a tag is resolved to its current commit, which is
-recorded.
+recorded. A model whose packages are installed is read from them, and needs no hub (`packaged.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ GPT2_BPE = 4.5
 tokens (transformers' guide to perplexity)."""
 LLAMA_BPE = 3.8
 """Bytes per token of LLaMA's 32,000 tokens: about a sixth less than GPT-2's."""
+SMOLLM2_BPE, GEMMA_BPE = 4.0, 4.3
+"""Bytes per token on WikiText-2's test text, measured with the tokenizers of their GGUF files."""
 
 
 class Shape(NamedTuple):
@@ -62,7 +64,7 @@ class Alias:
     name: str
     source: str
     revision: str | None = None
-    """The commit. None for kind "made"."""
+    """The commit. None: for kind "hub" the current one, which is recorded; kind "made" has none."""
     kind: Literal["hub", "made"] = "hub"
     weights: Literal["safetensors", "bin"] = "safetensors"
     """The format of the weights at this commit, according to public sources. "bin" must be converted."""
@@ -88,15 +90,21 @@ def _made(name: str, note: str) -> Alias:
 _OPT_NOTE = "OPT-175B licence: research only. Published as .bin: convert it once with `emobench models convert`."
 _LLAMA_NOTE = "LLaMA licence: research only. A copy by a third party, since Meta put none on the hub."
 _LLAMA2_NOTE = "Gated: accept Meta's licence on the hub, then `hf auth login`."
+_LICENCE_NOTE = "Gated: accept the licence on the hub, then `hf auth login`."
 _FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {"bytes_per_weight": 4, "note": "MIT."},
     "gpt": {"bytes_per_weight": 4, "note": "MIT."},
     "opt": {"weights": "bin", "note": _OPT_NOTE},
     "llama": {"bytes_per_token": LLAMA_BPE, "note": _LLAMA_NOTE},
     "llama2": {"bytes_per_token": LLAMA_BPE, "note": _LLAMA2_NOTE},
+    "llama3": {"note": _LICENCE_NOTE},
+    "smollm2": {"bytes_per_token": SMOLLM2_BPE, "note": "Apache 2.0."},
+    "gemma": {"bytes_per_token": GEMMA_BPE, "note": _LICENCE_NOTE},
+    "qwen3": {"note": "Apache 2.0."},
+    "olmo2": {"note": "Apache 2.0."},
 }
 """What the aliases that begin with a word have in common."""
-# Alias, repository, commit, parameters, and the fields of its `Shape`.
+# Alias, repository, commit ("main": the current one), parameters, and the fields of its `Shape`.
 _HUB = """
 gpt2         openai-community/gpt2       607a30d783dfa663caf39e06633721c8d4cfcd7e    124_439_808  768 12 50_257 1024
 gpt2-large   openai-community/gpt2-large 32b71b12589c2f8d625668d2335a01cac3249519    774_030_080 1280 36 50_257 1024
@@ -108,13 +116,33 @@ llama-7b     huggyllama/llama-7b         4782ad278652c7c71b72204d462d6d01eaaf754
 llama-13b    huggyllama/llama-13b        bf57045473f207bb1de1ed035ace226f4d9f9bba 13_015_864_320 5120 40 32_000 2048
 llama2-7b    meta-llama/Llama-2-7b-hf    01c7f73d771dfac7d292323805ebc428287df4f9  6_738_415_616 4096 32 32_000 4096
 llama2-13b   meta-llama/Llama-2-13b-hf   5c31dfb671ce7cfe2d7bb7c04375e44c55e815b1 13_015_864_320 5120 40 32_000 4096
+smollm2-135m-instruct HuggingFaceTB/SmolLM2-135M-Instruct main   134_515_008  576 30  49_152   8192
+smollm2-135m          HuggingFaceTB/SmolLM2-135M          main   134_515_008  576 30  49_152   8192
+smollm2-360m          HuggingFaceTB/SmolLM2-360M          main   361_821_120  960 32  49_152   8192
+smollm2-1.7b          HuggingFaceTB/SmolLM2-1.7B          main 1_711_376_384 2048 24  49_152   8192
+gemma-3-270m          google/gemma-3-270m                 main   268_098_176  640 18 262_144  32768
+gemma-3-1b            google/gemma-3-1b-pt                main   999_885_952 1152 26 262_144  32768
+qwen3-0.6b            Qwen/Qwen3-0.6B                     main   596_049_920 1024 28 151_936  40960
+qwen3-1.7b            Qwen/Qwen3-1.7B                     main 1_720_574_976 2048 28 151_936  40960
+qwen3-4b              Qwen/Qwen3-4B                       main 4_022_468_096 2560 36 151_936  40960
+qwen3-8b              Qwen/Qwen3-8B                       main 8_190_735_360 4096 36 151_936  40960
+qwen3-0.6b-base       Qwen/Qwen3-0.6B-Base                main   596_049_920 1024 28 151_936  32768
+qwen3-1.7b-base       Qwen/Qwen3-1.7B-Base                main 1_720_574_976 2048 28 151_936  32768
+qwen3-4b-base         Qwen/Qwen3-4B-Base                  main 4_022_468_096 2560 36 151_936  32768
+qwen3-8b-base         Qwen/Qwen3-8B-Base                  main 8_190_735_360 4096 36 151_936  32768
+llama3.2-1b           meta-llama/Llama-3.2-1B             main 1_235_814_400 2048 16 128_256 131072
+llama3.2-3b           meta-llama/Llama-3.2-3B             main 3_212_749_824 3072 28 128_256 131072
+llama3.1-8b           meta-llama/Llama-3.1-8B             main 8_030_261_248 4096 32 128_256 131072
+olmo2-1b              allenai/OLMo-2-0425-1B              main 1_484_916_736 2048 16 100_352   4096
+olmo2-7b              allenai/OLMo-2-1124-7B              main 7_298_617_344 4096 32 100_352   4096
 """
 
 
 def _hub_alias(name: str, repo: str, commit: str, *sizes: str) -> Alias:
     parameters, *shape = map(int, sizes)
-    family = _FAMILIES[name.partition("-")[0]]
-    return Alias(name=name, source=repo, revision=commit, parameters=parameters, shape=Shape(*shape), **family)
+    family = _FAMILIES[re.split(r"[-.]", name)[0]]
+    revision = None if commit == "main" else commit
+    return Alias(name=name, source=repo, revision=revision, parameters=parameters, shape=Shape(*shape), **family)
 
 
 CATALOG: dict[str, Alias] = {
@@ -150,7 +178,8 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
         return ModelSource(name, str(installed), None, "local")
     alias = CATALOG.get(name)
     if alias is not None:
-        return ModelSource(name, alias.source, alias.revision, "hub")
+        revision = alias.revision or resolve_revision(alias.source, "main", offline=offline)
+        return ModelSource(name, alias.source, revision, "hub")
     folder = expand_home(name)
     if folder.suffix == ".gguf" and is_file(folder):
         return ModelSource(folder.stem, str(gguf_folder(folder)), None, "local")

@@ -16,6 +16,7 @@ from emobench.errors import ModelError
 from emobench.models.catalog import HUB_ID
 from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files
 from emobench.models.hub import fetch, resolve_revision
+from emobench.models.packaged import packaged_folder
 from emobench.models.quiet import quiet_libraries
 from emobench.reading import expand_home, is_folder, parse_json, read_text
 
@@ -82,7 +83,7 @@ def find_encoder(
 
     Error messages use `setting`, the setting that names the encoder, and `instead`, how to run without one.
     """
-    folder = expand_home(name)
+    folder = packaged_folder(name) or expand_home(name)
     if is_folder(folder):
         files = _checked_files(folder, name)
         digests = {file.relative_to(folder).as_posix(): file_digest(file) for file in files}

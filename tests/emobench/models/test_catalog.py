@@ -5,11 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from huggingface_hub import constants
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoConfig, LlamaConfig, OPTConfig, PreTrainedConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPTNeoConfig,
+    LlamaConfig,
+    Olmo2Config,
+    OPTConfig,
+    PreTrainedConfig,
+    Qwen3Config,
+)
 
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import CATALOG, ModelSource, find_model
@@ -31,15 +42,70 @@ def downloaded(cache: Path, repo: str, ref: str = "main") -> None:
     (refs / ref).write_text(COMMIT + "\n")
 
 
-def test_the_catalog_holds_the_aliases_and_claims_no_try() -> None:
-    assert set(CATALOG) == {
-        "gpt2", "gpt2-large", "opt-125m", "opt-1.3b", "opt-2.7b", "llama-7b", "llama-13b", "llama2-7b", "llama2-13b",
-        "gpt-neo-1.3b", "tiny-oracle", "tiny-icl", "tiny-lm",
-    }  # fmt: skip
+PAPER = {
+    "gpt2", "gpt2-large", "opt-125m", "opt-1.3b", "opt-2.7b", "llama-7b", "llama-13b", "llama2-7b", "llama2-13b",
+    "gpt-neo-1.3b",
+}  # fmt: skip
+
+
+def test_the_papers_models_are_pinned_and_none_claims_to_be_tried() -> None:
     assert [alias.name for alias in CATALOG.values() if alias.tried] == ["tiny-oracle", "tiny-icl", "tiny-lm"]
-    commits = {alias.revision for alias in CATALOG.values() if alias.kind == "hub"}
-    assert len(commits) == len(CATALOG) - 3
+    commits = {CATALOG[name].revision for name in PAPER}
+    assert len(commits) == len(PAPER)
     assert all(COMMIT_OF.fullmatch(commit or "") for commit in commits)
+    others = [alias for alias in CATALOG.values() if alias.kind == "hub" and alias.name not in PAPER]
+    assert not any(alias.revision for alias in others)
+
+
+def llama(width: int, layers: int, heads: tuple[int, int], inner: int, vocabulary: int, **others: Any) -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads[0],
+        num_key_value_heads=heads[1],
+        intermediate_size=inner,
+        vocab_size=vocabulary,
+        **others,
+    )
+
+
+def qwen(width: int, layers: int, heads: int, inner: int, *, tied: bool, context: int = 40_960) -> Qwen3Config:
+    return Qwen3Config(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=8,
+        intermediate_size=inner,
+        tie_word_embeddings=tied,
+        max_position_embeddings=context,
+    )
+
+
+def gemma(width: int, layers: int, inner: int) -> Gemma3TextConfig:
+    return Gemma3TextConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        intermediate_size=inner,
+        vocab_size=262_144,
+        max_position_embeddings=32_768,
+    )
+
+
+def olmo(width: int, layers: int, heads: int, inner: int) -> Olmo2Config:
+    return Olmo2Config(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        vocab_size=100_352,
+        max_position_embeddings=4096,
+    )
+
+
+SMOL: dict[str, Any] = {"tie_word_embeddings": True, "max_position_embeddings": 8192}
+LLAMA3: dict[str, Any] = {"max_position_embeddings": 131_072}
 
 
 LLAMA_13B = LlamaConfig(hidden_size=5120, intermediate_size=13824, num_hidden_layers=40, num_attention_heads=40)
@@ -58,6 +124,22 @@ LLAMA_13B = LlamaConfig(hidden_size=5120, intermediate_size=13824, num_hidden_la
         ("llama2-7b", LlamaConfig()),
         ("llama2-13b", LLAMA_13B),
         ("gpt-neo-1.3b", GPTNeoConfig()),
+        ("smollm2-135m-instruct", llama(576, 30, (9, 3), 1536, 49_152, **SMOL)),
+        ("smollm2-135m", llama(576, 30, (9, 3), 1536, 49_152, **SMOL)),
+        ("smollm2-360m", llama(960, 32, (15, 5), 2560, 49_152, **SMOL)),
+        ("smollm2-1.7b", llama(2048, 24, (32, 32), 8192, 49_152, **SMOL)),
+        ("llama3.2-1b", llama(2048, 16, (32, 8), 8192, 128_256, tie_word_embeddings=True, **LLAMA3)),
+        ("llama3.2-3b", llama(3072, 28, (24, 8), 8192, 128_256, tie_word_embeddings=True, **LLAMA3)),
+        ("llama3.1-8b", llama(4096, 32, (32, 8), 14_336, 128_256, **LLAMA3)),
+        ("qwen3-0.6b", qwen(1024, 28, 16, 3072, tied=True)),
+        ("qwen3-1.7b", qwen(2048, 28, 16, 6144, tied=True)),
+        ("qwen3-4b", qwen(2560, 36, 32, 9728, tied=True)),
+        ("qwen3-8b", qwen(4096, 36, 32, 12_288, tied=False)),
+        ("qwen3-8b-base", qwen(4096, 36, 32, 12_288, tied=False, context=32_768)),
+        ("gemma-3-270m", gemma(640, 18, 2048)),
+        ("gemma-3-1b", gemma(1152, 26, 6912)),
+        ("olmo2-1b", olmo(2048, 16, 16, 8192)),
+        ("olmo2-7b", olmo(4096, 32, 32, 11_008)),
     ],
 )
 def test_parameter_counts_are_those_of_the_architectures(name: str, config: PreTrainedConfig) -> None:
