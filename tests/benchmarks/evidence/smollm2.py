@@ -95,7 +95,7 @@ def centred(runs: Path) -> Path:
     """Return a folder of the model whose head has rows of mean 0: cosines between them are correlations."""
     folder = runs / "centred"
     if not folder.is_dir():
-        loaded = load_model(find_model(MODEL))
+        loaded = load_model(find_model(MODEL, offline=True))
         weight_VD = loaded.model.get_output_embeddings().weight
         with torch.no_grad():
             weight_VD -= weight_VD.mean(0)
