@@ -59,7 +59,7 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
     """Yield the arguments of the runs of a part."""
     if part == "main":
         for task in TASKS:
-            yield _writing(task, ("pretrained",))
+            yield _writing(task, ("pretrained", *MAIN))
             yield _writing(task, MAIN, seeds=SEEDS)
     elif part == "objectives":
         yield from (_writing(task, (name,)) for task in TASKS for name in OTHERS)
