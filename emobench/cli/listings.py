@@ -14,9 +14,10 @@ from emobench.cli.request_options import PlanningOptions, takes_groups
 from emobench.cli.streams import remark
 from emobench.config import to_plain
 from emobench.errors import EmobenchError
-from emobench.models.catalog import CATALOG
+from emobench.models.catalog import CATALOG, Alias
 from emobench.models.convert import convert_bin
 from emobench.models.gguf import convert_gguf
+from emobench.models.packaged import PACKAGED, installed_pieces
 from emobench.pipeline.inspect.export_task import export_task
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
 
@@ -122,11 +123,18 @@ def list_models(json: options.Json = False) -> None:
     if json:
         print_json(list(CATALOG.values()))
         return
-    rows = [
-        [a.name, a.source, f"{a.parameters:,}" if a.parameters else "", "" if a.tried else "not tried here", a.note]
-        for a in CATALOG.values()
-    ]
+    rows = [[a.name, a.source, f"{a.parameters:,}" if a.parameters else "", *_state(a)] for a in CATALOG.values()]
     print_table("Models", ("name", "source", "parameters", "state", "note"), rows)
+
+
+def _state(alias: Alias) -> tuple[str, str]:
+    """Return the state of an alias and its note, which names the packages that hold the model."""
+    packaged = PACKAGED.get(alias.name)
+    if packaged is None:
+        return "" if alias.tried else "not tried here", alias.note
+    if installed_pieces(packaged) is not None:
+        return "installed", alias.note
+    return "not installed", f"{alias.note} Needs no hub after: {packaged.install}"
 
 
 @models.command()
