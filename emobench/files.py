@@ -12,18 +12,19 @@ from emobench.errors import ModelError, StorageError
 from emobench.locks import open_locked
 
 
-def write_whole(path: Path, text: str, what: str, hint: str) -> None:
-    """Write UTF-8 text. At any time `path` is complete or absent, also after a power failure.
+def write_whole(path: Path, content: str | bytes, what: str, hint: str) -> None:
+    """Write text, as UTF-8, or bytes. At any time `path` is complete or absent, also after a power failure.
 
     A temporary file in the same folder is synced and renamed; a file that a killed process left is reused. Missing
     folders are created. A device such as /dev/null is written to directly. Raises StorageError and leaves no temporary
     file; `what` is the subject of the message and `hint` says what to do.
     """
+    data = content.encode() if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a rename would replace the device
+            path.write_bytes(data)  # a rename would replace the device
         else:
-            _write_file(path, text.encode())
+            _write_file(path, data)
     except OSError as error:
         raise StorageError(
             f"{what} could not be written to {path.parent}: {error.strerror or error}. {hint}"

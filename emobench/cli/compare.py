@@ -65,7 +65,7 @@ def compare(
         raise ConfigError(f"--png {png}: expected the name of a PNG file, such as differences.png.")
     chosen = [select(text, leaderboard) for text in entries]
     base = None if baseline is None else select(baseline, leaderboard)
-    examples = ExamplesReader(runs)
+    examples = ExamplesReader(runs, [leaderboard])
     shown = _metrics(metric, chosen)
     if across_bases:
         found = compare_across_bases(chosen, base, examples, metrics=shown)

@@ -93,7 +93,7 @@ def print_board(
 ) -> None:
     """Print a board, or of it the tables around some entries' ids, which stand out; name on stderr what is skipped."""
     view = view or View(own=frozenset(around))
-    board, examples = Leaderboard(root), ExamplesReader(runs)
+    board, examples = Leaderboard(root), ExamplesReader(runs, [root])
     page = read_page(board, (filters or Filters()).of(board.rows()), rows, around)
     if json:
         print_json({**leaderboard_table.to_json(page.entries, examples, view), "left_out": page.left_out})

@@ -36,7 +36,8 @@ def site(
 ) -> None:
     """Write each board as one web page."""
     boards = []
-    for root in leaderboard or [options.DEFAULT_BOARD, published_root()]:
+    roots = leaderboard or [options.DEFAULT_BOARD, published_root()]
+    for root in roots:
         found = Leaderboard(root)
         if leaderboard:
             found.require_folder()
@@ -48,8 +49,8 @@ def site(
             remark(f"skipped: {problem}")
         if not entries:
             remark(f"{boards[-1].name} has no entry yet. `emobench run` makes the first.")
-    examples = ExamplesReader(runs)
-    page = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve), baseline)[0]
+    examples = ExamplesReader(runs, roots)
+    page = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve, roots), baseline)[0]
     remark_unpaired(examples.problems)
     print_text(str(page))
     if open_:

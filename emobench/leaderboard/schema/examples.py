@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emobench.config import file_sha256
 from emobench.errors import DataError
 from emobench.files import write_whole
-from emobench.leaderboard.schema.entry import Entry, File
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.run_files import digest, recorded_file
 from emobench.tasks.scores import Examples, Score, by_unit
 
 RunExamples = Mapping[str, Examples]
@@ -88,50 +88,31 @@ def _add(found: dict[str, Recorded], line: str, where: str) -> None:
         recorded.units[example] = unit
 
 
-def digest(path: Path) -> str:
-    """Return the sha256 of a file in hex; raises DataError where it cannot be read."""
-    try:
-        return file_sha256(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
+def entry_examples(entry: Entry, runs: Path, boards: Sequence[Path] = ()) -> list[RunExamples]:
+    """Return the results of each run of an entry by sampling unit, in the order of its runs.
 
-
-def entry_examples(entry: Entry, runs: Path) -> list[RunExamples]:
-    """Return the results of each run of an entry by sampling unit, in the order of its runs; `runs` is their folder.
-
-    Raises DataError where a run has none, or its file is absent or not the one that was recorded.
+    `runs` is their folder; what is not there is read from `boards` that ship it. Raises DataError where a run has none,
+    or its file is absent or not the one that was recorded.
     """
     found = []
     for run in entry.runs:
         if run.examples is None:
             raise DataError(f"The run {run.key} of entry {entry.id} recorded no per-example results.")
-        recorded = read_examples(recorded_file(run.examples, runs, entry))
+        recorded = read_examples(recorded_file(run.examples, runs, entry, boards))
         found.append({metric: one.sampled for metric, one in recorded.items()})
     return found
-
-
-def recorded_file(file: File, runs: Path, entry: Entry) -> Path:
-    """Return where a file of an entry's runs is; raises DataError where it is absent or not the one recorded."""
-    path = runs / file.path
-    if not path.is_file():
-        raise DataError(f"{path}: cannot be read (there is no such file). Give its --runs DIR, or run again.")
-    if digest(path) != file.sha256:
-        raise DataError(
-            f"{path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes it anew."
-        )
-    return path
 
 
 class ExamplesReader:
     """Reads entries' per-example results; an entry whose files are elsewhere is compared without them."""
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, boards: Sequence[Path] = ()) -> None:
         self.problems: list[str] = []
-        self._runs = runs
+        self._runs, self._boards = runs, boards
 
     def __call__(self, entry: Entry) -> list[RunExamples] | None:
         try:
-            return entry_examples(entry, self._runs)
+            return entry_examples(entry, self._runs, self._boards)
         except DataError as error:
             if str(error) not in self.problems:
                 self.problems.append(str(error))

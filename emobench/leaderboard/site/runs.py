@@ -13,10 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emobench.config import file_sha256
 from emobench.data.oracle import oracle_words
 from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry, File
+from emobench.leaderboard.schema.run_files import SHORTENED, find_file, is_recorded
 
 T = TypeVar("T")
 Curve = Mapping[int, float]
@@ -39,6 +39,8 @@ class RunFiles:
     root: Path
     read_curves: Callable[[Path], Mapping[str, Curve]]
     mean_curve: Callable[[Sequence[Curve]], Mapping[int, float]]
+    boards: Sequence[Path] = ()
+    """Boards that ship files of their runs, which are read where `root` has them not."""
 
     def of(self, entry: Entry) -> dict[str, Any]:
         """Return {"curves", "samples", "problems"} of an entry, plain; a problem is a sentence on files not used."""
@@ -84,14 +86,14 @@ class RunFiles:
     def _read(self, file: File, read: Callable[[Path], T], problems: list[str]) -> T | None:
         """Read a file inside the runs folder that is as it was recorded, or note why it is not."""
         try:
-            path = (self.root / file.path).resolve()
-            if not path.is_relative_to(self.root.resolve()):  # through a symbolic link
-                why = "lies outside the runs folder, so it is not read"
-            elif not path.is_file():
+            path = find_file(file, self.root, self.boards)
+            if path is None:
                 why = "not in the runs folder. Name the one that has it: --runs DIR"
+            elif not path.resolve().is_relative_to(self.root.resolve()) and path == self.root / file.path:
+                why = "lies outside the runs folder, so it is not read"  # through a symbolic link
             elif path.stat().st_size > MOST_BYTES:
                 why = f"too large for a page ({path.stat().st_size:,} bytes)"
-            elif file_sha256(path) != file.sha256:
+            elif not is_recorded(path, file):
                 why = "altered since the entry was recorded, so it is not shown"
             else:
                 return read(path)
@@ -127,12 +129,16 @@ def _read_samples(path: Path) -> list[dict[str, str]]:
         rows: dict[str, Mapping[str, Any]] = {}
         for number, line in enumerate(file):
             row = json.loads(line)
+            if SHORTENED in row:
+                continue
             rows.setdefault(str(row.get("prompt_id", number)), row)
             if len(rows) == SAMPLES:
                 break
     samples = []
     for row in rows.values():
-        sample = {"prompt": row["prefix_text"], "continuation": row["continuation_text"]}
+        # A board that ships samples has no text of the data.
+        prompt = row["prefix_text"] if "prefix_text" in row else f"text {row['prompt_id']} of the data"
+        sample = {"prompt": prompt, "continuation": row["continuation_text"]}
         sample |= {"reference": row["reference_text"]} if row.get("reference_text") else {}
         samples.append({name: _short(str(text)) for name, text in sample.items()})
     return samples

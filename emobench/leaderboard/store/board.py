@@ -21,6 +21,7 @@ from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id, read_entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
+from emobench.leaderboard.schema.run_files import PACKED
 from emobench.leaderboard.store.index import NO_ROW, Index, Row, row_of, row_of_plain
 from emobench.reading import is_folder
 
@@ -200,7 +201,7 @@ class Leaderboard:
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield what should hold entries, as "folder/name"; add what cannot be one to `problems`."""
         for folder, status in self._list(""):
-            if not stat.S_ISDIR(status.st_mode):  # a README or a licence next to the suites
+            if not stat.S_ISDIR(status.st_mode) or folder == PACKED:  # a README next to the suites, or files of runs
                 continue
             for file, status in self._list(f"{folder}/"):
                 if not stat.S_ISREG(status.st_mode):

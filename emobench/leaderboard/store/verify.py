@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from emobench.config import file_sha256
-from emobench.errors import UserError
-from emobench.leaderboard.schema.entry import Entry
+from emobench.errors import DataError, UserError
+from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.labels import clean
+from emobench.leaderboard.schema.run_files import PACKED, digest, find_file, is_recorded, packed_path
 from emobench.leaderboard.store.board import LONGEST, Leaderboard, file_of, parse
 from emobench.leaderboard.store.index import INDEX, Index, row_of
+from emobench.leaderboard.store.pack import current, left_out_files, unnamed_files
 
+LEFT = (".*.part", "*/.*.part", f"{PACKED}/*/**/.*.part")
+"""Where a write that was killed leaves its file."""
 SHOWN = 5
 """Absent files that a line names."""
 _ENTRY = re.compile(r"[0-9a-f]{12}\.json")
@@ -71,7 +74,7 @@ def verify(
         progress(number, len(files))
     if runs is not None:
         findings += _in_runs(board, entries, runs)
-    return len(entries), [*findings, *_strays(board), *_lost(board, entries), *_leftovers(board)]
+    return len(entries), [*findings, *_strays(board, entries), *_lost(board, entries), *_leftovers(board)]
 
 
 def _read(path: Path) -> Entry | Finding:
@@ -96,33 +99,41 @@ def _in_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path) -> Iterat
     """Check the files of entries that nothing supersedes: computing scores again replaces those of the others."""
 
     @functools.cache  # several entries may name one file
-    def sha256(name: str) -> str | None:
+    def state(file: File, sample: bool) -> str:
         try:
-            return file_sha256(runs / name)
-        except OSError:
-            return None
+            path = find_file(file, runs, [board.root])
+            if path is None:
+                return "left out" if file.path in left_out else "missing"
+            same = is_recorded(path, file) if sample else digest(path) == file.sha256
+        except (DataError, OSError):
+            same = False
+        return "whole" if same else "altered"
 
-    superseded = {entry.supersedes for entry in entries}
-    for entry in (entry for entry in entries if entry.id not in superseded):
-        path, named = board.path(entry), [file for run in entry.runs for file in run.files()]
-        if missing := [file.path for file in named if sha256(file.path) is None]:
+    left_out = left_out_files(board.root)
+    for entry in current(entries):
+        path = board.path(entry)
+        named = {file: state(file, file in run.samples) for run in entry.runs for file in run.files()}
+        if missing := [file.path for file, found in named.items() if found == "missing"]:
             more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
             text = (
                 f"{path}: {len(missing)} of the {len(named)} files that it names are not in {runs}: "
                 f"{', '.join(missing[:SHOWN])}{more}. Give the folder of its runs with --runs DIR, or restore them."
             )
             yield Finding.of("missing", path, text)
-        for file in named:
-            if sha256(file.path) not in (None, file.sha256):
-                text = f"{runs / file.path}: altered since {path} was recorded. Restore it, or run again."
-                yield Finding.of("altered", runs / file.path, text)
+        for file in (file for file, found in named.items() if found == "altered"):
+            inside = runs / file.path if (runs / file.path).exists() else packed_path(board.root, file.path)
+            text = f"{inside}: altered since {path} was recorded. Restore it, or run again."
+            yield Finding.of("altered", inside, text)
 
 
-def _strays(board: Leaderboard) -> Iterator[Finding]:
+def _strays(board: Leaderboard, entries: Sequence[Entry]) -> Iterator[Finding]:
     """Find what does not belong next to the folders of suites."""
     for path in sorted(board.root.glob("*")):
         if path.is_file() and not _ALLOWED.fullmatch(path.name):
             yield _stray(path)
+    for path in unnamed_files(board.root, entries):
+        text = f"{path}: no entry of this board names it. Remove it: rm {shlex.quote(str(path))}"
+        yield Finding.of("stray", path, text)
 
 
 def _stray(path: Path) -> Finding:
@@ -146,6 +157,6 @@ def _lost(board: Leaderboard, entries: Sequence[Entry]) -> Iterator[Finding]:
 
 
 def _leftovers(board: Leaderboard) -> Iterator[Finding]:
-    for path in sorted([*board.root.glob(".*.part"), *board.root.glob("*/.*.part")]):
+    for path in sorted(found for where in LEFT for found in board.root.glob(where)):
         text = f"{path}: left by a write that was killed. Unless something is being recorded now, remove it: rm "
         yield Finding.of("leftover", path, text + shlex.quote(str(path)))

@@ -12,7 +12,7 @@ from emobench.errors import ConfigError, DataError
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry, Run
-from emobench.leaderboard.schema.examples import recorded_file
+from emobench.leaderboard.schema.run_files import recorded_file
 from emobench.pipeline.stages.stage import FACTS
 from emobench.registry import kind_names, load_kind
 from emobench.seals import find_damage

@@ -131,7 +131,7 @@ class _Maker:
         published = {e.objective.name: e for e in published_entries(self.table) if e.model.name == self.subject.paper}
         baseline = measured[self.table.baseline]
         others = [entry for entry in entries if entry.id != baseline.id]
-        examples = ExamplesReader(self.request.runs)
+        examples = ExamplesReader(self.request.runs, [self.request.leaderboard])
         found = PaperComparison(
             title=f"{self.table.name} · {baseline.model.name}",
             columns=self._columns(published, entries),

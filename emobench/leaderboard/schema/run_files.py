@@ -1,0 +1,105 @@
+"""The files of entries' runs: in the runs folder or, compressed, in a board that ships them.
+
+`emobench leaderboard pack` (`store/pack.py`) writes `BOARD/runs/<path>.xz`, so that a clone of a board can compare its
+entries example by example and show their curves. Samples are shortened: they hold no text of a data set. Their first
+line says so, with the sha256 of the whole file.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import lzma
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from emobench.config import file_sha256
+from emobench.errors import DataError
+from emobench.leaderboard.schema.entry import Entry, File
+
+PACKED, SUFFIX = "runs", ".xz"
+"""The folder of a board that has the files of runs, and the end of their names."""
+SHORTENED = "shortened_from"
+"""The key of the first line of shortened samples; its value is the sha256 of the whole file."""
+LARGEST = 200_000_000
+"""Bytes of the largest file that is unpacked."""
+
+
+def recorded_file(file: File, runs: Path, entry: Entry, boards: Sequence[Path] = ()) -> Path:
+    """Return where a file of an entry's runs is, unpacked if a board has it.
+
+    Raises DataError where it is absent or not the one recorded.
+    """
+    path = find_file(file, runs, boards)
+    if path is None:
+        raise DataError(
+            f"{runs / file.path}: cannot be read (there is no such file). Give its --runs DIR, or run again."
+        )
+    if digest(path) != file.sha256:
+        raise DataError(
+            f"{runs / file.path}: altered since entry {entry.id} was recorded. Restore it, or run again, which makes "
+            "it anew."
+        )
+    return path
+
+
+def find_file(file: File, runs: Path, boards: Sequence[Path] = ()) -> Path | None:
+    """Return where a file is, whatever it holds: in the runs folder, else unpacked from the first board that has it."""
+    if (runs / file.path).is_file():
+        return runs / file.path
+    packed = (packed_path(board, file.path) for board in boards)
+    return next((unpack(path, file.path) for path in packed if path.is_file()), None)
+
+
+def packed_path(board: Path, name: str) -> Path:
+    """Return where a board has a file of a run: `name` is its path in the runs folder."""
+    return board / PACKED / f"{name}{SUFFIX}"
+
+
+@functools.cache
+def unpack(packed: Path, name: str) -> Path:
+    """Return the unpacked file, which stays until the process ends. Raises DataError if it is not xz, or too large."""
+    path = _scratch() / packed.resolve().parent.as_posix().lstrip("/") / Path(name).name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with lzma.open(packed) as stream:
+            content = stream.read(LARGEST + 1)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise DataError(f"{packed}: cannot be unpacked ({error}). Restore it.") from None
+    if len(content) > LARGEST:
+        raise DataError(f"{packed}: holds more than {LARGEST:,} bytes. Remove it.")
+    path.write_bytes(content)
+    return path
+
+
+@functools.cache
+def _scratch() -> Path:
+    folder = tempfile.mkdtemp(prefix="emobench.")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def is_recorded(path: Path, file: File) -> bool:
+    """Return whether a file of samples is the one that an entry names, or a shortened one of it."""
+    return file.sha256 in (digest(path), shortened_from(path))
+
+
+def shortened_from(path: Path) -> str | None:
+    """Return the sha256 of the whole file of which a file has shortened samples; None for any other file."""
+    with path.open("rb") as stream:
+        first = stream.readline(200)
+    try:
+        return str(json.loads(first)[SHORTENED])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def digest(path: Path) -> str:
+    """Return the sha256 of a file in hex; raises DataError where it cannot be read."""
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
