@@ -6,7 +6,7 @@ from emobench.cli import options
 from emobench.cli.console import reporter
 from emobench.cli.streams import print_text, remark
 from emobench.leaderboard.store.board import Leaderboard
-from emobench.leaderboard.store.pack import LARGEST, PROMPTS
+from emobench.leaderboard.store.pack import PROMPTS
 from emobench.leaderboard.store.pack import pack as pack_files
 
 
@@ -22,8 +22,8 @@ def pack(
     """
     with reporter(quiet).work(f"pack {leaderboard}", "files") as progress:
         done = pack_files(Leaderboard(leaderboard), runs, progress)
-    for path in done.left_out:
-        remark(f"left out: {path} has more than {LARGEST // 1024} KiB, compressed.")
+    for path, why in done.left_out.items():
+        remark(f"left out: {path}: {why}.")
     print_text(
         f"{leaderboard}: {done.files:,} files of runs ({done.new:,} new), {done.bytes / 1e6:.1f} MB. Of samples, the "
         f"generated texts of the first {PROMPTS} prompts."

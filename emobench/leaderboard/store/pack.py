@@ -1,19 +1,19 @@
 """Copies the files of entries' runs into their board, compressed, so that a clone of the board has them.
 
-Each file is `BOARD/runs/<path>.xz`; what is there is never changed. Samples are shortened to the generated texts of the
-first prompts, because a data set's own texts are not the board's to publish. A file that is large even so is left out,
-and listed in `BOARD/runs/left-out.txt`.
+Each file is `BOARD/runs/<path>.xz`; what is there is never changed. A data set's own texts are not the board's to
+publish: of generated texts, those of the first prompts are copied without the texts around them, losses of prompts as
+they are, and other samples not at all. What is left out, also because it is large, is listed in
+`BOARD/runs/left-out.txt`.
 """
 
 from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emobench.errors import DataError
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry, File
 from emobench.leaderboard.schema.run_files import PACKED, SHORTENED, packed_path, recorded_file
@@ -22,21 +22,26 @@ from emobench.reading import read_text
 
 PROMPTS = 50
 """Prompts whose generated texts are kept."""
-KEPT = ("prompt_id", "sample", "continuation_text")
+GENERATED = ("prompt_id", "sample", "continuation_text")
+"""What is kept of a line with a generated text."""
+LOSSES = "prompt_nats"
+"""A key of lines that have ids and numbers alone."""
 LARGEST = 256 * 1024
 """Compressed bytes of the largest file that is packed."""
+TOO_LARGE = f"more than {LARGEST // 1024} KiB, compressed"
+NOT_OURS = "may hold texts of a data set"
 LEFT_OUT = "left-out.txt"
 _HINT = "Free space, and give the same command again."
 
 
 @dataclass
 class PackedFiles:
-    """What `pack` did: the number of files that are new, of all, their bytes, and the paths that were left out."""
+    """What `pack` did: the number of files that are new, of all, their bytes, and why others were left out."""
 
     new: int = 0
     files: int = 0
     bytes: int = 0
-    left_out: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def pack(
@@ -55,11 +60,11 @@ def pack(
         target = packed_path(board.root, file.path)
         if not target.is_file():
             if file.path in left_out and not (runs / file.path).is_file():
-                done.left_out.append(file.path)
+                done.left_out[file.path] = left_out[file.path]
                 continue
             content = _content(recorded_file(file, runs, entry), file, sample)
-            if len(content) > LARGEST:
-                done.left_out.append(file.path)
+            if content is None or len(content) > LARGEST:
+                done.left_out[file.path] = NOT_OURS if content is None else TOO_LARGE
                 continue
             write_whole(target, content, "The packed file", _HINT)
             done.new += 1
@@ -76,10 +81,11 @@ def current(entries: Sequence[Entry]) -> Iterator[Entry]:
     return (entry for entry in entries if entry.id not in superseded)
 
 
-def left_out_files(board: Path) -> set[str]:
-    """Return the paths of files of runs that were too large for the board."""
+def left_out_files(board: Path) -> dict[str, str]:
+    """Return the paths of files of runs that the board has not, and why."""
     path = board / PACKED / LEFT_OUT
-    return set(read_text(path).splitlines()) if path.is_file() else set()
+    lines = read_text(path).splitlines() if path.is_file() else []
+    return {name: why for name, _, why in (line.partition(": ") for line in lines)}
 
 
 def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:
@@ -90,30 +96,33 @@ def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:
             yield path
 
 
-def _content(path: Path, file: File, sample: bool) -> bytes:
-    content = _shortened(path, file) if sample and path.suffix == ".jsonl" else path.read_bytes()
-    return lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+def _content(path: Path, file: File, sample: bool) -> bytes | None:
+    """Return what a board may have of a file, compressed; None where that is nothing."""
+    content = _published(path, file) if sample and path.suffix == ".jsonl" else path.read_bytes()
+    return None if content is None else lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
 
 
-def _shortened(path: Path, file: File) -> bytes:
-    """Return the generated texts of the first prompts, as JSON Lines after a line that names the whole file."""
-    lines, prompts = [json.dumps({SHORTENED: file.sha256})], set()
-    with path.open(encoding="utf-8") as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                row = {key: json.loads(line)[key] for key in KEPT}
-            except (KeyError, TypeError, ValueError):
-                raise DataError(f"{path}:{number}: expected JSON with {', '.join(KEPT)}. Run again.") from None
-            prompts.add(row["prompt_id"])
-            if len(prompts) > PROMPTS:
-                break
-            lines.append(json.dumps(row, ensure_ascii=False))
-    return "".join(f"{line}\n" for line in lines).encode()
+def _published(path: Path, file: File) -> bytes | None:
+    """Return samples without texts of a data set: shortened ones begin with a line that names the whole file."""
+    try:
+        with path.open(encoding="utf-8") as stream:
+            rows = [dict(json.loads(line)) for line in stream]
+    except (TypeError, ValueError):
+        return None
+    if all(LOSSES in row for row in rows):
+        return path.read_bytes()
+    if not all(key in row for row in rows for key in GENERATED):
+        return None
+    first = set(list(dict.fromkeys(row["prompt_id"] for row in rows))[:PROMPTS])
+    kept = [{key: row[key] for key in GENERATED} for row in rows if row["prompt_id"] in first]
+    lines = [{SHORTENED: file.sha256}, *kept]
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
 
 
-def _list_left_out(board: Path, paths: Sequence[str]) -> None:
+def _list_left_out(board: Path, left_out: Mapping[str, str]) -> None:
     path = board / PACKED / LEFT_OUT
-    if paths:
-        write_whole(path, "".join(f"{name}\n" for name in sorted(paths)), "The list of files left out", _HINT)
+    if left_out:
+        lines = [f"{name}: {why}\n" for name, why in sorted(left_out.items())]
+        write_whole(path, "".join(lines), "The list of files left out", _HINT)
     else:
         path.unlink(missing_ok=True)

@@ -39,7 +39,8 @@ SETTINGS = {
     "oracle.model": "gemma-3-270m",
     "coherence.encoder": "all-mpnet-base-v2",
 }
-LIMIT = 400
+LIMIT, MANY = 400, 1000
+"""Texts: of all conditions, and of the part `texts`. MAUVE has no verdict with fewer than 1,000."""
 CHANGES: dict[str, tuple[str, ...]] = {
     "recipe.learning_rate": ("1e-5", "2e-4"),
     "recipe.max_tokens": ("16384", "131072"),
@@ -59,8 +60,10 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
     """Yield the arguments of the runs of a part."""
     if part == "main":
         for task in TASKS:
-            yield _writing(task, ("pretrained", *MAIN))
+            yield _writing(task, ("pretrained", *MAIN))  # one seed of each comes first: it may be looked at early
             yield _writing(task, MAIN, seeds=SEEDS)
+    elif part == "texts":
+        yield _writing("wikitext2", MAIN, seeds=SEEDS, limit=MANY, without=("oracle.model", "coherence.encoder"))
     elif part == "objectives":
         yield from (_writing(task, (name,)) for task in TASKS for name in OTHERS)
     elif part == "changes":
@@ -79,7 +82,7 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
                 yield _answering(model, protocol)
 
 
-PARTS = ("main", "answers", "changes", "weights", "costs", "bases", "objectives")
+PARTS = ("main", "texts", "answers", "changes", "weights", "costs", "bases", "objectives")
 
 
 class Places(NamedTuple):
@@ -111,9 +114,11 @@ def _writing(
     seeds: Iterable[int] = (0,),
     model: str = MODEL,
     limit: int = LIMIT,
+    without: Iterable[str] = (),
     **changed: str,
 ) -> list[str]:
-    rules = _settings({**SETTINGS, **changed, "tasks": task})
+    settings = {key: value for key, value in SETTINGS.items() if key not in without}
+    rules = _settings({**settings, **changed, "tasks": task})
     return ["--suite", "generation", "--model", model, "--limit", str(limit), *_trained(objectives, seeds), *rules]
 
 

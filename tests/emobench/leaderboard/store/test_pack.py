@@ -56,7 +56,7 @@ def board(tmp_path: Path, entry: Entry) -> Leaderboard:
 def test_a_clone_has_what_its_entries_name(board: Leaderboard, runs: Path, entry: Entry) -> None:
     there = ExamplesReader(runs)(entry)
     done = pack(board, runs)
-    assert (done.new, done.files, done.left_out) == (3, 3, [])
+    assert (done.new, done.files, done.left_out) == (3, 3, {})
     shutil.rmtree(runs)
     assert pack(board, runs).new == 0
     assert verify(board, runs) == (1, [])
@@ -77,6 +77,22 @@ def test_texts_of_a_data_set_are_not_copied(board: Leaderboard, runs: Path) -> N
     assert first == json.dumps({"shortened_from": hashlib.sha256((runs / NAMES[2]).read_bytes()).hexdigest()})
     assert len(rows) == PROMPTS
     assert "human" not in "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("row", "copied"), [({"id": "3", "prompt_nats": [1.5]}, True), ({"doc": "human"}, False), (["human"], False)]
+)
+def test_other_samples_are_copied_if_they_hold_no_texts(
+    board: Leaderboard, runs: Path, entry_of: Callable[..., Entry], row: object, copied: bool
+) -> None:
+    (runs / "score").mkdir()
+    path = runs / "score" / "samples.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    file = {"path": "score/samples.jsonl", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    board.append(entry_of(runs=[{"seed": 0, "key": "k1", "samples": [file]}], recipe={"name": "other"}))
+    assert pack(board, runs).left_out == ({} if copied else {"score/samples.jsonl": "may hold texts of a data set"})
+    shutil.rmtree(runs)
+    assert verify(board, runs) == (2, [])
 
 
 def test_shortened_results_are_never_compared(board: Leaderboard, runs: Path, entry: Entry) -> None:
@@ -117,10 +133,11 @@ def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch:
 
 def test_large_files_are_left_out_and_listed(board: Leaderboard, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "LARGEST", 0)
-    assert pack(board, runs).left_out == list(NAMES)
-    assert (board.root / "runs" / "left-out.txt").read_text().split() == sorted(NAMES)
+    left_out = pack(board, runs).left_out
+    assert left_out == dict.fromkeys(NAMES, "more than 256 KiB, compressed")
+    assert (board.root / "runs" / "left-out.txt").read_text().splitlines()[0].startswith(f"{NAMES[0]}: more than ")
     shutil.rmtree(runs)
-    assert pack(board, runs).left_out == list(NAMES)
+    assert pack(board, runs).left_out == left_out
     assert verify(board, runs) == (1, [])
 
 
