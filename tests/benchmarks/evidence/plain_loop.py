@@ -1,11 +1,14 @@
 """MLE and EMO in a plain PyTorch loop, written from the paper and the description of its code, against emobench.
 
-    python tests/benchmarks evidence.plain_loop --model NAME --data-dir FOLDER [--steps 20] [--batch 4] [--out FILE]
+    python tests/benchmarks evidence.plain_loop --model NAME --data-dir FOLDER [--steps 20] [--double] [--out FILE]
 
 Both train the same model on the same batches in the same order. The loop holds whole logits and lets autograd
 differentiate (EMO paper, Eq. 14 and 19; each token's ratio is a constant, as in `emo_patch.py`), with AdamW and the
 linear schedule of 4.1.1. Compared: the loss and the gradient's norm of each step, and the final weights. If they agree,
 what a study finds is the method's and not the harness's. FOLDER/wikitext2.{train,validation}.jsonl are read.
+
+In float32 the weights part: AdamW divides by the gradient's own size, so that rounding moves a weight with almost no
+gradient by a whole step. With --double both compute in float64, and only a difference of method is left.
 """
 
 from __future__ import annotations
@@ -33,7 +36,6 @@ from emobench.training.train import Training, train
 
 Log = list[dict[str, float]]
 
-LENGTH = 256
 VALIDATION_ROWS = 2
 
 
@@ -61,7 +63,7 @@ def plain(model: Any, name: str, batches: list[Tensor], learning_rate: float) ->
     log = []
     for step, ids_BT in enumerate(batches):
         optimizer.param_groups[0]["lr"] = learning_rate * (1 - step / len(batches))
-        logits_NV = model(input_ids=ids_BT).logits[:, :-1].flatten(0, 1).float()
+        logits_NV = model(input_ids=ids_BT).logits[:, :-1].flatten(0, 1)
         loss = LOSSES[name](logits_NV, ids_BT[:, 1:].flatten(), embedding_VD)
         loss.backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
@@ -105,7 +107,7 @@ def packed(tokenizer: Any, split: str, options: argparse.Namespace) -> Packed:
     """Return the first blocks of a split: as many as the steps need."""
     texts = load_texts("wikitext2", split, data_dirs=(options.data_dir,), offline=True)
     rows = options.steps * options.batch if split == "train" else VALIDATION_ROWS
-    return pack_blocks(texts.texts, tokenizer, length=LENGTH).first(rows * LENGTH)
+    return pack_blocks(texts.texts, tokenizer, length=options.length).first(rows * options.length)
 
 
 def _not_needed(name: str) -> Tensor:
@@ -117,6 +119,9 @@ def compared(name: str, options: argparse.Namespace) -> dict[str, float]:
     source = find_model(options.model, offline=True)
     with tempfile.TemporaryDirectory() as temporary, quiet_libraries():
         trained, loop = load_model(source), load_model(source)
+        if options.double:
+            trained.model.double()
+            loop.model.double()
         start = {key: value.clone() for key, value in loop.model.state_dict().items()}
         log, batches = ours(trained, name, options, Path(temporary))
         plain_log = plain(loop.model.train(), name, batches, find_recipe("lm-finetune").learning_rate)
@@ -137,6 +142,7 @@ def compared(name: str, options: argparse.Namespace) -> dict[str, float]:
         "steps": len(log),
         "first_loss": plain_log[0]["loss"],
         "last_loss": plain_log[-1]["loss"],
+        "relative_difference_of_first_grad_norm": abs(log[0]["grad_norm"] / plain_log[0]["grad_norm"] - 1),
         **relative,
         "largest_difference_of_a_weight": largest,
         "difference_of_weights_by_their_change": (apart / moved) ** 0.5,
@@ -149,6 +155,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--double", action="store_true", help="Compute in float64.")
     parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "plain_loop-cpu.json")
     options = parser.parse_args(argv)
     found = {name: compared(name, options) for name in LOSSES}

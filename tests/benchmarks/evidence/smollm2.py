@@ -46,6 +46,7 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "recipe.max_tokens": ("16384", "131072"),
     "recipe.lora": ("true",),
     "generation.prefix": ("5", "50"),
+    "generation.sampling.temperature": ("0.9", "0.8"),
     "mauve.featurizer": ("pretrained",),
 }
 """What is varied on WikiText-2 with MLE and EMO, one setting at a time."""

@@ -1,0 +1,238 @@
+"""The tables and figures of docs/evidence.md, from the entries that `evidence.smollm2` recorded.
+
+    python tests/benchmarks evidence.smollm2_page [--leaderboard DIR] [--runs DIR] [--out docs/evidence.md]
+
+Writes each table between its two comments in the page, and the figures next to it. Nothing is trained or scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evidence.smollm2 import LIMIT, MANY, MODEL, OTHERS, SETTINGS, TASKS
+
+from emobench.leaderboard.charts.compare_chart import TEXT, VERDICTS, forest
+from emobench.leaderboard.charts.vega_lite import axis, panel, picture, shape, write_picture
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.store.board import Leaderboard
+
+ROOT = Path(__file__).parents[3]
+CORPORA = {"wikitext2": "WikiText-2", "ag_news": "AG News", "webtext": "WebText"}
+COLUMNS = {
+    "ppl_test": ("PPL_test ↓", 1, 1),
+    "mauve": ("MAUVE (%) ↑", 100, 1),
+    "ppl_oracle": ("PPL_oracle ↓", 1, 0),
+    "entropy": ("entropy (nats)", 1, 2),
+    "rep_4": ("rep-4 (%) ↓", 100, 1),
+    "coherence": ("coherence ↑", 1, 3),
+}
+"""Metric -> its heading, what its values are multiplied by, and decimals."""
+BASE = {
+    "learning_rate": 5e-5,
+    "max_tokens": int(SETTINGS["recipe.max_tokens"]),
+    "lora": False,
+    "limit": LIMIT,
+    "prefix": 20,
+    "sampling.temperature": 1.0,
+    "mauve.featurizer": SETTINGS["mauve.featurizer"],
+    "model": MODEL,
+}
+"""The settings of the main condition; the others differ from it in one."""
+WORDS = {
+    "learning_rate": "learning rate {:g}",
+    "max_tokens": "{:,} tokens",
+    "lora": "LoRA",
+    "limit": "{:,} texts",
+    "prefix": "prefix of {} tokens",
+    "sampling.temperature": "temperature {:g}",
+    "mauve.featurizer": "MAUVE's features: {}",
+    "model": "{}",
+}
+Cell = tuple[str, tuple[str, ...]]
+"""A task, and what differs from the main condition."""
+
+
+def changed(entry: Entry) -> tuple[str, ...]:
+    """Return what differs from the main condition, in words."""
+    recipe: Mapping[str, Any] = entry.recipe or {}
+    rules = next(iter(entry.changes.values()), {})
+    given = {**BASE, **{key: recipe[key] for key in BASE if key in recipe}, "model": entry.model.name}
+    given |= {key: rules[key] for key in BASE if key in rules}
+    return tuple(WORDS[key].format(given[key]) for key, value in BASE.items() if given[key] != value)
+
+
+class Study:
+    """The generation entries of a board, by condition and objective."""
+
+    def __init__(self, board: Path, runs: Path) -> None:
+        self.cells: dict[Cell, dict[str, Entry]] = {}
+        self._examples = ExamplesReader(runs, [board])
+        for entry in Leaderboard(board).entries(suite="generation"):
+            (task,) = entry.protocols
+            label = entry.objective.label
+            name = "emo" if label == "emo(cost=pretrained)" else label.partition("(")[0] if " " not in label else label
+            if "cost=" in label and name == "emo" and "pretrained" not in label:
+                name = "emo, centred cost"
+            self.cells.setdefault((task, changed(entry)), {})[name] = entry
+
+    def contrast(self, cell: Cell, metric: str, candidate: str = "emo", baseline: str = "mle") -> Contrast | None:
+        """Return a difference within a condition, or None if one side was not measured."""
+        found = self.cells.get(cell, {})
+        if candidate not in found or baseline not in found:
+            return None
+        name = f"{cell[0]}/{metric}"
+        (one,) = compare(found[baseline], [found[candidate]], self._examples, metrics=[name]).contrasts or [None]
+        return one
+
+    def changes(self) -> Iterator[Cell]:
+        """Yield the conditions of WikiText-2 that differ from the main one, in the order of `WORDS`."""
+        patterns = [re.compile(re.sub(r"\\{.*?\\}", ".+", re.escape(text))) for text in WORDS.values()]
+
+        def place(cell: Cell) -> tuple[int, str]:
+            return next(i for i, pattern in enumerate(patterns) if pattern.fullmatch(cell[1][0])), cell[1][0]
+
+        yield from sorted((cell for cell in self.cells if cell[0] == "wikitext2" and cell[1]), key=place)
+
+
+def value(entry: Entry, task: str, metric: str) -> str:
+    """Return a mean, with its standard deviation over seeds if it has one."""
+    _, factor, places = COLUMNS[metric]
+    summary = entry.metrics.get(f"{task}/{metric}")
+    if summary is None:
+        return "–"
+    spread = "" if summary.std is None else f" ± {summary.std * factor:.{places}f}"
+    return f"{summary.mean * factor:,.{places}f}{spread}"
+
+
+def bounds(one: Contrast | None) -> tuple[float, float, float] | None:
+    """Return a difference and its 95 % interval: over seeds and texts, of one seed over texts alone."""
+    interval = one and (one.ci95 or next((test.ci95 for test in one.within), None))
+    if one is None or interval is None:
+        return None
+    factor = 100 if one.unit == "fraction" else 1
+    return (factor * one.effect, factor * interval[0], factor * interval[1])
+
+
+def difference(one: Contrast | None) -> str:
+    found = bounds(one)
+    return "–" if found is None else f"{found[0]:+.1f} [{found[1]:+.1f}, {found[2]:+.1f}]"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join([f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)])
+
+
+def main_table(study: Study) -> str:
+    rows = []
+    for task in TASKS:
+        found = study.cells.get((task, ()), {})
+        for name in ("pretrained", "mle", "emo"):
+            if name in found:
+                rows.append([CORPORA[task], f"`{name}`", *(value(found[name], task, metric) for metric in COLUMNS)])
+    return table(["corpus", "objective", *(heading for heading, _, _ in COLUMNS.values())], rows)
+
+
+def objectives_table(study: Study) -> str:
+    names = ("mle", "emo", *OTHERS)
+    rows = [
+        [f"`{name}`", *(value(found[name], task, "mauve") if name in found else "–" for task, found in _main(study))]
+        for name in names
+    ]
+    return table(["MAUVE (%)", *(CORPORA[task] for task in TASKS)], rows)
+
+
+def changes_table(study: Study) -> str:
+    rows = [
+        [", ".join(cell[1]) or "main condition", *(value(found[name], cell[0], "mauve") for name in ("mle", "emo")),
+         difference(study.contrast(cell, "mauve"))]
+        for cell, found in ((cell, study.cells[cell]) for cell in (("wikitext2", ()), *study.changes()))
+        if {"mle", "emo"} <= found.keys()
+    ]  # fmt: skip
+    return table(["WikiText-2", "MLE", "EMO", "difference, 95 % interval"], rows)
+
+
+def _main(study: Study) -> list[tuple[str, dict[str, Entry]]]:
+    return [(task, study.cells.get((task, ()), {})) for task in TASKS]
+
+
+def row(label: str, one: Contrast | None) -> dict[str, Any] | None:
+    found = bounds(one)
+    if found is None or one is None:
+        return None
+    effect, low, high = found
+    seeds = f"{one.seeds} seeds" if one.seeds else "1 seed"
+    sign = "tied" if low <= 0 <= high else "better" if effect > 0 else "worse"
+    return {"metric": label, "effect": effect, "low": low, "high": high, "verdict": sign, "label": seeds}
+
+
+def forest_picture(title: str, rows: Iterable[dict[str, Any] | None]) -> dict[str, Any]:
+    kept = [one for one in rows if one is not None]
+    unit = "percentage points of MAUVE"
+    return {
+        "background": "white",
+        "padding": 12,
+        "title": {"text": title, "anchor": "start", "fontSize": 13},
+        "config": {"font": "DejaVu Sans, Arial, sans-serif", "view": {"stroke": None}},
+        "width": 420,
+        **forest(kept, unit, TEXT, VERDICTS),
+    }
+
+
+def figures(study: Study) -> Iterator[tuple[str, dict[str, Any]]]:
+    main = [row(f"{CORPORA[task]}, {LIMIT} texts", study.contrast((task, ()), "mauve")) for task in TASKS]
+    many = ("wikitext2", (f"{MANY:,} texts",))
+    main.insert(1, row(f"{CORPORA['wikitext2']}, {MANY:,} texts", study.contrast(many, "mauve")))
+    yield "main", forest_picture("EMO minus MLE, MAUVE", main)
+    cells = [("wikitext2", ()), *study.changes()]
+    rows = [row(", ".join(cell[1]) or "main condition", study.contrast(cell, "mauve")) for cell in cells]
+    yield "changes", forest_picture("EMO minus MLE on WikiText-2: one setting changed", rows)
+    names = ("pretrained", "mle", "emo", *OTHERS)
+    panels = []
+    for task, found in _main(study):
+        points = [
+            {"series": name, "x": found[name].metrics[f"{task}/ppl_test"].mean,
+             "y": 100 * found[name].metrics[f"{task}/mauve"].mean}
+            for name in names if name in found
+        ]  # fmt: skip
+        if points:
+            marks = {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}}
+            encoding = {"x": axis("x", "PPL_test"), "y": axis("y", "MAUVE (%)"), "shape": shape(names)}
+            panels.append(panel(CORPORA[task], points, [{**marks, "encoding": encoding}], names))
+    yield "trade-off", picture("Perplexity against MAUVE", panels)
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """Return a page with the content between the two comments of a table."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    start, stop = text.index(begin) + len(begin), text.index(end)
+    return f"{text[:start]}\n{content}\n{text[stop:]}"
+
+
+TABLES = {"main": main_table, "objectives": objectives_table, "changes": changes_table}
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--leaderboard", type=Path, default=ROOT / "leaderboards" / "measured")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "evidence.md")
+    given = parser.parse_args(argv)
+    study = Study(given.leaderboard, given.runs)
+    text = given.out.read_text(encoding="utf-8")
+    for name, made in TABLES.items():
+        text = filled(text, name, made(study))
+    given.out.write_text(text, encoding="utf-8")
+    for name, drawn in figures(study):
+        write_picture(drawn, given.out.with_name("evidence") / f"{name}.svg", "Name another page with --out.")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
