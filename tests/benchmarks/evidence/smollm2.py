@@ -74,9 +74,11 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
     elif part == "weights":
         yield from (_writing("wikitext2", (name,)) for name in WEIGHTS)
     elif part == "costs":
-        yield _writing("wikitext2", (f"emo(cost={centred(places.runs)})",))
+        yield _writing("wikitext2", (f"emo(cost={centred(MODEL, places.runs)})",))
     elif part == "bases" and places.small_model:
-        yield _writing("wikitext2", ("pretrained", *MAIN), model=places.small_model)
+        yield _writing("wikitext2", ("pretrained", *MAIN), seeds=SEEDS, model=places.small_model)
+        cost = centred(places.small_model, places.runs)
+        yield _writing("wikitext2", (f"emo(cost={cost})",), seeds=SEEDS, model=places.small_model)
     elif part == "answers":
         for model in (MODEL, "gemma-3-270m"):
             for protocol in ("paper", "official-code"):
@@ -95,11 +97,11 @@ class Places(NamedTuple):
     small_model: str | None
 
 
-def centred(runs: Path) -> Path:
-    """Return a folder of the model whose head has rows of mean 0: cosines between them are correlations."""
-    folder = runs / "centred"
+def centred(model: str, runs: Path) -> Path:
+    """Return a folder of a model whose head has rows of mean 0: the cosines are those of the centred rows."""
+    folder = runs / f"centred-{Path(model).name}"
     if not folder.is_dir():
-        loaded = load_model(find_model(MODEL, offline=True))
+        loaded = load_model(find_model(model, offline=True))
         weight_VD = loaded.model.get_output_embeddings().weight
         with torch.no_grad():
             weight_VD -= weight_VD.mean(0)
