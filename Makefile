@@ -1,6 +1,6 @@
-# On a bare machine with Python >= 3.11: `make demo`, `make test` and `make docs`. All can be repeated.
+# On a bare machine with Python >= 3.11: `make demo`, `make test`, `make docs` and `make site`. All can be repeated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs
+.PHONY: help setup demo test check docs site
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,6 +14,7 @@ help:
 	@echo "make demo   set up, then train and compare the paper's objectives on a known language (minutes, offline)"
 	@echo "make test   set up, then run every check and test"
 	@echo "make docs   set up, then build the documents into docs/_build"
+	@echo "make site   set up, then write the boards in leaderboards/ as web pages into site"
 	@echo "make check  the checks alone: ruff, pyright, import contracts"
 
 setup: $(VENV)/.ready
@@ -39,6 +40,9 @@ test: check
 docs: setup
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env docs docs/_build
 	@echo "Open docs/_build/index.html."
+
+site: setup
+	@$(BIN)/emobench leaderboard site site
 
 check: setup
 	@$(BIN)/ruff check .
