@@ -249,3 +249,8 @@ def test_how_far_machines_and_seeds_move_a_training() -> None:
         f"{by_seed:.2g} % and by {nats_by_seed:.0e}"
     )
     assert sentence in " ".join((ROOT / RESUME).read_text().split())
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: path.name)
+def test_a_result_names_no_place_of_a_machine(path: Path) -> None:
+    assert not re.search(r"[\s\"'=]/\w+/", path.read_text())

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 import emobench
+from emobench.leaderboard.schema.private_paths import published_command
 
 BENCHMARKS = Path(__file__).parent
 RESULTS = BENCHMARKS / "results"
@@ -157,7 +158,7 @@ def origin(script: str, argv: list[str], device: str) -> dict[str, Any]:
     """Return what every result says of itself."""
     return {
         "date": datetime.date.today().isoformat(),
-        "command": f"python tests/benchmarks {_name(script)} {' '.join(argv)}".strip(),
+        "command": f"python tests/benchmarks {published_command([_name(script), *argv])}",
         "versions": {"emobench": emobench.__version__, **_versions()},
         "not_installed": [name for name in PEERS if _version(name) is None],
         "hardware": hardware(device),

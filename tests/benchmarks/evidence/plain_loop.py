@@ -157,10 +157,12 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--double", action="store_true", help="Compute in float64.")
-    parser.add_argument("--out", type=Path, default=RESULTS / "evidence" / "plain_loop-cpu.json")
+    parser.add_argument("--out", type=Path, help="Default: a file of results/evidence, by precision.")
     options = parser.parse_args(argv)
     found = {name: compared(name, options) for name in LOSSES}
-    write({**origin(__file__, argv, "cpu"), "objectives": found}, options.out)
+    precision = "float64" if options.double else "float32"
+    out = options.out or RESULTS / "evidence" / f"plain_loop-{precision}-cpu.json"
+    write({**origin(__file__, argv, "cpu"), "objectives": found}, out)
     print(json.dumps(found, indent=1))
 
 
