@@ -29,7 +29,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove the lock file of a killed process. A lock that is held does not change."""
+    """Remove the file that a killed process had locked. A file whose lock is held does not change."""
     with suppress(OSError), os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_named(file.fileno(), path):

@@ -23,6 +23,7 @@ from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.schema.migrations import migrate
 from emobench.leaderboard.schema.run_files import PACKED
 from emobench.leaderboard.store.index import NO_ROW, Index, Row, row_of, row_of_plain
+from emobench.locks import remove_abandoned
 from emobench.reading import is_folder
 
 LARGEST = 16 * 2**20
@@ -99,6 +100,8 @@ class Leaderboard:
         text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         hint = "Free space or choose another folder with --leaderboard DIR; finished runs are reused."
         write_whole(path, text, f"The entry {entry.id}", hint)
+        for part in path.parent.glob(".*.json.part"):
+            remove_abandoned(part)  # of a killed process, whose entry has a name that is not written again
         return path
 
     @_uncollected()

@@ -16,6 +16,7 @@ from emobench.errors import DataError, StorageError, UserError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard, parse
+from emobench.locks import open_locked
 
 MakeEntry = Callable[..., Entry]
 
@@ -34,6 +35,17 @@ def test_an_appended_entry_is_read_back(make: MakeEntry, tmp_path: Path) -> None
     assert board.entries() == [entry]
     assert board.problems == []
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_one_writes_is_not(make: MakeEntry, tmp_path: Path) -> None:
+    left, written = (tmp_path / "lm-quick-v1" / f".{'0' * 11}{i}.json.part" for i in range(2))
+    with open_locked(left), open_locked(written):
+        Leaderboard(tmp_path).append(make())
+        assert left.exists()
+    with open_locked(written):
+        Leaderboard(tmp_path).append(make(seeds=[5]))
+        assert not left.exists()
+        assert written.exists()
 
 
 def test_the_same_content_again_is_not_written_again(make: MakeEntry, tmp_path: Path) -> None:

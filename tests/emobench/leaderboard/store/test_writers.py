@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from emobench.leaderboard.schema.entry import new_entry
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.index import INDEX
 from emobench.leaderboard.store.verify import verify
@@ -88,6 +89,7 @@ WRITER = """
 def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path, fields: dict[str, Any]) -> None:
     rng = random.Random(0)
     promised: set[str] = set()
+    left: set[Path] = set()
     for worker in range(24):
         process = run(WRITER, str(tmp_path), json.dumps(fields), str(worker))
         assert process.stdout is not None
@@ -97,6 +99,7 @@ def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path, fiel
         rest, said = process.communicate(timeout=60)
         assert process.returncode == -9, said
         promised |= {line for line in (first + rest).splitlines() if line.endswith(".json")}
+        left |= {path for folder in (tmp_path, tmp_path / "lm-quick-v1") for path in folder.glob(".*.part")}
 
     board = Leaderboard(tmp_path)
     entries = board.entries()
@@ -107,11 +110,12 @@ def test_writers_killed_at_any_moment_leave_the_board_whole(tmp_path: Path, fiel
         assert promised <= {str(board.path(entry)) for entry in entries}
     assert len(entries) >= len(promised) >= 24
 
-    files = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(INDEX)}
-    left = {str(path) for path in files if path.suffix != ".json"}
     assert left, "no writer was killed while it wrote; the test shows nothing"
+    files = {path for path in tmp_path.rglob("*") if path.is_file() and not path.name.startswith(INDEX)}
+    still = {path for path in files if path.suffix != ".json"}
+    assert still <= left
     count, findings = verify(board, None)
     assert count == len(entries)
-    assert {finding.kind for finding in findings} == {"leftover"}
-    assert {finding.path for finding in findings} == left
-    assert left <= {str(path) for folder in (tmp_path, tmp_path / "lm-quick-v1") for path in folder.glob(".*.part")}
+    assert {(finding.kind, finding.path) for finding in findings} == {("leftover", str(path)) for path in still}
+    board.append(new_entry({**fields, "seeds": [10**7]}))
+    assert not list((tmp_path / "lm-quick-v1").glob(".*.part"))
