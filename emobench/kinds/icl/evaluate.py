@@ -70,7 +70,8 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
     if rules.engine == "openicl":
         _openicl().run_openicl(subject, task, data, drafts, prompts, folder)
         return
-    scorer, journal = PromptScorer(subject.model, subject.tokenizer, rules.engine), Journal(folder / UNFINISHED)
+    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine, labels_only=rules.scorer != "prompt")
+    journal = Journal(folder / UNFINISHED)
     found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
     batches = list(scorer.batches(prompts))
     with subject.work(f"score {task.name}", "prompts") as progress:

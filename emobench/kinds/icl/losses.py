@@ -25,6 +25,7 @@ class ExampleLosses:
     dropped: int
     """Shots left out because the prompt was too long."""
     prompt_nats: tuple[float, ...]
+    """Empty where the protocol's `scorer` needs the labels' losses alone."""
     prompt_tokens: tuple[int, ...]
     """Tokens other than EOS: what OpenICL divides by, one more than are scored if there is no BOS."""
     label_nats: tuple[float, ...] = ()

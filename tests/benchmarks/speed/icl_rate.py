@@ -17,14 +17,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from measuring import RESULTS, alternating_seconds, matrix_rate, median_and_spread, origin, require, write
 from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.engines import ENGINES, pairs_of
+from emobench.kinds.icl.scoring.engines import ENGINES
 from emobench.kinds.icl.scoring.scoring import PromptScorer, TokenCounts
+from emobench.kinds.icl.scoring.trie import make_row
 
 LLAMA_7B = {
     "vocab_size": 32000,
@@ -57,16 +59,22 @@ def model_of(shape: dict[str, int], device: str) -> Any:
 
 
 def flops(prompts: list[ExamplePrompts], shape: dict[str, int], engine: str) -> int:
-    """Return the floating-point operations that an engine cannot do without."""
+    """Return the floating-point operations that an engine cannot do without.
+
+    Place t sees t + 1 tokens. Every engine scores a token once for all labels that have it; `plain` reads each prompt
+    whole, also its last token, which predicts nothing.
+    """
     D, F, layers = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
-    shared = [0 if engine == "plain" else prompt.shared for prompt in prompts]
-    read = seen = 0
-    for prompt, together in zip(prompts, shared, strict=True):
-        # Place t sees t + 1 tokens. `plain` reads each prompt's last token, although it predicts nothing.
-        spans = [(0, together)] + [(together, len(ids) - (engine != "plain")) for ids in prompt.tokens]
-        read += sum(stop - start for start, stop in spans)
-        seen += sum(stop * (stop + 1) // 2 - start * (start + 1) // 2 for start, stop in spans)
-    scored = len(pairs_of(prompts, shared, None))
+    rows = [make_row([prompt], [0], 0) for prompt in prompts]
+    if engine == "plain":
+        places = [np.arange(len(ids)) for prompt in prompts for ids in prompt.tokens]
+    elif engine == "trie":
+        places = [row.place_K[row.read_K] for row in rows]
+    else:
+        places = [np.arange(prompt.shared) for prompt in prompts]
+        places += [np.arange(prompt.shared, len(ids) - 1) for prompt in prompts for ids in prompt.tokens]
+    read, seen = sum(map(len, places)), sum(int((place_T + 1).sum()) for place_T in places)
+    scored = sum(int((row.place_K > 0).sum()) for row in rows)
     return 2 * (layers * ((4 * D * D + 3 * D * F) * read + 2 * D * seen) + shape["vocab_size"] * D * scored)
 
 

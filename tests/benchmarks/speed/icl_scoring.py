@@ -8,7 +8,7 @@ round, medians of process time, from texts to losses: each arm tokenizes. Arms:
 
     openicl   PPLInferencer.inference, batch size 8, its shots given
     lm-eval   HFLM.loglikelihood(prompt up to the label, label to the end), batch size 8
-    plain, cache, tree   our engines, each compared with `plain` once: `comparison_seconds` of the time of `tree`
+    plain, cache, trie   our engines, each compared with `plain` once: `comparison_seconds` of the time of `trie`
 
 OpenICL and lm-eval must be installed; `targets.py` holds what must be reached.
 """
@@ -42,7 +42,7 @@ from openicl_peer import Peer
 EXAMPLES = {"trec": 20, "ag_news": 12, "sst2": 16}
 SHAPE = {"vocab_size": 50257, "n_embd": 256, "n_layer": 4, "n_head": 4, "n_positions": 2048}
 BATCH = 8
-ENGINES = ("plain", "cache", "tree")
+ENGINES = ("plain", "cache", "trie")
 ARMS = ("openicl", "lm-eval", *ENGINES)
 
 
@@ -65,9 +65,9 @@ class Arms:
         return self._lm_eval if name == "lm-eval" else lambda: self._own(name)
 
     def comparison_seconds(self) -> float:
-        """Return the seconds that `tree` takes to be compared with `plain`, and to make its batches."""
+        """Return the seconds that `trie` takes to be compared with `plain`, and to make its batches."""
         prompts = self.problem.prompts(self.tokenizer)
-        return statistics.median(seconds_of(lambda: self.scorers["tree"].batches(prompts), "cpu") for _ in range(3))
+        return statistics.median(seconds_of(lambda: self.scorers["trie"].batches(prompts), "cpu") for _ in range(3))
 
     def _own(self, name: str) -> None:
         scorer, prompts = self.scorers[name], self.problem.prompts(self.tokenizer)
@@ -101,7 +101,7 @@ def measure(arms: Arms, names: list[str], rounds: int) -> dict[str, Any]:
     """Return what was found for one task."""
     problem = arms.problem
     seconds = alternating_seconds({name: arms.run(name) for name in names}, "cpu", rounds=rounds)
-    prompts, counts = problem.prompts(arms.tokenizer), arms.scorers["tree"].counts
+    prompts, counts = problem.prompts(arms.tokenizer), arms.scorers["trie"].counts
     found = {
         "shape": {"task": problem.name, "labels": len(problem.rules.ties), "examples": len(prompts)}
         | {"vocabulary": SHAPE["vocab_size"], "width": SHAPE["n_embd"]},
@@ -109,12 +109,12 @@ def measure(arms: Arms, names: list[str], rounds: int) -> dict[str, Any]:
         "mean_label_tokens": round(
             statistics.fmean(len(ids) - prompt.shared for prompt in prompts for ids in prompt.tokens), 2
         ),
-        "full_over_tree_tokens": round(sum(len(i) for p in prompts for i in p.tokens) / sum(map(exact, prompts)), 3),
+        "full_over_trie_tokens": round(sum(len(i) for p in prompts for i in p.tokens) / sum(map(exact, prompts)), 3),
         "rounds": rounds,
         "comparison_seconds": arms.comparison_seconds(),
         "variants": {name: median_and_spread(times) for name, times in seconds.items()},
     }
-    if "tree" in names:
+    if "trie" in names:
         found["counted"] = {"tokens": counts.tokens, "tokens_exact": sum(map(exact, prompts))}
         found["padding"] = round(counts.padding, 4)
     return found | agreement(arms, names)
@@ -126,9 +126,9 @@ def exact(prompt: Any) -> int:
 
 
 def agreement(arms: Arms, names: list[str]) -> dict[str, Any]:
-    """Return how far the peers' numbers are from those of `tree`, and how many answers are the same."""
+    """Return how far the peers' numbers are from those of `trie`, and how many answers are the same."""
     found: dict[str, Any] = {}
-    own = arms.losses.get("tree")
+    own = arms.losses.get("trie")
     if own is not None and "openicl" in names:
         rows = arms.peer.results()
         means = [[a / b for a, b in zip(one.prompt_nats, one.prompt_tokens, strict=True)] for one in own]
@@ -180,9 +180,9 @@ def main(argv: list[str]) -> None:
 def show(found: dict[str, Any]) -> None:
     """Print the table of one task."""
     print(f"\n{found['shape']}, prefix {found['mean_prefix_tokens']}, padding {found.get('padding', '-')}", flush=True)
-    tree = found["variants"].get("tree", {}).get("seconds")
+    tree = found["variants"].get("trie", {}).get("seconds")
     for name, row in found["variants"].items():
-        ratio = f"{row['seconds'] / tree:7.2f} x tree" if tree else ""
+        ratio = f"{row['seconds'] / tree:7.2f} x trie" if tree else ""
         print(f"  {name:10}{row['seconds']:9.2f} s{row['spread']:8.1%}{ratio}")
     for row in found["targets"]:
         print(f"  {row['row']:40}{row['value']}, must be {row['must_reach']}: {row['verdict']}", flush=True)

@@ -105,8 +105,8 @@ LINEAR_LOSS = (
 
 def _icl(openicl: float, lm_eval: float) -> tuple[Target, ...]:
     return (
-        Target("OpenICL / tree, time", time_of("openicl", "tree"), openicl, at_least=True),
-        Target("lm-eval / tree, time", time_of("lm-eval", "tree"), lm_eval, at_least=True),
+        Target("OpenICL / tree, time", time_of("openicl", "trie"), openicl, at_least=True),
+        Target("lm-eval / tree, time", time_of("lm-eval", "trie"), lm_eval, at_least=True),
         Target("tokens / (prefix + sum(label - 1)), at most", over_limit("tokens", "tokens_exact"), 1.0),
         Target(
             "tokens / (prefix + sum(label - 1)), at least", over_limit("tokens", "tokens_exact"), 1.0, at_least=True

@@ -3,7 +3,7 @@
 A mask or positions of the caller are refused by some models (ALiBi), silently ignored by others, and overrule a sliding
 window; keys and values behave otherwise in a state-space model.
 
-Legend: N pairs, D hidden width.
+Legend: N scored tokens, K nodes of a row, D hidden width.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.engines import ENGINES, SHARED, Engine, ScoredTokens, pairs_of
+from emobench.kinds.icl.scoring.engines import ENGINES, Batch, Engine, KeptTrunk, ScoredTokens, scored_tokens
+from emobench.kinds.icl.scoring.trie import make_row
 
-# Largest |h - h_plain| / |h_plain| of a pair, by precision: labels that see one another move it by 0.4 in a model that
+# Largest |h - h_plain| / |h_plain| of a token, by precision: labels that see one another move it by 0.4 in a model that
 # was trained (7M parameters), in any precision. Where a model's own rounding is larger, it is measured.
 TOLERANCES = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 2e-2}
 TIMES_ROUNDING, MOST = 4, 0.1
@@ -46,35 +47,48 @@ def made_prompts(vocabulary: int) -> list[ExamplePrompts]:
 
 
 def extreme_prompts(prompts: Sequence[ExamplePrompts]) -> list[ExamplePrompts]:
-    """Return the longest prompt and the one with the longest row of engine `tree`, their longest labels at the end.
+    """Return the longest prompt and the one with the longest row of engine `trie`, their longest labels at the end.
 
     A window counts tokens in one model, and slots, those of other labels among them, in another.
     """
-    slots = ENGINES["tree"].slots
     longest = max(prompts, key=lambda prompt: max(map(len, prompt.tokens)))
-    widest = max(prompts, key=slots)
-    chosen = [longest] if slots(longest) == slots(widest) else [longest, widest]
+    widest = max(prompts, key=lambda prompt: prompt.shared + sum(map(len, prompt.tokens)))
+    chosen = [longest] if longest is widest else [longest, widest]
     return [replace(prompt, tokens=tuple(sorted(prompt.tokens, key=len))) for prompt in chosen]
 
 
-def refusal(engine: Engine, model: Any, prompts: Sequence[ExamplePrompts], device: torch.device) -> str | None:
-    """Return why an engine is wrong for a model, or None: what it finds for each prompt's last label is compared."""
-    pairs = pairs_of(prompts, [prompt.shared for prompt in prompts], None)
-    last_B = np.array([len(prompt.tokens) - 1 for prompt in prompts])
-    pairs = pairs[(pairs.label_N == SHARED) | (pairs.label_N == last_B[pairs.example_N])]
+def refusal(
+    engine: Engine, model: Any, prompts: Sequence[ExamplePrompts], device: torch.device, *, trunk: bool = False
+) -> str | None:
+    """Return why an engine is wrong for a model, or None: what it finds for each prompt's last label is compared.
+
+    With `trunk`, half of what the labels of the first prompt share is read before, and the other prompts are left out.
+    """
+    common = prompts[0].shared // 2 if trunk else 0
+    if trunk and not common:
+        return None
+    prompts = prompts[:1] if trunk else prompts
+    rows = [make_row(prompts, [b], common) for b in range(len(prompts))]
+    chosen = []
+    for b, row in enumerate(rows):
+        chosen_K = np.zeros(len(row.token_K), dtype=bool)
+        chosen_K[row.paths[b, len(prompts[b].tokens) - 1]] = True
+        chosen.append(chosen_K & (row.place_K > 0))
+    scored = scored_tokens(rows, chosen)
     try:
-        found_ND = engine.run(model, prompts, pairs, device).hidden_ND
+        kept = KeptTrunk.read(model, prompts[0].tokens[0][:common], device) if common else None
+        found_ND = engine.run(model, Batch(prompts, rows, kept), scored, device).hidden_ND
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a model may refuse in any way
         line = str(error).strip().partition("\n")[0]
         return f"{type(error).__name__}: {line[:200]}"
-    alone = [replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts]
-    pairs = replace(pairs, label_N=np.zeros_like(pairs.label_N))
-    expected_ND = ENGINES["plain"].run(model, alone, pairs, device).hidden_ND
+    alone = Batch([replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts], ())
+    scored = replace(scored, label_N=np.zeros_like(scored.label_N))
+    expected_ND = ENGINES["plain"].run(model, alone, scored, device).hidden_ND
     difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
     if not difference <= allowed:  # not `>`: NaN is a difference
-        rounding = _difference(_otherwise(model, alone, pairs, device), expected_ND)
+        rounding = _difference(_otherwise(model, alone, scored, device), expected_ND)
         allowed = max(allowed, min(MOST, TIMES_ROUNDING * rounding))
     if difference <= allowed:
         return None
@@ -82,18 +96,18 @@ def refusal(engine: Engine, model: Any, prompts: Sequence[ExamplePrompts], devic
 
 
 def _difference(found_ND: Tensor, expected_ND: Tensor) -> float:
-    """Return the largest difference of a pair's hidden states, as a share of their size."""
+    """Return the largest difference of a token's hidden states, as a share of their size."""
     if not len(found_ND):
         return 0.0
     size_N = expected_ND.double().norm(dim=1).clamp_min(1e-30)
     return float(((found_ND.double() - expected_ND.double()).norm(dim=1) / size_N).max())
 
 
-def _otherwise(model: Any, alone: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Tensor:
+def _otherwise(model: Any, alone: Batch, scored: ScoredTokens, device: torch.device) -> Tensor:
     """Return what `plain` gives in a batch with a shorter row: its padding asks for a mask, and so for another kernel.
 
     On a GPU in half precision (or TF32) that difference grows with each layer, and is not the engine's fault.
     """
-    shorter = max(alone, key=lambda prompt: len(prompt.tokens[0]))
+    shorter = max(alone.prompts, key=lambda prompt: len(prompt.tokens[0]))
     shorter = replace(shorter, tokens=(shorter.tokens[0][: -(-len(shorter.tokens[0]) // 2)],))
-    return ENGINES["plain"].run(model, [*alone, shorter], pairs, device).hidden_ND
+    return ENGINES["plain"].run(model, Batch([*alone.prompts, shorter], ()), scored, device).hidden_ND

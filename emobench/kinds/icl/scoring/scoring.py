@@ -1,13 +1,12 @@
 """The losses of prompts: which engine computes them, in which batches.
 
-Legend: N scored tokens of a batch, B its examples, D hidden width.
+Legend: N scored tokens of a batch, B its examples, D hidden width, K nodes of a row, C tokens of the trunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,9 @@ import torch
 
 from emobench.errors import ModelError
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.engines import ENGINES, SHARED, ScoredTokens, pairs_of
+from emobench.kinds.icl.scoring.engines import ENGINES, Batch, KeptTrunk, scored_tokens
 from emobench.kinds.icl.scoring.probe import MADE_LENGTH, extreme_prompts, made_prompts, refusal
+from emobench.kinds.icl.scoring.trie import TrieRow, make_row, read_count, shared_tokens, trunks
 from emobench.metrics.batching import reading
 from emobench.models.head import probe_head
 from emobench.objectives import token_statistics
@@ -25,14 +25,20 @@ TOKEN_BUDGET = {"cpu": 2048, "cuda": 16384}
 """Slots of a batch. A CPU gains nothing from more, and loses its cache."""
 PADDING = 0.1
 """Most padding of a batch, as a share."""
+TRUNK, ROW = 32, 512
+"""Least tokens of a trunk, and most slots of a row of several examples."""
+NEVER = 2**62
+TRUNK_SHARE = 4
+"""A slot of keys and values that are copied weighs this much less than one that is read."""
 
 
 @dataclass(frozen=True)
 class Losses:
     """The losses of one example's prompts, one of each label: sums in nats, and the tokens that they are divided by.
 
-    A literal EOS token is neither scored nor counted, as in OpenICL, whose padding it is. A prompt's first token is
-    counted but not scored. The labels' are empty where the tokenizer gives no offsets.
+    The prompts' are empty where the labels' alone were asked for. A literal EOS token is neither scored nor counted, as
+    in OpenICL, whose padding it is. A prompt's first token is counted but not scored. The labels' are empty where the
+    tokenizer gives no offsets.
     """
 
     prompt_nats: tuple[float, ...]
@@ -61,51 +67,168 @@ def context_of(model: Any) -> int | None:
 
 
 class PromptScorer:
-    """Scores prompts. `engine` is tree, cache, plain, or auto: the first of these that the model computes rightly.
+    """Scores prompts. `engine` is trie, cache, plain, or auto: the first of these that the model computes rightly.
 
     What an engine computes is compared with `plain` once, before it is used: on small made prompts, and on the longest
     prompt. `engine` then names the one that is used, and `refused` says why others are not. Raises ModelError where a
-    named engine is wrong for the model, and for prompts longer than its context.
+    named engine is wrong for the model, and for prompts longer than its context. With `labels_only`, the head reads
+    only what predicts the labels' own tokens.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, engine: str = "auto", *, token_budget: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        engine: str = "auto",
+        *,
+        labels_only: bool = False,
+        token_budget: int | None = None,
+    ) -> None:
         self.model = model
         self.engine = engine
         self.refused: dict[str, str] = {}
         self.counts = TokenCounts()
         self._wanted = engine
+        self._labels_only = labels_only
         self._probed = 0
         self._budget = token_budget
+        self.reads_trunks = True
+        self._planned: dict[str, tuple[int, int]] = {}
+        """The tokens of an example's trunk, and its row."""
+        self._kept: tuple[KeptTrunk, np.ndarray] | None = None
+        """The trunk of the last batch, and the nats of its tokens (C,)."""
         # All rows of the head, those that stand for no token among them: as OpenICL and lm-eval.
         self._head = probe_head(model)
         self._eos = tokenizer.eos_token_id
 
     def batches(self, prompts: Sequence[ExamplePrompts]) -> list[list[int]]:
-        """Return the places of prompts of like length, batch by batch, longest first. The engine is chosen here."""
+        """Return the places of prompts that are scored together, batch by batch. The engine is chosen here."""
         if not prompts:
             return []
         self.engine = self._choose(prompts)
         budget = self._budget or TOKEN_BUDGET.get(next(self.model.parameters()).device.type, TOKEN_BUDGET["cuda"])
-        return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
+        if self.engine != "trie":
+            return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
+        found: list[list[int]] = []
+        for tokens, rows in self._plan(prompts, budget).items():
+            copied = len(tokens) // TRUNK_SHARE
+            batches = like_lengths([slots + copied for slots, _ in rows], budget)
+            found += [[i for r in batch for i in rows[r][1]] for batch in batches]
+        return found
+
+    def _plan(
+        self, prompts: Sequence[ExamplePrompts], budget: int
+    ) -> dict[tuple[int, ...], list[tuple[int, list[int]]]]:
+        """Return the rows of each trunk, the longest trunk first: the slots of a row, and its examples' places."""
+        found: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
+        number = 0
+        groups = trunks(prompts, TRUNK if self.reads_trunks else NEVER, budget // 2)
+        for trunk in sorted(groups, key=lambda one: -one.tokens):
+            rows: list[tuple[int, list[int]]] = []
+            for i in trunk.examples:
+                slots = read_count(make_row(prompts, [i], trunk.tokens))
+                if rows and 2 * (shared_tokens(prompts[rows[-1][1][-1]], prompts[i]) - trunk.tokens) >= slots:
+                    joined = [*rows[-1][1], i]  # half of it or more is in the row
+                    together = read_count(make_row(prompts, joined, trunk.tokens))
+                    if together <= ROW:
+                        rows[-1] = (together, joined)
+                        continue
+                rows.append((slots, [i]))
+            for _, examples in rows:
+                self._planned |= {prompts[i].id: (trunk.tokens, number) for i in examples}
+                number += 1
+            found.setdefault(prompts[trunk.examples[0]].tokens[0][: trunk.tokens], []).extend(rows)
+        return found
 
     def losses(self, prompts: Sequence[ExamplePrompts]) -> list[Losses]:
         """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision."""
         # Longer ones than were probed do not change what is used for others: an interrupted run gives the same numbers.
         engine = self.engine if _longest(prompts) <= self._probed else self._choose(prompts)
+        trunk, groups = self._rows(prompts) if engine == "trie" else (0, [[b] for b in range(len(prompts))])
         with reading(self.model) as device:
-            shared = [0 if engine == "plain" else prompt.shared for prompt in prompts]
-            pairs = pairs_of(prompts, shared, self._eos)
-            done = ENGINES[engine].run(self.model, prompts, pairs, device)
-            targets_N = torch.from_numpy(pairs.target_N).to(device)
-            log_prob_N = token_statistics(done.hidden_ND, self._head, targets_N).log_prob
-            nats_N = -log_prob_N.double().cpu().numpy()
+            kept, nats_C = self._trunk(prompts[0].tokens[0][:trunk], device) if trunk else (None, np.zeros(0))
+            rows = [make_row(prompts, group, trunk) for group in groups]
+            chosen = [self._scored(prompts, row) for row in rows]
+            scored = scored_tokens(rows, chosen)
+            done = ENGINES[engine].run(self.model, Batch(prompts, rows, kept), scored, device)
+            nats_N = self._nats(done.hidden_ND, scored.target_N)
         self.counts.tokens += done.tokens
         self.counts.slots += done.slots
-        edges = np.searchsorted(pairs.example_N, np.arange(len(prompts) + 1))
-        parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
+        return self._sums(prompts, rows, chosen, nats_N, nats_C)
+
+    def _rows(self, prompts: Sequence[ExamplePrompts]) -> tuple[int, list[list[int]]]:
+        """Return the tokens of the trunk of a batch, and which of its examples are in a row together."""
+        planned = [self._planned.get(prompt.id, (0, -1 - b)) for b, prompt in enumerate(prompts)]
+        trunk = min(tokens for tokens, _ in planned)
+        start = prompts[0].tokens[0][:trunk]
+        if any(prompt.shared < trunk or prompt.tokens[0][:trunk] != start for prompt in prompts):
+            trunk = 0  # prompts with other inputs than those that were planned
+        if self._labels_only and any(first < trunk for prompt in prompts for first in prompt.label_starts or (0,)):
+            trunk = 0  # its tokens are not scored
+        rows: dict[int, list[int]] = {}
+        for b, (_, row) in enumerate(planned):
+            rows.setdefault(row, []).append(b)
+        return trunk, list(rows.values())
+
+    def _trunk(self, tokens: tuple[int, ...], device: torch.device) -> tuple[KeptTrunk, np.ndarray]:
+        """Return a trunk and the nats of its tokens, which are read where the last batch had another one."""
+        if self._kept is None or self._kept[0].tokens != tokens:
+            self._kept = None  # one at a time
+            kept = KeptTrunk.read(self.model, tokens, device)
+            self.counts.tokens += len(tokens)
+            self.counts.slots += len(tokens)
+            nats_C = np.zeros(len(tokens))
+            if len(tokens) > 1 and not self._labels_only:
+                nats_C[1:] = self._nats(kept.hidden_CD[:-1], np.asarray(tokens[1:]))
+                nats_C[np.asarray(tokens) == self._eos] = 0
+            self._kept = kept, nats_C
+        return self._kept
+
+    def _scored(self, prompts: Sequence[ExamplePrompts], row: TrieRow) -> np.ndarray:
+        """Return which nodes of a row are scored, (K,): as in OpenICL, no prompt's first token and no EOS."""
+        wanted_K = (row.place_K > 0) & (row.token_K != self._eos)
+        if self._labels_only:
+            own_K = np.zeros_like(wanted_K)
+            for (b, label), path_K in row.paths.items():
+                starts = prompts[b].label_starts
+                own_K[path_K[row.place_K[path_K] >= (starts[label] if starts else 0)]] = True
+            wanted_K &= own_K
+        return wanted_K
+
+    def _nats(self, hidden_ND: Any, target_N: np.ndarray) -> np.ndarray:
+        targets_N = torch.from_numpy(target_N).to(hidden_ND.device)
+        return -token_statistics(hidden_ND, self._head, targets_N).log_prob.double().cpu().numpy()
+
+    def _sums(
+        self,
+        prompts: Sequence[ExamplePrompts],
+        rows: Sequence[TrieRow],
+        chosen: Sequence[np.ndarray],
+        nats_N: np.ndarray,
+        nats_C: np.ndarray,
+    ) -> list[Losses]:
+        """Add up each prompt's losses, in float64; a label's own may begin in the trunk."""
+        nats_of: dict[tuple[int, int], np.ndarray] = {}
+        first = 0
+        for row, chosen_K in zip(rows, chosen, strict=True):
+            nats_K = np.zeros(len(chosen_K))
+            stop = first + int(chosen_K.sum())
+            nats_K[chosen_K], first = nats_N[first:stop], stop
+            nats_of |= {owner: np.concatenate([nats_C, nats_K[path_K]]) for owner, path_K in row.paths.items()}
         return [
-            _sums(prompt, pairs[part], nats_N[part], self._eos) for prompt, part in zip(prompts, parts, strict=True)
+            self._losses_of(prompt, [nats_of[b, i] for i in range(len(prompt.tokens))])
+            for b, prompt in enumerate(prompts)
         ]
+
+    def _losses_of(self, prompt: ExamplePrompts, nats: Sequence[np.ndarray]) -> Losses:
+        counted = [[token != self._eos for token in ids] for ids in prompt.tokens]
+        label_nats: tuple[float, ...] = ()
+        label_tokens: tuple[int, ...] = ()
+        if prompt.label_starts is not None:
+            label_nats = tuple(float(own[start:].sum()) for own, start in zip(nats, prompt.label_starts, strict=True))
+            label_tokens = tuple(sum(own[start:]) for own, start in zip(counted, prompt.label_starts, strict=True))
+        whole = () if self._labels_only else tuple(float(own.sum()) for own in nats)
+        return Losses(whole, tuple(map(sum, counted)), label_nats, label_tokens)
 
     def _choose(self, prompts: Sequence[ExamplePrompts]) -> str:
         """Return the engine for prompts, and note why others are not; ModelError for prompts that do not fit."""
@@ -120,6 +243,8 @@ class PromptScorer:
                 engine = ENGINES[name]
                 reasons = (refusal(engine, self.model, trial, device) for trial in trials if name != "plain")
                 reason = next(filter(None, reasons), None)
+                if reason is None and name == "trie":
+                    self.reads_trunks = not any(refusal(engine, self.model, one, device, trunk=True) for one in trials)
             if reason is None:
                 self._probed = max(self._probed, _longest(prompts))
                 return name
@@ -160,17 +285,3 @@ def _check_context(model: Any, longest: ExamplePrompts) -> None:
             f"The prompt of example {longest.id} has {_longest([longest])} tokens, but {type(model).__name__} reads at "
             f"most {context}; use --set icl.max_length={context}, or fewer shots."
         )
-
-
-def _sums(prompt: ExamplePrompts, pairs: ScoredTokens, nats_N: np.ndarray, eos: int | None) -> Losses:
-    """Add up one example's losses for each label, in float64; a label's own may begin in the shared prefix."""
-    prompt_nats, label_nats, label_tokens = [], [], []
-    for label, ids in enumerate(prompt.tokens):
-        mine_N = (pairs.label_N == SHARED) | (pairs.label_N == label)
-        prompt_nats.append(float(nats_N[mine_N].sum()))
-        if prompt.label_starts is not None:
-            start = prompt.label_starts[label]
-            label_nats.append(float(nats_N[mine_N & (pairs.place_N >= start)].sum()))
-            label_tokens.append(sum(token != eos for token in ids[start:]))
-    counts = [sum(token != eos for token in ids) for ids in prompt.tokens]
-    return Losses(tuple(prompt_nats), tuple(counts), tuple(label_nats), tuple(label_tokens))

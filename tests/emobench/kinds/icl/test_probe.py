@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from emobench.kinds.icl.prompts import ExamplePrompts
 from emobench.kinds.icl.scoring import probe
-from emobench.kinds.icl.scoring.engines import ENGINES, Engine, Pass, ScoredTokens
+from emobench.kinds.icl.scoring.engines import ENGINES, Batch, Engine, Pass, ScoredTokens
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
 from tiny_models import VOCABULARY, tiny_model
 
 CPU = torch.device("cpu")
-PLAIN, TREE = ENGINES["plain"], ENGINES["tree"]
+PLAIN = ENGINES["plain"]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +29,8 @@ def llama() -> Any:
 def engine(change: Callable[[torch.Tensor], torch.Tensor]) -> Engine:
     """Return an engine that gives the hidden states of `plain`, changed."""
 
-    def run(model: Any, prompts: Sequence[ExamplePrompts], pairs: ScoredTokens, device: torch.device) -> Pass:
-        done = PLAIN.run(model, prompts, pairs, device)
+    def run(model: Any, batch: Batch, scored: ScoredTokens, device: torch.device) -> Pass:
+        done = PLAIN.run(model, batch, scored, device)
         return done._replace(hidden_ND=change(done.hidden_ND))
 
     return PLAIN._replace(run=run)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from emobench.errors import ModelError
 from emobench.kinds.icl.prompts import ExamplePrompts
+from emobench.kinds.icl.scoring import scoring
 from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, like_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
@@ -71,7 +72,7 @@ def test_auto_finds_an_engine_that_is_right(name: str) -> None:
     scorer = PromptScorer(model, Tokenizer())
     assert_same(scored(scorer, prompts), reference(model, prompts))
     assert scorer.engine == BEST[name]
-    assert list(scorer.refused) == {"tree": [], "cache": ["tree"], "plain": ["tree", "cache"]}[scorer.engine]
+    assert list(scorer.refused) == {"trie": [], "cache": ["trie"], "plain": ["trie", "cache"]}[scorer.engine]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -85,7 +86,7 @@ def test_rows_may_be_wider_than_the_context_if_prompts_are_not(name: str) -> Non
     assert scorer.engine == BEST[name]
 
 
-@pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
+@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     model = tiny_model("llama", attn_implementation=attention)
@@ -93,7 +94,7 @@ def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     assert_same(scored(PromptScorer(model, Tokenizer(), engine, token_budget=150), prompts), reference(model, prompts))
 
 
-@pytest.mark.parametrize("engine", ["tree", "cache", "plain"])
+@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
 @pytest.mark.parametrize(
     ("tokens", "starts"),
     [
@@ -129,11 +130,58 @@ def test_a_tokenizer_without_eos_has_every_token_scored(gpt2: Any) -> None:
 
 def test_tokens_are_forwarded_once_and_padding_is_little(gpt2: Any) -> None:
     prompts = random_prompts(120, labels=3)
-    scorer = PromptScorer(gpt2, Tokenizer(), "tree")
+    scorer = PromptScorer(gpt2, Tokenizer(), "trie")
     scored(scorer, prompts)
-    expected = sum(p.shared + sum(len(ids) - p.shared - 1 for ids in p.tokens if len(ids) > p.shared) for p in prompts)
-    assert scorer.counts.tokens == expected
+    assert scorer.counts.tokens == sum(trie_tokens([prompt]) for prompt in prompts)
     assert 0 < scorer.counts.padding <= 0.1
+
+
+def trie_tokens(prompts: list[ExamplePrompts]) -> int:
+    """Return the tokens to read by the definition of a trie: the beginnings that are somewhere followed by a token."""
+    return len({ids[:count] for prompt in prompts for ids in prompt.tokens for count in range(1, len(ids))})
+
+
+def fixed_shots(groups: int, examples: int, shots: int = 40) -> list[ExamplePrompts]:
+    """Return examples in groups that begin alike, in an order that mixes the groups."""
+    found = []
+    for place, prompt in enumerate(random_prompts(groups * examples, shared=(3, 9))):
+        start = tuple(2 + (7 * i + place % groups) % 90 for i in range(shots))
+        starts = None if prompt.label_starts is None else tuple(shots + first for first in prompt.label_starts)
+        tokens = tuple((*start, *ids) for ids in prompt.tokens)
+        found.append(replace(prompt, id=str(place), tokens=tokens, label_starts=starts))
+    return found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_what_many_examples_begin_with_is_read_once(name: str) -> None:
+    model, prompts = tiny_model(name), fixed_shots(groups=2, examples=6)
+    scorer = PromptScorer(model, Tokenizer(), token_budget=100)
+    assert_same(scored(scorer, prompts), reference(model, prompts))
+    if scorer.engine == "trie" and scorer.reads_trunks:
+        # Behind the shots, little is alike by chance.
+        assert trie_tokens(prompts) <= scorer.counts.tokens <= trie_tokens(prompts) + 2 * len(prompts)
+        assert len(scorer.batches(prompts)) > 2
+
+
+def test_examples_that_go_on_alike_share_a_row(gpt2: Any) -> None:
+    prompts = fixed_shots(groups=1, examples=5, shots=30)
+    again = [replace(prompt, id=f"{prompt.id} again") for prompt in prompts]
+    scorer = PromptScorer(gpt2, Tokenizer(), "trie")
+    found = scored(scorer, [*prompts, *again])
+    assert_same(found, [*reference(gpt2, prompts)] * 2)
+    assert found[:5] == found[5:]
+
+
+@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
+def test_labels_alone_cost_no_head_for_the_rest(gpt2: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = fixed_shots(groups=2, examples=4, shots=35)
+    whole = scored(PromptScorer(gpt2, Tokenizer(), engine), prompts)
+    read: list[int] = []
+    statistics = scoring.token_statistics
+    monkeypatch.setattr(scoring, "token_statistics", lambda h, *rest: read.append(len(h)) or statistics(h, *rest))
+    found = scored(PromptScorer(gpt2, Tokenizer(), engine, labels_only=True), prompts)
+    assert_same(found, [replace(one, prompt_nats=()) for one in whole])
+    assert sum(read) <= sum(sum(one.label_tokens) for one in whole)
 
 
 def test_batches_do_not_matter(gpt2: Any) -> None:
@@ -159,8 +207,8 @@ def test_like_lengths_keeps_to_budget_and_padding() -> None:
 
 
 def test_an_engine_that_is_wrong_for_the_model_is_refused_by_name() -> None:
-    with pytest.raises(ModelError, match=r"icl.engine=tree does not give .* BloomForCausalLM .* icl.engine=auto"):
-        PromptScorer(tiny_model("bloom"), Tokenizer(), "tree").batches(random_prompts(2))
+    with pytest.raises(ModelError, match=r"icl.engine=trie does not give .* BloomForCausalLM .* icl.engine=auto"):
+        PromptScorer(tiny_model("bloom"), Tokenizer(), "trie").batches(random_prompts(2))
 
 
 def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
@@ -168,10 +216,10 @@ def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
     short, long = random_prompts(4, shared=(2, 5)), random_prompts(2, shared=(30, 40))
     scorer = PromptScorer(model, Tokenizer())
     assert_same(scored(scorer, short), reference(model, short))
-    assert scorer.engine == "tree"
+    assert scorer.engine == "trie"
     # Longer ones than `batches` knew of are looked at by themselves, and change nothing for others.
     assert_same(scorer.losses(long), reference(model, long))
-    assert scorer.engine == "tree"
+    assert scorer.engine == "trie"
 
 
 def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
@@ -189,7 +237,7 @@ def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) ->
     model, prompts = tiny_model("llama", dtype), random_prompts(6)
     scorer = PromptScorer(model, Tokenizer(), engine)
     found = scored(scorer, prompts)
-    assert scorer.engine == ("tree" if engine == "auto" else engine)
+    assert scorer.engine == ("trie" if engine == "auto" else engine)
     # The trunk rounds; its logits, made in float32 from the rounded hidden states, do not.
     alone = scored(PromptScorer(model, Tokenizer(), "plain", token_budget=1), prompts)
     exact = reference(tiny_model("llama").to(dtype).float(), prompts)
@@ -203,7 +251,7 @@ def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) ->
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("engine", ["tree", "cache"])
+@pytest.mark.parametrize("engine", ["trie", "cache"])
 def test_on_a_gpu(dtype: torch.dtype, engine: str) -> None:
     prompts = random_prompts(30)
     expected = scored(PromptScorer(tiny_model("llama", dtype).float(), Tokenizer(), "plain"), prompts)

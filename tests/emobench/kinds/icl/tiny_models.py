@@ -62,7 +62,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         **{**_WIDE, "num_hidden_layers": 3},
     ),
 }
-BEST = dict.fromkeys(CONFIGS, "tree") | {
+BEST = dict.fromkeys(CONFIGS, "trie") | {
     "mistral, short window": "cache",
     "gemma2, short window": "cache",
     "gpt-neo, local": "cache",
