@@ -105,7 +105,8 @@ class PromptScorer:
         """Return the places of prompts that are scored together, batch by batch. The engine is chosen here."""
         if not prompts:
             return []
-        self.engine = self._choose(prompts)
+        if not 0 < _longest(prompts) <= self._probed:
+            self.engine = self._choose(prompts)
         budget = self._budget or TOKEN_BUDGET.get(next(self.model.parameters()).device.type, TOKEN_BUDGET["cuda"])
         if self.engine != "trie":
             return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
