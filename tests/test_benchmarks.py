@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from emobench.kinds.icl.scoring.scoring import PromptScorer
+from emobench.scoring.scorer import PromptScorer
 
 FOLDER = Path(__file__).parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))  # as `python tests/benchmarks NAME` does
@@ -210,7 +210,7 @@ def test_scoring_is_compared_with_openicl(tmp_path: Path) -> None:
 def test_flops_of_scoring_are_those_of_its_products(engine: str) -> None:
     shape = icl_rate.TOY
     prompts = icl_prompts.random_prompts("sst2", 2, shape["vocab_size"])
-    scorer = PromptScorer(icl_rate.model_of(shape, "cpu").float(), icl_rate.Tokenizer(), engine)
+    scorer = PromptScorer(icl_rate.model_of(shape, "cpu").float(), engine, unscored=2)
     assert scorer.batches(prompts)
     with FlopCounterMode(display=False) as counter:
         for prompt in prompts:

@@ -15,7 +15,7 @@ from emobench import registry
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.errors import ConfigError, EmobenchError
-from emobench.kinds.icl.scoring.openicl_shims import require_openicl
+from emobench.kinds.icl.openicl_shims import require_openicl
 
 PACKAGES = {
     "torch": "training and evaluation",

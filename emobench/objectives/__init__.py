@@ -17,9 +17,10 @@ from emobench.objectives.engine.job import LossResult
 from emobench.objectives.engine.linear import objective_loss, prepare_for, token_statistics
 from emobench.objectives.engine.targets import IGNORED, Targets
 from emobench.objectives.parameters import param
-from emobench.objectives.statistics import STATISTICS, TokenStatistics
+from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics
 
 __all__ = [
+    "GREEDY",
     "IGNORED",
     "STATISTICS",
     "CostEmbedding",

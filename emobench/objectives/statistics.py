@@ -23,6 +23,8 @@ from torch import Tensor
 from emobench.errors import PluginError, UnknownNameError
 
 STATISTICS = ("log_prob", "expected_cost", "entropy", "log_partition", "mean_log_prob", "sum_squares")
+GREEDY = "greedy"
+"""1 where no token is more likely than the target, else 0. It has no derivative: `token_statistics` alone gives it."""
 
 
 class TokenStatistics:

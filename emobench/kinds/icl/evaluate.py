@@ -17,9 +17,9 @@ from emobench.kinds.icl.losses import ExampleLosses, parse_sample, read_samples,
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, check_boundaries, make_prompts, room
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol
-from emobench.kinds.icl.scoring.scoring import PromptScorer, context_of
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, Journal, require_count
+from emobench.scoring.scorer import PromptScorer, context_of
 from emobench.tasks.spec import Task
 
 SAMPLES, FIRST_IDS = "samples.jsonl", "first_prompt_ids.json"
@@ -70,7 +70,7 @@ def generate(subject: Subject, task: Task, data: LabelledData, folder: Path) -> 
     if rules.engine == "openicl":
         _openicl().run_openicl(subject, task, data, drafts, prompts, folder)
         return
-    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine, labels_only=rules.scorer != "prompt")
+    scorer = make_scorer(subject, rules, labels_only=rules.scorer != "prompt")
     journal = Journal(folder / UNFINISHED)
     found = {sample.id: sample for sample in (parse_sample(line, UNFINISHED) for line in journal.read())}
     batches = list(scorer.batches(prompts))
@@ -101,7 +101,7 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
 
 def _openicl() -> Any:
     """Return the module of the engine `openicl`, which imports a package of its own."""
-    from emobench.kinds.icl.scoring import openicl
+    from emobench.kinds.icl import openicl
 
     return openicl
 
@@ -125,6 +125,12 @@ def prompts_of(subject: Subject, task: Task, drafts: Sequence[Draft]) -> list[Ex
     return prompts
 
 
+def make_scorer(subject: Subject, rules: IclProtocol, *, labels_only: bool) -> PromptScorer:
+    """Return what scores prompts. A literal EOS is not scored, as in OpenICL, whose padding it is."""
+    eos = subject.tokenizer.eos_token_id
+    return PromptScorer(subject.model, rules.engine, unscored=eos, labels_only=labels_only)
+
+
 def score_prompts(
     scorer: PromptScorer, subject: Subject, task: Task, batch: Sequence[tuple[Draft, ExamplePrompts]]
 ) -> list[ExampleLosses]:
@@ -144,7 +150,10 @@ def score_prompts(
                 cut=prompt.cut,
                 label_bytes=tuple(len(text.encode()) for text in rules.texts) if known else (),
                 content_free_nats=nats,
-                **vars(loss),
+                prompt_nats=loss.prompt_nats,
+                prompt_tokens=loss.prompt_tokens,
+                label_nats=loss.label_nats,
+                label_tokens=loss.label_tokens,
             )
         )
     return rows

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
 from emobench.data.labelled import Example
 from emobench.errors import ConfigError, ModelError
 from emobench.kinds.icl.rules import LABEL, IclProtocol, fill
+from emobench.scoring.prompts import LabelPrompts
 
 EXAMPLES_A_TIME = 64
 INPUT, TAIL = "input", "tail"
@@ -22,28 +22,19 @@ INPUT, TAIL = "input", "tail"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExamplePrompts:
-    """The tokenized prompts of one test example, one for each label, in the order of the protocol's `ties`."""
+class ExamplePrompts(LabelPrompts):
+    """The prompts of one test example, one for each label, in the order of the protocol's `ties`.
 
-    id: str
-    tokens: tuple[tuple[int, ...], ...]
-    """Of each label: the whole prompt, with the BOS that the protocol asks for."""
-    label_starts: tuple[int, ...] | None
-    """Of each label: the first token of the label's text; None where the tokenizer gives no offsets, and of a prompt
-    that was cut."""
+    They have the BOS that the protocol asks for. `label_starts` is None where the tokenizer gives no offsets, and of a
+    prompt that was cut.
+    """
+
     shots: tuple[str, ...]
     """Ids of the shots that fit, nearest first."""
     dropped: int = 0
     """Shots left out because the prompt was too long."""
     cut: int = 0
     """Tokens of the longest label's prompt that were cut off at its end."""
-
-    @cached_property
-    def shared(self) -> int:
-        """The number of tokens that all labels' prompts begin with."""
-        columns = zip(*self.tokens, strict=False)
-        ends = (place for place, column in enumerate(columns) if len(set(column)) > 1)
-        return next(ends, min(map(len, self.tokens)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,12 @@ from typing import Any
 from emobench.data.labelled import LabelledData
 from emobench.errors import ConfigError
 from emobench.kinds.icl.answers import UNITS, answers, confidence, label_losses
-from emobench.kinds.icl.evaluate import drafts_of, prompts_of, score_prompts
+from emobench.kinds.icl.evaluate import drafts_of, make_scorer, prompts_of, score_prompts
 from emobench.kinds.icl.examples import check_pool
 from emobench.kinds.icl.lm_eval_export import write_lm_eval_task
 from emobench.kinds.icl.losses import ExampleLosses
 from emobench.kinds.icl.prompts import TAIL, Draft, ExamplePrompts, tokenize
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.icl.scoring.scoring import PromptScorer
 from emobench.kinds.interface import Subject
 from emobench.kinds.views import Piece, ShownLabel, ShownPrompt
 from emobench.tasks.spec import Task
@@ -43,7 +42,7 @@ def show(subject: Subject, task: Task, data: LabelledData, count: int, ids: Sequ
     rules = task.protocol_as(IclProtocol)
     drafts = _chosen(drafts_of(subject, task, data), count, ids, task.name)
     prompts = prompts_of(subject, task, drafts)
-    scorer = PromptScorer(subject.model, subject.tokenizer, rules.engine)
+    scorer = make_scorer(subject, rules, labels_only=False)
     with subject.work(f"score {task.name}", "prompts"):
         samples = {
             sample.id: sample

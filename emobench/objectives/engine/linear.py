@@ -22,7 +22,7 @@ from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost
 from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
 from emobench.objectives.engine.torch_rows import TorchRows
-from emobench.objectives.statistics import STATISTICS, TokenStatistics, statistics_from_logits
+from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics, statistics_from_logits
 
 IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
 """chunked: Triton or PyTorch, depending on the device. reference: plain autograd on whole logits."""
@@ -125,8 +125,8 @@ def token_statistics(
     Raises UnknownNameError for an unknown statistic.
     """
     names = frozenset(needs) | {"log_prob"}
-    for name in sorted(names - set(STATISTICS)):
-        raise UnknownNameError("statistic", name, STATISTICS)
+    for name in sorted(names - {*STATISTICS, GREEDY}):
+        raise UnknownNameError("statistic", name, {*STATISTICS, GREEDY})
     if "expected_cost" not in names:
         cost = None
     elif cost is None:
@@ -152,7 +152,11 @@ def token_statistics(
             rows.make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, logits_CV)
             costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)
             ids_C = targets.ids_M[part.start : part.stop]
-            values = rows.reduce(logits_CV, ids_C, costs, names, head.logit_map)
+            values = {}
+            if GREEDY in names:  # the map to logits keeps their order
+                top_C = logits_CV[:, :vocabulary].amax(1)
+                values[GREEDY] = (logits_CV.gather(1, ids_C[:, None])[:, 0] >= top_C).to(wide)
+            values |= rows.reduce(logits_CV, ids_C, costs, names - {GREEDY}, head.logit_map)
             for name in names:
                 values_N[name][positions_C] = values[name]
     return TokenStatistics(values_N, targets_N.reshape(-1))

@@ -24,9 +24,9 @@ from speed.icl_prompts import LENGTHS, random_prompts
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.engines import ENGINES
-from emobench.kinds.icl.scoring.scoring import PromptScorer, TokenCounts
-from emobench.kinds.icl.scoring.trie import make_row
+from emobench.scoring.engines import ENGINES
+from emobench.scoring.scorer import PromptScorer, TokenCounts
+from emobench.scoring.trie import make_row
 
 LLAMA_7B = {
     "vocab_size": 32000,
@@ -38,12 +38,6 @@ LLAMA_7B = {
 }
 TOY = LLAMA_7B | {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 TOY |= {"num_attention_heads": 4}
-
-
-class Tokenizer:
-    """What a scorer asks of a tokenizer."""
-
-    eos_token_id = 2
 
 
 def model_of(shape: dict[str, int], device: str) -> Any:
@@ -81,7 +75,7 @@ def flops(prompts: list[ExamplePrompts], shape: dict[str, int], engine: str) -> 
 def measure(name: str, model: Any, shape: dict[str, int], options: argparse.Namespace) -> dict[str, Any]:
     """Return what was found for prompts as long as a task's."""
     prompts = random_prompts(name, options.examples, shape["vocab_size"])
-    scorers = {engine: PromptScorer(model, Tokenizer(), engine) for engine in ENGINES}
+    scorers = {engine: PromptScorer(model, engine, unscored=2) for engine in ENGINES}
 
     def run(engine: str, some: list[ExamplePrompts]) -> Callable[[], None]:
         def score() -> None:

@@ -26,10 +26,10 @@ from measuring import RESULTS, alternating_seconds, median_and_spread, origin, w
 
 from emobench.data.labelled import LabelledData, load_labelled
 from emobench.kinds.icl.examples import query_texts
+from emobench.kinds.icl.openicl import openicl_reader, topk_retriever
+from emobench.kinds.icl.openicl_shims import adapted_openicl
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.icl.scoring.openicl import openicl_reader, topk_retriever
-from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl
 from emobench.kinds.interface import Subject
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.pipeline.execution.reporter import Silent

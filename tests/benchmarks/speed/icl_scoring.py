@@ -33,7 +33,7 @@ from speed.icl_prompts import Problem, problems, tokenizer_of
 from speed.targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, TokenCounts
+from emobench.scoring.scorer import Losses, PromptScorer, TokenCounts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
 
@@ -53,7 +53,7 @@ class Arms:
         self.problem = problem
         self.tokenizer = tokenizer
         self.peer = Peer(model, tokenizer, problem.rules, problem.drafts, folder, batch=BATCH)
-        self.scorers = {name: PromptScorer(model, tokenizer, name) for name in ENGINES}
+        self.scorers = {name: PromptScorer(model, name, unscored=tokenizer.eos_token_id) for name in ENGINES}
         self.losses: dict[str, list[Losses]] = {}
         self.label_nats: list[list[float]] = []
         self._lm = _lm_eval_model(model, tokenizer)

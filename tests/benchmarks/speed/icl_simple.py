@@ -37,7 +37,7 @@ from torch import Tensor
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.scoring import PromptScorer, TokenCounts
+from emobench.scoring.scorer import PromptScorer, TokenCounts
 
 BATCH = 8
 SHAPES = {
@@ -190,7 +190,7 @@ def model_and_tokenizer(name: str, texts: Sequence[str]) -> tuple[Any, Any]:
 def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[str, int], rounds: int) -> dict[str, Any]:
     labels_only = case.endswith("-labels")
     results: dict[str, list[list[float]]] = {}
-    scorer = PromptScorer(model, _NoEnd(), "trie", labels_only=labels_only)
+    scorer = PromptScorer(model, "trie", labels_only=labels_only)
 
     def ours() -> None:
         scorer.counts, scorer._kept = TokenCounts(), None
@@ -222,12 +222,6 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
         "loop_over_ours": {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)},
         "largest_difference": max(abs(a - b) for a, b in pairs),
     }
-
-
-class _NoEnd:
-    """A tokenizer without an EOS: every token is scored, by both arms."""
-
-    eos_token_id = None
 
 
 CASES = ("trec", "sst2", "trec-labels", "sst2-labels", "mmlu", "mmlu-labels")

@@ -11,9 +11,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from emobench.kinds.icl.openicl_shims import adapted_openicl
 from emobench.kinds.icl.prompts import Draft
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl
 
 
 class Scored(NamedTuple):

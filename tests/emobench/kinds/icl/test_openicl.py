@@ -14,11 +14,11 @@ import pytest
 from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.icl import evaluate as icl
+from emobench.kinds.icl import openicl_shims
 from emobench.kinds.icl.losses import ExampleLosses, read_samples
+from emobench.kinds.icl.openicl import check_openicl, openicl_reader, topk_retriever
 from emobench.kinds.icl.retrieval.shots import find_shots
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.icl.scoring import openicl_shims
-from emobench.kinds.icl.scoring.openicl import check_openicl, openicl_reader, topk_retriever
 from emobench.kinds.interface import Subject
 from emobench.registry import find_task
 from emobench.registry.kinds import kind_of_file
@@ -90,7 +90,7 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     """Bytes: any text has tokens."""
-    from emobench.kinds.icl.scoring.openicl import _bytes_tokenizer
+    from emobench.kinds.icl.openicl import _bytes_tokenizer
 
     return _bytes_tokenizer()
 

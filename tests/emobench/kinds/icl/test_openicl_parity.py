@@ -19,11 +19,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from emobench.data.labelled import Example, load_labelled
 from emobench.errors import ConfigError
+from emobench.kinds.icl.openicl_shims import require_openicl
 from emobench.kinds.icl.prompts import Draft, make_prompts
 from emobench.kinds.icl.rules import IclProtocol
-from emobench.kinds.icl.scoring.openicl_shims import require_openicl
-from emobench.kinds.icl.scoring.scoring import PromptScorer
 from emobench.registry import find_task
+from emobench.scoring.scorer import PromptScorer
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
@@ -82,7 +82,7 @@ def assert_parity(
     assert [scored.prompts for scored in expected] == [tuple(t for t, _ in draft.texts(rules)) for draft in drafts]
     assert not any(prompt.dropped for prompt in prompts)
     for engine in engines:
-        scorer = PromptScorer(model, tokenizer, engine)
+        scorer = PromptScorer(model, engine, unscored=tokenizer.eos_token_id)
         for batch in scorer.batches(prompts):
             for place, losses in zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True):
                 means = [nats / count for nats, count in zip(losses.prompt_nats, losses.prompt_tokens, strict=True)]
@@ -189,7 +189,7 @@ def test_prompts_that_are_too_long_are_cut_at_their_end(kind: str, engine: str) 
     rules = replace(TOPICS, too_long="cut_right")
     prompts = make_prompts(drafts, tokenizer, rules, CONTEXT, task="parity")
     assert 0 < sum(prompt.cut > 0 for prompt in prompts) < len(prompts)
-    scorer = PromptScorer(model, tokenizer, engine)
+    scorer = PromptScorer(model, engine, unscored=tokenizer.eos_token_id)
     ties = 0
     for batch in scorer.batches(prompts):
         for place, losses in zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True):

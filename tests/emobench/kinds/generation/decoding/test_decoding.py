@@ -30,7 +30,7 @@ from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
 from emobench.kinds.shared_rules import Sampling
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "icl"))  # the package of tests has no __init__.py
+sys.path.insert(0, str(Path(__file__).parents[3] / "scoring"))  # the package of tests has no __init__.py
 
 from tiny_models import EOS, VOCABULARY, tiny_model  # type: ignore[import-not-found]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from emobench.kinds.icl.scoring import probe
-from emobench.kinds.icl.scoring.engines import ENGINES, Batch, Engine, Pass, ScoredTokens
+from emobench.scoring import probe
+from emobench.scoring.engines import ENGINES, Batch, Engine, Pass, ScoredTokens
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 

@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring import scoring
-from emobench.kinds.icl.scoring.scoring import Losses, PromptScorer, like_lengths
+from emobench.scoring import scorer as module
+from emobench.scoring.prompts import LabelPrompts
+from emobench.scoring.scorer import Losses, PromptScorer, like_lengths
 
 sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
 
-from tiny_models import BEST, CONFIGS, CONTEXT, EOS, Tokenizer, random_prompts, tiny_model
+from tiny_models import BEST, CONFIGS, CONTEXT, EOS, random_prompts, tiny_model
 
 
-def reference(model: Any, prompts: list[ExamplePrompts], eos: int | None = EOS) -> list[Losses]:
+def reference(model: Any, prompts: list[LabelPrompts], eos: int | None = EOS) -> list[Losses]:
     """Return the losses by their definition: cross-entropy of each prompt's whole logits, by itself."""
     found = []
     for prompt in prompts:
@@ -29,8 +29,8 @@ def reference(model: Any, prompts: list[ExamplePrompts], eos: int | None = EOS) 
         for ids, start in zip(prompt.tokens, prompt.label_starts or (0,) * len(prompt.tokens), strict=True):
             ids_T = torch.tensor(ids)
             with torch.no_grad():
-                logits_TV = model(input_ids=ids_T[None]).logits[0].double()
-            nats_T = F.cross_entropy(logits_TV[:-1], ids_T[1:], reduction="none")
+                logits_TV = model(input_ids=ids_T[None, : max(1, len(ids) - 1)]).logits[0].double()
+            nats_T = F.cross_entropy(logits_TV[: len(ids) - 1], ids_T[1:], reduction="none")
             nats_T[ids_T[1:] == eos] = 0
             nats.append(float(nats_T.sum()))
             own.append(float(nats_T[max(0, start - 1) :].sum()))
@@ -47,7 +47,11 @@ def reference(model: Any, prompts: list[ExamplePrompts], eos: int | None = EOS) 
     return found
 
 
-def scored(scorer: PromptScorer, prompts: list[ExamplePrompts]) -> list[Losses]:
+def scorer_of(model: Any, engine: str = "auto", **more: Any) -> PromptScorer:
+    return PromptScorer(model, engine, unscored=EOS, **more)
+
+
+def scored(scorer: PromptScorer, prompts: list[LabelPrompts]) -> list[Losses]:
     found: dict[int, Losses] = {}
     for batch in scorer.batches(prompts):
         found.update(zip(batch, scorer.losses([prompts[i] for i in batch]), strict=True))
@@ -69,7 +73,7 @@ def gpt2() -> Any:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_auto_finds_an_engine_that_is_right(name: str) -> None:
     model, prompts = tiny_model(name), random_prompts(8)
-    scorer = PromptScorer(model, Tokenizer())
+    scorer = scorer_of(model)
     assert_same(scored(scorer, prompts), reference(model, prompts))
     assert scorer.engine == BEST[name]
     assert list(scorer.refused) == {"trie": [], "cache": ["trie"], "plain": ["trie", "cache"]}[scorer.engine]
@@ -81,7 +85,7 @@ def test_rows_may_be_wider_than_the_context_if_prompts_are_not(name: str) -> Non
     assert (
         max(prompt.shared + sum(len(ids) - prompt.shared - 1 for ids in prompt.tokens) for prompt in prompts) > CONTEXT
     )
-    scorer = PromptScorer(model, Tokenizer())
+    scorer = scorer_of(model)
     assert_same(scored(scorer, prompts), reference(model, prompts))
     assert scorer.engine == BEST[name]
 
@@ -91,7 +95,7 @@ def test_rows_may_be_wider_than_the_context_if_prompts_are_not(name: str) -> Non
 def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     model = tiny_model("llama", attn_implementation=attention)
     prompts = [*random_prompts(7), *random_prompts(3, seed=1, shared=(1, 1))]
-    assert_same(scored(PromptScorer(model, Tokenizer(), engine, token_budget=150), prompts), reference(model, prompts))
+    assert_same(scored(scorer_of(model, engine, token_budget=150), prompts), reference(model, prompts))
 
 
 @pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
@@ -110,38 +114,36 @@ def test_engines_agree_with_whole_logits(engine: str, attention: str) -> None:
     ],
 )
 def test_edges(gpt2: Any, engine: str, tokens: list[tuple[int, ...]], starts: tuple[int, ...] | None) -> None:
-    prompt = ExamplePrompts(id="edge", tokens=tuple(tokens), label_starts=starts, shots=())
+    prompt = LabelPrompts(id="edge", tokens=tuple(tokens), label_starts=starts)
     # Beside a longer one, so that it is padded.
     prompts = [prompt, *random_prompts(1, labels=len(tokens))]
-    scorer = PromptScorer(gpt2, Tokenizer(), engine)
+    scorer = scorer_of(gpt2, engine)
     scorer.batches(prompts)
     assert_same(scorer.losses(prompts), reference(gpt2, prompts))
     assert_same(scorer.losses([prompt]), reference(gpt2, [prompt]))
 
 
-def test_a_tokenizer_without_eos_has_every_token_scored(gpt2: Any) -> None:
-    tokenizer = Tokenizer()
-    tokenizer.eos_token_id = None
-    prompts = [ExamplePrompts(id="1", tokens=((1, 5, 1), (1, 5, 6)), label_starts=(2, 2), shots=())]
-    found = scored(PromptScorer(gpt2, tokenizer), prompts)
+def test_every_token_is_scored_by_default(gpt2: Any) -> None:
+    prompts = [LabelPrompts(id="1", tokens=((1, 5, 1), (1, 5, 6)), label_starts=(2, 2))]
+    found = scored(PromptScorer(gpt2), prompts)
     assert_same(found, reference(gpt2, prompts, None))
     assert found[0].prompt_tokens == (3, 3)
 
 
 def test_tokens_are_forwarded_once_and_padding_is_little(gpt2: Any) -> None:
     prompts = random_prompts(120, labels=3)
-    scorer = PromptScorer(gpt2, Tokenizer(), "trie")
+    scorer = scorer_of(gpt2, "trie")
     scored(scorer, prompts)
     assert scorer.counts.tokens == sum(trie_tokens([prompt]) for prompt in prompts)
     assert 0 < scorer.counts.padding <= 0.1
 
 
-def trie_tokens(prompts: list[ExamplePrompts]) -> int:
+def trie_tokens(prompts: list[LabelPrompts]) -> int:
     """Return the tokens to read by the definition of a trie: the beginnings that are somewhere followed by a token."""
     return len({ids[:count] for prompt in prompts for ids in prompt.tokens for count in range(1, len(ids))})
 
 
-def fixed_shots(groups: int, examples: int, shots: int = 40) -> list[ExamplePrompts]:
+def fixed_shots(groups: int, examples: int, shots: int = 40) -> list[LabelPrompts]:
     """Return examples in groups that begin alike, in an order that mixes the groups."""
     found = []
     for place, prompt in enumerate(random_prompts(groups * examples, shared=(3, 9))):
@@ -155,7 +157,7 @@ def fixed_shots(groups: int, examples: int, shots: int = 40) -> list[ExampleProm
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_many_examples_begin_with_is_read_once(name: str) -> None:
     model, prompts = tiny_model(name), fixed_shots(groups=2, examples=6)
-    scorer = PromptScorer(model, Tokenizer(), token_budget=100)
+    scorer = scorer_of(model, token_budget=100)
     assert_same(scored(scorer, prompts), reference(model, prompts))
     if scorer.engine == "trie" and scorer.reads_trunks:
         # Behind the shots, little is alike by chance.
@@ -166,7 +168,7 @@ def test_what_many_examples_begin_with_is_read_once(name: str) -> None:
 def test_examples_that_go_on_alike_share_a_row(gpt2: Any) -> None:
     prompts = fixed_shots(groups=1, examples=5, shots=30)
     again = [replace(prompt, id=f"{prompt.id} again") for prompt in prompts]
-    scorer = PromptScorer(gpt2, Tokenizer(), "trie")
+    scorer = scorer_of(gpt2, "trie")
     found = scored(scorer, [*prompts, *again])
     assert_same(found, [*reference(gpt2, prompts)] * 2)
     assert found[:5] == found[5:]
@@ -175,24 +177,46 @@ def test_examples_that_go_on_alike_share_a_row(gpt2: Any) -> None:
 @pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
 def test_labels_alone_cost_no_head_for_the_rest(gpt2: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = fixed_shots(groups=2, examples=4, shots=35)
-    whole = scored(PromptScorer(gpt2, Tokenizer(), engine), prompts)
+    whole = scored(scorer_of(gpt2, engine), prompts)
     read: list[int] = []
-    statistics = scoring.token_statistics
-    monkeypatch.setattr(scoring, "token_statistics", lambda h, *rest: read.append(len(h)) or statistics(h, *rest))
-    found = scored(PromptScorer(gpt2, Tokenizer(), engine, labels_only=True), prompts)
+    statistics = module.token_statistics
+    monkeypatch.setattr(module, "token_statistics", lambda h, *rest: read.append(len(h)) or statistics(h, *rest))
+    found = scored(scorer_of(gpt2, engine, labels_only=True), prompts)
     assert_same(found, [replace(one, prompt_nats=()) for one in whole])
     assert sum(read) <= sum(sum(one.label_tokens) for one in whole)
 
 
+@pytest.mark.parametrize("engine", ["trie", "cache", "plain"])
+def test_greedy_labels_are_those_of_the_most_likely_tokens(gpt2: Any, engine: str) -> None:
+    prompts = fixed_shots(groups=2, examples=6, shots=35)
+    for place, prompt in enumerate(prompts[::2]):  # a label that the model would write itself
+        assert prompt.label_starts is not None
+        ids, start = prompt.tokens[0], prompt.label_starts[0]
+        written = list(ids[:start])
+        while len(written) < len(ids):
+            written.append(int(gpt2(input_ids=torch.tensor([written])).logits[0, -1].argmax()))
+        prompts[2 * place] = replace(prompt, tokens=(tuple(written), *prompt.tokens[1:]))
+    found = scored(PromptScorer(gpt2, engine, labels_only=True, greedy=True), prompts)
+    expected = []
+    for prompt in prompts:
+        flags = []
+        for ids, start in zip(prompt.tokens, prompt.label_starts or (), strict=True):
+            likely_T = gpt2(input_ids=torch.tensor([ids])).logits[0, start - 1 : -1].argmax(-1)
+            flags.append(likely_T.tolist() == list(ids[start:]))
+        expected.append(tuple(flags))
+    assert [one.label_greedy for one in found] == expected
+    assert {flag for flags in expected for flag in flags} == {True, False}
+
+
 def test_batches_do_not_matter(gpt2: Any) -> None:
     prompts = random_prompts(12)
-    whole = PromptScorer(gpt2, Tokenizer(), token_budget=4096)
-    one_by_one = PromptScorer(gpt2, Tokenizer(), token_budget=1)
+    whole = scorer_of(gpt2, token_budget=4096)
+    one_by_one = scorer_of(gpt2, token_budget=1)
     assert len(one_by_one.batches(prompts)) == 12
     assert len(whole.batches(prompts)) < 12
     assert_same(scored(whole, prompts), scored(one_by_one, prompts), 1e-6)
     # A batch alone, as after an interruption, gives the same bits.
-    again = PromptScorer(gpt2, Tokenizer(), token_budget=4096)
+    again = scorer_of(gpt2, token_budget=4096)
     batches = again.batches(prompts)
     complete = scored(whole, prompts)
     assert again.losses([prompts[i] for i in batches[-1]]) == [complete[i] for i in batches[-1]]
@@ -208,13 +232,13 @@ def test_like_lengths_keeps_to_budget_and_padding() -> None:
 
 def test_an_engine_that_is_wrong_for_the_model_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match=r"icl.engine=trie does not give .* BloomForCausalLM .* icl.engine=auto"):
-        PromptScorer(tiny_model("bloom"), Tokenizer(), "trie").batches(random_prompts(2))
+        scorer_of(tiny_model("bloom"), "trie").batches(random_prompts(2))
 
 
 def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
     model = tiny_model("mistral, short window")
     short, long = random_prompts(4, shared=(2, 5)), random_prompts(2, shared=(30, 40))
-    scorer = PromptScorer(model, Tokenizer())
+    scorer = scorer_of(model)
     assert_same(scored(scorer, short), reference(model, short))
     assert scorer.engine == "trie"
     # Longer ones than `batches` knew of are looked at by themselves, and change nothing for others.
@@ -223,23 +247,23 @@ def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
 
 
 def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
-    ids = tuple(range(2, CONTEXT + 3))
-    prompt = ExamplePrompts(id="7", tokens=(ids, (*ids[:-1], 4)), label_starts=None, shots=())
-    with pytest.raises(ModelError, match=f"example 7 has {CONTEXT + 1} tokens, but GPT2LMHeadModel .* {CONTEXT}"):
-        PromptScorer(gpt2, Tokenizer()).batches([*random_prompts(2), prompt])
+    ids = tuple(range(2, CONTEXT + 4))
+    prompt = LabelPrompts(id="7", tokens=(ids, (*ids[:-1], 4)), label_starts=None)
+    with pytest.raises(ModelError, match=f"example 7 has {CONTEXT + 2} tokens, but GPT2LMHeadModel .* {CONTEXT}"):
+        scorer_of(gpt2).batches([*random_prompts(2), prompt])
     fits = replace(prompt, tokens=tuple(tokens[:-1] for tokens in prompt.tokens))
-    assert_same(scored(PromptScorer(gpt2, Tokenizer()), [fits]), reference(gpt2, [fits]))
+    assert_same(scored(scorer_of(gpt2), [fits]), reference(gpt2, [fits]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("engine", ["auto", "cache"])
 def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) -> None:
     model, prompts = tiny_model("llama", dtype), random_prompts(6)
-    scorer = PromptScorer(model, Tokenizer(), engine)
+    scorer = scorer_of(model, engine)
     found = scored(scorer, prompts)
     assert scorer.engine == ("trie" if engine == "auto" else engine)
     # The trunk rounds; its logits, made in float32 from the rounded hidden states, do not.
-    alone = scored(PromptScorer(model, Tokenizer(), "plain", token_budget=1), prompts)
+    alone = scored(scorer_of(model, "plain", token_budget=1), prompts)
     exact = reference(tiny_model("llama").to(dtype).float(), prompts)
     for one, other, best in zip(found, alone, exact, strict=True):
         for mine, plain, ideal in zip(one.prompt_nats, other.prompt_nats, best.prompt_nats, strict=True):
@@ -254,8 +278,8 @@ def test_half_precision_gives_float32_losses(dtype: torch.dtype, engine: str) ->
 @pytest.mark.parametrize("engine", ["trie", "cache"])
 def test_on_a_gpu(dtype: torch.dtype, engine: str) -> None:
     prompts = random_prompts(30)
-    expected = scored(PromptScorer(tiny_model("llama", dtype).float(), Tokenizer(), "plain"), prompts)
-    found = scored(PromptScorer(tiny_model("llama", dtype).cuda(), Tokenizer(), engine), prompts)
+    expected = scored(scorer_of(tiny_model("llama", dtype).float(), "plain"), prompts)
+    found = scored(scorer_of(tiny_model("llama", dtype).cuda(), engine), prompts)
     for one, other in zip(found, expected, strict=True):
         assert one.prompt_nats == pytest.approx(other.prompt_nats, rel=1e-4 if dtype == torch.float32 else 2e-2)
         assert one.label_tokens == other.label_tokens

@@ -25,10 +25,10 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.trie import TRUNK, TrieRow, make_row
 from emobench.metrics.batching import pad
 from emobench.models.head import base_model, final_hidden
+from emobench.scoring.prompts import LabelPrompts
+from emobench.scoring.trie import TRUNK, TrieRow, make_row
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Pass(NamedTuple):
 class Batch(NamedTuple):
     """Examples that are scored together."""
 
-    prompts: Sequence[ExamplePrompts]
+    prompts: Sequence[LabelPrompts]
     rows: Sequence[TrieRow]
     trunk: KeptTrunk | None = None
     """What all prompts begin with; `trie` alone may have one."""
@@ -117,19 +117,19 @@ class Batch(NamedTuple):
 class Engine(NamedTuple):
     """How prompts are read."""
 
-    slots: Callable[[ExamplePrompts], int]
+    slots: Callable[[LabelPrompts], int]
     """Returns what an example weighs in a batch, by itself."""
     run: Callable[[Any, Batch, ScoredTokens, torch.device], Pass]
     """Returns the final hidden state that predicts each scored token."""
 
 
-def _plain_slots(prompt: ExamplePrompts) -> int:
+def _plain_slots(prompt: LabelPrompts) -> int:
     """Return the number of tokens that an example's rows hold, padded to the longest."""
-    return len(prompt.tokens) * max(map(len, prompt.tokens))
+    return len(prompt.tokens) * max(1, max(map(len, prompt.tokens)) - 1)
 
 
 def _plain_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.device) -> Pass:
-    rows = [ids for prompt in batch.prompts for ids in prompt.tokens]
+    rows = [ids[:-1] or ids for prompt in batch.prompts for ids in prompt.tokens]
     first_B = np.array([0, *accumulate(len(prompt.tokens) for prompt in batch.prompts)])
     ids_RT, mask_RT = pad(rows, 0, device)
     hidden_RTD = final_hidden(model, input_ids=ids_RT, attention_mask=mask_RT)
@@ -138,7 +138,7 @@ def _plain_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.de
     return Pass(hidden_RTD.flatten(0, 1)[source_N], sum(map(len, rows)), ids_RT.numel())
 
 
-def trie_slots(prompt: ExamplePrompts) -> int:
+def trie_slots(prompt: LabelPrompts) -> int:
     """Return the number of tokens that a row of one example reads."""
     return int(make_row([prompt], [0], 0).read_K.sum())
 
@@ -187,7 +187,7 @@ def _trie_mask(end_RT: Tensor, before: int, dtype: torch.dtype) -> Tensor:
     return mask_RTT[:, None]
 
 
-def _cache_slots(prompt: ExamplePrompts) -> int:
+def _cache_slots(prompt: LabelPrompts) -> int:
     """Return the number of tokens whose keys and values an example holds: those of the prefix for each label."""
     return sum(map(len, prompt.tokens))
 
@@ -240,7 +240,7 @@ def _positions(model: Any, places: Tensor) -> dict[str, Tensor]:
 
 
 def _cache_sources(
-    prompts: Sequence[ExamplePrompts], scored: ScoredTokens, rows: Sequence[tuple[int, int]], prefix: int, suffix: int
+    prompts: Sequence[LabelPrompts], scored: ScoredTokens, rows: Sequence[tuple[int, int]], prefix: int, suffix: int
 ) -> np.ndarray:
     """Return, for each scored token, the slot before it: first those of all prefixes, then those of all suffixes."""
     shared_B = np.array([prompt.shared for prompt in prompts])

@@ -27,12 +27,12 @@ from emobench.data.labelled import Example, LabelledData
 from emobench.errors import ConfigError, DataError, ModelError
 from emobench.kinds.icl.examples import pool_of, query_texts, questions_of
 from emobench.kinds.icl.losses import ExampleLosses, write_samples
+from emobench.kinds.icl.openicl_shims import adapted_openicl, require_openicl
 from emobench.kinds.icl.prompts import Draft, ExamplePrompts, room
 from emobench.kinds.icl.retrieval.shots import find_shots, kept_shots
 from emobench.kinds.icl.rules import FIELD, LABEL, IclProtocol, fill
-from emobench.kinds.icl.scoring.openicl_shims import adapted_openicl, require_openicl
-from emobench.kinds.icl.scoring.scoring import context_of
 from emobench.kinds.interface import Subject
+from emobench.scoring.scorer import context_of
 from emobench.tasks.spec import Task
 
 SAMPLES, OUTPUT = "samples.jsonl", "openicl"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emobench.kinds.icl.prompts import ExamplePrompts
+from emobench.scoring.prompts import LabelPrompts
 
 TRUNK = -1
 """The parent of a node that comes directly behind the trunk, or of a prompt's first token where there is none."""
@@ -44,7 +44,7 @@ class TrieRow:
         return read_K
 
 
-def make_row(prompts: Sequence[ExamplePrompts], examples: Sequence[int], trunk: int) -> TrieRow:
+def make_row(prompts: Sequence[LabelPrompts], examples: Sequence[int], trunk: int) -> TrieRow:
     """Return the row of some examples' prompts, without the `trunk` first tokens that all of them have."""
     keys = sorted((ids, b, label) for b in examples for label, ids in enumerate(prompts[b].tokens))
     tokens, places, parents, owners = [], [], [], []
@@ -82,7 +82,7 @@ def read_count(row: TrieRow) -> int:
     return int(row.read_K.sum())
 
 
-def shared_tokens(one: ExamplePrompts, other: ExamplePrompts) -> int:
+def shared_tokens(one: LabelPrompts, other: LabelPrompts) -> int:
     """Return how many first tokens all labels' prompts of two examples share."""
     short = min(one.shared, other.shared)
     return _alike(np.asarray(one.tokens[0][:short]), np.asarray(other.tokens[0][:short]))
@@ -96,7 +96,7 @@ class Trunk:
     examples: tuple[int, ...]
 
 
-def trunks(prompts: Sequence[ExamplePrompts], least: int, worth: int) -> list[Trunk]:
+def trunks(prompts: Sequence[LabelPrompts], least: int, worth: int) -> list[Trunk]:
     """Divide examples into groups whose common beginning is worth reading once, in the order of their tokens.
 
     A group of n examples with c tokens in common saves (n - 1) c, and costs a pass of its own: c must be at least

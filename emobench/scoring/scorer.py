@@ -1,6 +1,7 @@
 """The losses of prompts: which engine computes them, in which batches.
 
-Legend: N scored tokens of a batch, B its examples, D hidden width, K nodes of a row, C tokens of the trunk.
+Legend: N scored tokens of a batch, B its examples, D hidden width, K nodes of a row, C tokens of the trunk;
+2: a token's loss in nats, and whether another token was more likely.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import numpy as np
 import torch
 
 from emobench.errors import ModelError
-from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.engines import ENGINES, Batch, KeptTrunk, scored_tokens
-from emobench.kinds.icl.scoring.probe import MADE_LENGTH, extreme_prompts, made_prompts, refusal
-from emobench.kinds.icl.scoring.trie import TrieRow, make_row, read_count, shared_tokens, trunks
 from emobench.metrics.batching import reading
 from emobench.models.head import probe_head
-from emobench.objectives import token_statistics
+from emobench.objectives import GREEDY, token_statistics
+from emobench.scoring.engines import ENGINES, Batch, KeptTrunk, scored_tokens
+from emobench.scoring.probe import MADE_LENGTH, extreme_prompts, made_prompts, refusal
+from emobench.scoring.prompts import LabelPrompts
+from emobench.scoring.trie import TrieRow, make_row, read_count, shared_tokens, trunks
 
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 16384}
 """Slots of a batch. A CPU gains nothing from more, and loses its cache."""
@@ -36,15 +37,16 @@ TRUNK_SHARE = 4
 class Losses:
     """The losses of one example's prompts, one of each label: sums in nats, and the tokens that they are divided by.
 
-    The prompts' are empty where the labels' alone were asked for. A literal EOS token is neither scored nor counted, as
-    in OpenICL, whose padding it is. A prompt's first token is counted but not scored. The labels' are empty where the
-    tokenizer gives no offsets.
+    The prompts' are empty where the labels' alone were asked for. A prompt's first token is counted but not scored. The
+    labels' are empty where it is not known where they start.
     """
 
     prompt_nats: tuple[float, ...]
     prompt_tokens: tuple[int, ...]
     label_nats: tuple[float, ...]
     label_tokens: tuple[int, ...]
+    label_greedy: tuple[bool, ...] = ()
+    """Whether each of a label's own tokens was the most likely one; empty unless asked for."""
 
 
 @dataclass
@@ -71,37 +73,44 @@ class PromptScorer:
 
     What an engine computes is compared with `plain` once, before it is used: on small made prompts, and on the longest
     prompt. `engine` then names the one that is used, and `refused` says why others are not. Raises ModelError where a
-    named engine is wrong for the model, and for prompts longer than its context. With `labels_only`, the head reads
-    only what predicts the labels' own tokens.
+    named engine is wrong for the model, and for prompts longer than its context.
+
+    The token `unscored` is neither scored nor counted, wherever it stands. With `labels_only`, the head reads only what
+    predicts the labels' own tokens; with `greedy`, it also says whether they were the most likely ones. `section` is
+    the part of the settings that errors name.
     """
 
     def __init__(
         self,
         model: Any,
-        tokenizer: Any,
         engine: str = "auto",
         *,
+        unscored: int | None = None,
         labels_only: bool = False,
+        greedy: bool = False,
         token_budget: int | None = None,
+        section: str = "icl",
     ) -> None:
         self.model = model
         self.engine = engine
         self.refused: dict[str, str] = {}
         self.counts = TokenCounts()
         self._wanted = engine
+        self._unscored = unscored
         self._labels_only = labels_only
+        self._greedy = greedy
+        self._section = section
         self._probed = 0
         self._budget = token_budget
         self.reads_trunks = True
         self._planned: dict[str, tuple[int, int]] = {}
         """The tokens of an example's trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
-        """The trunk of the last batch, and the nats of its tokens (C,)."""
+        """The trunk of the last batch, and what was read of its tokens, (2, C)."""
         # All rows of the head, those that stand for no token among them: as OpenICL and lm-eval.
         self._head = probe_head(model)
-        self._eos = tokenizer.eos_token_id
 
-    def batches(self, prompts: Sequence[ExamplePrompts]) -> list[list[int]]:
+    def batches(self, prompts: Sequence[LabelPrompts]) -> list[list[int]]:
         """Return the places of prompts that are scored together, batch by batch. The engine is chosen here."""
         if not prompts:
             return []
@@ -117,9 +126,7 @@ class PromptScorer:
             found += [[i for r in batch for i in rows[r][1]] for batch in batches]
         return found
 
-    def _plan(
-        self, prompts: Sequence[ExamplePrompts], budget: int
-    ) -> dict[tuple[int, ...], list[tuple[int, list[int]]]]:
+    def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> dict[tuple[int, ...], list[tuple[int, list[int]]]]:
         """Return the rows of each trunk, the longest trunk first: the slots of a row, and its examples' places."""
         found: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
         number = 0
@@ -141,23 +148,23 @@ class PromptScorer:
             found.setdefault(prompts[trunk.examples[0]].tokens[0][: trunk.tokens], []).extend(rows)
         return found
 
-    def losses(self, prompts: Sequence[ExamplePrompts]) -> list[Losses]:
+    def losses(self, prompts: Sequence[LabelPrompts]) -> list[Losses]:
         """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision."""
         # Longer ones than were probed do not change what is used for others: an interrupted run gives the same numbers.
         engine = self.engine if _longest(prompts) <= self._probed else self._choose(prompts)
         trunk, groups = self._rows(prompts) if engine == "trie" else (0, [[b] for b in range(len(prompts))])
         with reading(self.model) as device:
-            kept, nats_C = self._trunk(prompts[0].tokens[0][:trunk], device) if trunk else (None, np.zeros(0))
+            kept, read_2C = self._trunk(prompts[0].tokens[0][:trunk], device) if trunk else (None, np.zeros((2, 0)))
             rows = [make_row(prompts, group, trunk) for group in groups]
             chosen = [self._scored(prompts, row) for row in rows]
             scored = scored_tokens(rows, chosen)
             done = ENGINES[engine].run(self.model, Batch(prompts, rows, kept), scored, device)
-            nats_N = self._nats(done.hidden_ND, scored.target_N)
+            read_2N = self._read(done.hidden_ND, scored.target_N)
         self.counts.tokens += done.tokens
         self.counts.slots += done.slots
-        return self._sums(prompts, rows, chosen, nats_N, nats_C)
+        return self._sums(prompts, rows, chosen, read_2N, read_2C)
 
-    def _rows(self, prompts: Sequence[ExamplePrompts]) -> tuple[int, list[list[int]]]:
+    def _rows(self, prompts: Sequence[LabelPrompts]) -> tuple[int, list[list[int]]]:
         """Return the tokens of the trunk of a batch, and which of its examples are in a row together."""
         planned = [self._planned.get(prompt.id, (0, -1 - b)) for b, prompt in enumerate(prompts)]
         trunk = min(tokens for tokens, _ in planned)
@@ -172,22 +179,24 @@ class PromptScorer:
         return trunk, list(rows.values())
 
     def _trunk(self, tokens: tuple[int, ...], device: torch.device) -> tuple[KeptTrunk, np.ndarray]:
-        """Return a trunk and the nats of its tokens, which are read where the last batch had another one."""
+        """Return a trunk and what its tokens cost, (2, C); they are read where the last batch had another one."""
         if self._kept is None or self._kept[0].tokens != tokens:
             self._kept = None  # one at a time
             kept = KeptTrunk.read(self.model, tokens, device)
             self.counts.tokens += len(tokens)
             self.counts.slots += len(tokens)
-            nats_C = np.zeros(len(tokens))
+            read_2C = np.zeros((2, len(tokens)))
             if len(tokens) > 1 and not self._labels_only:
-                nats_C[1:] = self._nats(kept.hidden_CD[:-1], np.asarray(tokens[1:]))
-                nats_C[np.asarray(tokens) == self._eos] = 0
-            self._kept = kept, nats_C
+                read_2C[:, 1:] = self._read(kept.hidden_CD[:-1], np.asarray(tokens[1:]))
+                read_2C[:, np.asarray(tokens) == self._unscored] = 0
+            self._kept = kept, read_2C
         return self._kept
 
-    def _scored(self, prompts: Sequence[ExamplePrompts], row: TrieRow) -> np.ndarray:
-        """Return which nodes of a row are scored, (K,): as in OpenICL, no prompt's first token and no EOS."""
-        wanted_K = (row.place_K > 0) & (row.token_K != self._eos)
+    def _scored(self, prompts: Sequence[LabelPrompts], row: TrieRow) -> np.ndarray:
+        """Return which nodes of a row are scored, (K,): no prompt's first token."""
+        wanted_K = row.place_K > 0
+        if self._unscored is not None:
+            wanted_K &= row.token_K != self._unscored
         if self._labels_only:
             own_K = np.zeros_like(wanted_K)
             for (b, label), path_K in row.paths.items():
@@ -196,42 +205,50 @@ class PromptScorer:
             wanted_K &= own_K
         return wanted_K
 
-    def _nats(self, hidden_ND: Any, target_N: np.ndarray) -> np.ndarray:
+    def _read(self, hidden_ND: Any, target_N: np.ndarray) -> np.ndarray:
         targets_N = torch.from_numpy(target_N).to(hidden_ND.device)
-        return -token_statistics(hidden_ND, self._head, targets_N).log_prob.double().cpu().numpy()
+        needs = frozenset({"log_prob", GREEDY} if self._greedy else {"log_prob"})
+        statistics = token_statistics(hidden_ND, self._head, targets_N, needs)
+        missed_N = 1 - statistics[GREEDY] if self._greedy else torch.zeros_like(statistics.log_prob)
+        return torch.stack([-statistics.log_prob, missed_N]).double().cpu().numpy()
 
     def _sums(
         self,
-        prompts: Sequence[ExamplePrompts],
+        prompts: Sequence[LabelPrompts],
         rows: Sequence[TrieRow],
         chosen: Sequence[np.ndarray],
-        nats_N: np.ndarray,
-        nats_C: np.ndarray,
+        read_2N: np.ndarray,
+        read_2C: np.ndarray,
     ) -> list[Losses]:
         """Add up each prompt's losses, in float64; a label's own may begin in the trunk."""
-        nats_of: dict[tuple[int, int], np.ndarray] = {}
+        read_of: dict[tuple[int, int], np.ndarray] = {}
         first = 0
         for row, chosen_K in zip(rows, chosen, strict=True):
-            nats_K = np.zeros(len(chosen_K))
+            read_2K = np.zeros((2, len(chosen_K)))
             stop = first + int(chosen_K.sum())
-            nats_K[chosen_K], first = nats_N[first:stop], stop
-            nats_of |= {owner: np.concatenate([nats_C, nats_K[path_K]]) for owner, path_K in row.paths.items()}
+            read_2K[:, chosen_K], first = read_2N[:, first:stop], stop
+            read_of |= {owner: np.hstack([read_2C, read_2K[:, path_K]]) for owner, path_K in row.paths.items()}
         return [
-            self._losses_of(prompt, [nats_of[b, i] for i in range(len(prompt.tokens))])
+            self._losses_of(prompt, [read_of[b, i] for i in range(len(prompt.tokens))])
             for b, prompt in enumerate(prompts)
         ]
 
-    def _losses_of(self, prompt: ExamplePrompts, nats: Sequence[np.ndarray]) -> Losses:
-        counted = [[token != self._eos for token in ids] for ids in prompt.tokens]
-        label_nats: tuple[float, ...] = ()
-        label_tokens: tuple[int, ...] = ()
-        if prompt.label_starts is not None:
-            label_nats = tuple(float(own[start:].sum()) for own, start in zip(nats, prompt.label_starts, strict=True))
-            label_tokens = tuple(sum(own[start:]) for own, start in zip(counted, prompt.label_starts, strict=True))
-        whole = () if self._labels_only else tuple(float(own.sum()) for own in nats)
-        return Losses(whole, tuple(map(sum, counted)), label_nats, label_tokens)
+    def _losses_of(self, prompt: LabelPrompts, read: Sequence[np.ndarray]) -> Losses:
+        counted = [[token != self._unscored for token in ids] for ids in prompt.tokens]
+        whole = () if self._labels_only else tuple(float(nats_T.sum()) for nats_T, _ in read)
+        tokens = tuple(map(sum, counted))
+        if prompt.label_starts is None:
+            return Losses(whole, tokens, (), ())
+        own = [read_2T[:, start:] for read_2T, start in zip(read, prompt.label_starts, strict=True)]
+        return Losses(
+            whole,
+            tokens,
+            tuple(float(nats_T.sum()) for nats_T, _ in own),
+            tuple(sum(kept[start:]) for kept, start in zip(counted, prompt.label_starts, strict=True)),
+            tuple(not missed_T.any() for _, missed_T in own) if self._greedy else (),
+        )
 
-    def _choose(self, prompts: Sequence[ExamplePrompts]) -> str:
+    def _choose(self, prompts: Sequence[LabelPrompts]) -> str:
         """Return the engine for prompts, and note why others are not; ModelError for prompts that do not fit."""
         longest = max(prompts, key=lambda prompt: _longest([prompt]))
         _check_context(self.model, longest)
@@ -251,8 +268,8 @@ class PromptScorer:
                 return name
             self.refused[name] = reason
         raise ModelError(
-            f"icl.engine={self._wanted} does not give what {type(self.model).__name__} computes from each prompt by "
-            f"itself: {self.refused[self._wanted]}. Use --set icl.engine=auto."
+            f"{self._section}.engine={self._wanted} does not give what {type(self.model).__name__} computes from each "
+            f"prompt by itself: {self.refused[self._wanted]}. Use --set {self._section}.engine=auto."
         )
 
 
@@ -274,15 +291,15 @@ def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-def _longest(prompts: Sequence[ExamplePrompts]) -> int:
+def _longest(prompts: Sequence[LabelPrompts]) -> int:
     return max((len(ids) for prompt in prompts for ids in prompt.tokens), default=0)
 
 
-def _check_context(model: Any, longest: ExamplePrompts) -> None:
+def _check_context(model: Any, longest: LabelPrompts) -> None:
     """Raise ModelError for a prompt that the model cannot read: on a GPU its own error says nothing."""
     context = context_of(model)
-    if context is not None and _longest([longest]) > context:
+    if context is not None and _longest([longest]) - 1 > context:
         raise ModelError(
             f"The prompt of example {longest.id} has {_longest([longest])} tokens, but {type(model).__name__} reads at "
-            f"most {context}; use --set icl.max_length={context}, or fewer shots."
+            f"most {context}, and the last one is not read; use --set icl.max_length={context}, or fewer shots."
         )

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.kinds.icl.scoring.engines import ENGINES, Batch, Engine, KeptTrunk, ScoredTokens, scored_tokens
-from emobench.kinds.icl.scoring.trie import make_row
+from emobench.scoring.engines import ENGINES, Batch, Engine, KeptTrunk, ScoredTokens, scored_tokens
+from emobench.scoring.prompts import LabelPrompts
+from emobench.scoring.trie import make_row
 
 # Largest |h - h_plain| / |h_plain| of a token, by precision: labels that see one another move it by 0.4 in a model that
 # was trained (7M parameters), in any precision. Where a model's own rounding is larger, it is measured.
@@ -31,7 +31,7 @@ PREFIXES, BEHIND = (9, 6), ((4, 1, 3), (1, 2, 4))
 MADE_LENGTH = max(prefix + max(behind) for prefix, behind in zip(PREFIXES, BEHIND, strict=True))
 
 
-def made_prompts(vocabulary: int) -> list[ExamplePrompts]:
+def made_prompts(vocabulary: int) -> list[LabelPrompts]:
     """Return two small prompts of random tokens, of unequal length, for which every part of an engine is needed."""
     draw = random.Random(0)
     prompts = []
@@ -42,11 +42,11 @@ def made_prompts(vocabulary: int) -> list[ExamplePrompts]:
             (*prefix, token, *draw.choices(range(vocabulary), k=count - 1))
             for token, count in zip(first, behind, strict=True)
         )
-        prompts.append(ExamplePrompts(id="made", tokens=tokens, label_starts=None, shots=()))
+        prompts.append(LabelPrompts(id="made", tokens=tokens, label_starts=None))
     return prompts
 
 
-def extreme_prompts(prompts: Sequence[ExamplePrompts]) -> list[ExamplePrompts]:
+def extreme_prompts(prompts: Sequence[LabelPrompts]) -> list[LabelPrompts]:
     """Return the longest prompt and the one with the longest row of engine `trie`, their longest labels at the end.
 
     A window counts tokens in one model, and slots, those of other labels among them, in another.
@@ -58,7 +58,7 @@ def extreme_prompts(prompts: Sequence[ExamplePrompts]) -> list[ExamplePrompts]:
 
 
 def refusal(
-    engine: Engine, model: Any, prompts: Sequence[ExamplePrompts], device: torch.device, *, trunk: bool = False
+    engine: Engine, model: Any, prompts: Sequence[LabelPrompts], device: torch.device, *, trunk: bool = False
 ) -> str | None:
     """Return why an engine is wrong for a model, or None: what it finds for each prompt's last label is compared.
 

@@ -9,18 +9,9 @@ from typing import Any
 import torch
 import transformers as hf
 
-from emobench.kinds.icl.prompts import ExamplePrompts
+from emobench.scoring.prompts import LabelPrompts
 
 VOCABULARY, CONTEXT, EOS = 97, 64, 1
-
-
-class Tokenizer:
-    """What a scorer asks of a tokenizer."""
-
-    eos_token_id: int | None = EOS
-
-    def get_vocab(self) -> dict[str, int]:
-        return {str(i): i for i in range(VOCABULARY)}
 
 
 def _llama_like(config: Callable[..., Any], **more: Any) -> Callable[[], Any]:
@@ -87,7 +78,7 @@ def tiny_model(name: str, dtype: torch.dtype = torch.float32, **more: Any) -> An
 
 def random_prompts(
     count: int, seed: int = 0, *, labels: int = 4, shared: tuple[int, int] = (5, 40)
-) -> list[ExamplePrompts]:
+) -> list[LabelPrompts]:
     """Return prompts with prefixes and labels of many lengths; every third label is a part of its first one."""
     draw = random.Random(seed)
     prompts = []
@@ -97,5 +88,5 @@ def random_prompts(
         if number % 3 == 0 and labels > 1:
             rows[1] = rows[0][:-1]
         starts = tuple(max(0, len(row) - draw.randint(1, 8)) for row in rows)
-        prompts.append(ExamplePrompts(id=str(number), tokens=tuple(rows), label_starts=starts, shots=()))
+        prompts.append(LabelPrompts(id=str(number), tokens=tuple(rows), label_starts=starts))
     return prompts
