@@ -1,7 +1,8 @@
 """A model in memory as lm-evaluation-harness sees it, with answers that survive an interruption; lm-eval kept quiet.
 
-lm-eval scores each context once for all continuations of one token, the longest first. Cut at multiples of a batch in
-that order, the requests make the same batches, and so the same numbers to the last bit.
+Log-likelihoods are computed by `emobench.scoring`, which reads what requests begin with once. With the engine `lm-eval`
+they are lm-eval's own, which scores each context once for all continuations of one token, the longest first. Cut at
+multiples of a batch in that order, the requests make the same batches, and so the same numbers to the last bit.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from operator import neg
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,12 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, ModelError
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import Journal
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.scoring.prompts import LabelPrompts
+from emobench.scoring.scorer import PromptScorer
 
 _Base: Any = HFLM  # its decorator hides its type
 
@@ -51,28 +55,17 @@ class KeptAnswers:
         for row in map(json.loads, self._journal.read()):
             self._known[row["requests"]] = [(value, greedy) for value, greedy in row["answers"]]
 
-    def answers(
-        self,
-        requests: Sequence[Request],
-        batch: int,
-        compute: Callable[[list[Request]], list[Answer]],
-        done: Callable[[int], None],
-    ) -> list[Answer]:
-        """Return the answers to requests, computed where they are not kept; `done` is told how many were kept."""
-        found: dict[int, Answer] = {}
-        for places in _batches(requests, batch * BATCHES):
-            part = [requests[place] for place in places]
-            key = hashlib.sha256(json.dumps([tokens for _, *tokens in part]).encode()).hexdigest()
-            if key in self._known:
-                done(len(part))
-            else:
-                self._known[key] = compute(part)
-                self._journal.append([json.dumps({"requests": key, "answers": self._known[key]})])
-            found.update(zip(places, self._known[key], strict=True))
-        return [found[place] for place in range(len(requests))]
+    def of(self, requests: Sequence[Request], compute: Callable[[], list[Answer]]) -> tuple[list[Answer], bool]:
+        """Return the answers to requests, computed where they are not kept, and whether they were."""
+        key = hashlib.sha256(json.dumps([tokens for _, *tokens in requests]).encode()).hexdigest()
+        kept = key in self._known
+        if not kept:
+            self._known[key] = compute()
+            self._journal.append([json.dumps({"requests": key, "answers": self._known[key]})])
+        return self._known[key], kept
 
 
-def _batches(requests: Sequence[Request], size: int) -> Iterator[list[int]]:
+def _lm_eval_batches(requests: Sequence[Request], size: int) -> Iterator[list[int]]:
     """Yield the places of requests, `size` forwarded contexts at a time, in lm-eval's order of contexts."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for place, (_, context, continuation) in enumerate(requests):
@@ -85,6 +78,30 @@ def _batches(requests: Sequence[Request], size: int) -> Iterator[list[int]]:
     ordered = sorted(groups.values(), key=order)
     for start in range(0, len(ordered), size):
         yield sorted(place for places in ordered[start : start + size] for place in places)
+
+
+def _prompts(requests: Sequence[Request], most: int) -> tuple[list[LabelPrompts], list[list[int]]]:
+    """Return what is scored, and the places of the requests of each; a prompt has at most `most` tokens.
+
+    Requests of one context are alternatives of one another, as long as their continuations are not longer than it: a
+    row is then at most twice as long as a prompt.
+    """
+    groups: list[list[int]] = []
+    open_groups: dict[tuple[int, ...], tuple[list[int], int]] = {}
+    for place, (_, context, continuation) in enumerate(requests):
+        group, room = open_groups.get(tuple(context), ([], 0))
+        room -= len(continuation)
+        if room < 0 or len(context) + len(continuation) > most:
+            group, room = [], len(context) - len(continuation)
+            groups.append(group)
+        group.append(place)
+        open_groups[tuple(context)] = group, room
+    prompts = []
+    for number, group in enumerate(groups):
+        tokens = [tuple((requests[place][1] + requests[place][2])[-most:]) for place in group]
+        starts = [len(ids) - len(requests[place][2]) for ids, place in zip(tokens, group, strict=True)]
+        prompts.append(LabelPrompts(id=str(number), tokens=tuple(tokens), label_starts=tuple(starts)))
+    return prompts, groups
 
 
 class MemoryModel(_Base):
@@ -107,6 +124,10 @@ class MemoryModel(_Base):
         self._name = rules.task
         self._kept = kept
         self._work = subject.work
+        self._scorer: PromptScorer | None = None
+        if rules.engine == "auto":
+            with suppress(ModelError):  # of a model whose head is not understood, lm-eval reads all logits
+                self._scorer = PromptScorer(subject.model, labels_only=True, greedy=True, section="lm_eval")
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         return self._shown(requests, super().loglikelihood)
@@ -133,10 +154,40 @@ class MemoryModel(_Base):
                 )
             if texts is not None and len(context) + len(continuation) > self.max_length + 1:
                 self.cut.add(texts[0])
+        # A part of a text whose likelihood is rolled up is not kept.
+        kept = self._kept if all(texts is not None for texts, *_ in requests) else None
+        if self._scorer is not None:
+            return self._scored(self._scorer, requests, kept)
         compute = partial(super()._loglikelihood_tokens, disable_tqdm=disable_tqdm, override_bs=override_bs)
-        if any(texts is None for texts, *_ in requests):  # a part of a text whose likelihood is rolled up
-            return compute(requests)
-        return self._kept.answers(requests, self.batch_size, compute, self.cache_hook.add)
+        return compute(requests) if kept is None else self._by_lm_eval(compute, requests, kept)
+
+    def _by_lm_eval(self, compute: Callable[..., list[Answer]], requests: list[Request], kept: KeptAnswers) -> Any:
+        found: dict[int, Answer] = {}
+        for places in _lm_eval_batches(requests, self.batch_size * BATCHES):
+            part = [requests[place] for place in places]
+            answers, known = kept.of(part, partial(compute, part))
+            found.update(zip(places, answers, strict=True))
+            if known:
+                self.cache_hook.add(len(part))
+        return [found[place] for place in range(len(requests))]
+
+    def _scored(self, scorer: PromptScorer, requests: list[Request], kept: KeptAnswers | None) -> list[Answer]:
+        prompts, groups = _prompts(requests, self.max_length + 1)
+
+        def answers(batches: Sequence[Sequence[int]]) -> list[Answer]:
+            losses = (one for batch in batches for one in scorer.losses([prompts[i] for i in batch]))
+            return [answer for one in losses for answer in zip(map(neg, one.label_nats), one.label_greedy, strict=True)]
+
+        found: dict[int, Answer] = {}
+        planned = scorer.batches(prompts)
+        for batches in (planned[first : first + BATCHES] for first in range(0, len(planned), BATCHES)):
+            places = [place for batch in batches for i in batch for place in groups[i]]
+            compute = partial(answers, batches)
+            part = compute() if kept is None else kept.of([requests[place] for place in places], compute)[0]
+            found.update(zip(places, part, strict=True))
+            if kept is not None:
+                self.cache_hook.add(len(part))
+        return [found[place] for place in range(len(requests))]
 
 
 class _Counter:

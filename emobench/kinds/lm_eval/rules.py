@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.tasks.rules import Rules
@@ -13,7 +13,7 @@ from emobench.tasks.rules import Rules
 class LmEvalProtocol(Rules):
     """A task or group of lm-evaluation-harness, run by itself on the model in memory."""
 
-    NOT_IDENTIFYING: ClassVar = ("include", "data", "batch")
+    NOT_IDENTIFYING: ClassVar = ("include", "data", "batch", "engine")
 
     task: str
     include: str = ""
@@ -26,6 +26,10 @@ class LmEvalProtocol(Rules):
     max_length: int | None = ranged(None, low=2, high=2**20)
     """Tokens of a prompt at most, cut on the left as lm-eval does; None is the model's context."""
     batch: int = ranged(8, low=1, high=100_000)
+    """Prompts that lm-eval reads together."""
+    engine: Literal["auto", "lm-eval"] = "auto"
+    """How log-likelihoods are computed. `auto` reads what requests begin with once; the answers are lm-eval's, up to
+    rounding. `lm-eval` leaves them to lm-eval, for the same bits."""
     limit: int | None = ranged(None, low=1, high=10**12)
     """Examples of each task at most."""
 

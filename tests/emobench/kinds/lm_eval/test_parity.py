@@ -14,6 +14,7 @@ import pytest
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.scoring.scorer import TOKEN_BUDGET
 
 MMLU = "mmlu/default"
 
@@ -38,6 +39,16 @@ def wrapped(folder: Path, group: str, data: Path) -> Path:
     return folder
 
 
+def assert_alike(found: list[Any], expected: list[Any], engine: str) -> None:
+    """The values of `lm-eval` are its own bit for bit (the same batches); those of `auto` are so up to rounding."""
+    tolerance = 0 if engine == "lm-eval" else 1e-4
+    for one, other in zip(likelihoods(found), likelihoods(expected), strict=True):
+        assert one == pytest.approx(other, abs=tolerance, rel=0)
+    assert [[flag for _, flag in row["filtered_resps"]] for row in found] == [
+        [flag for _, flag in row["filtered_resps"]] for row in expected
+    ]
+
+
 def likelihoods(rows: list[Any]) -> list[list[float]]:
     return [[value for value, _ in row["filtered_resps"]] for row in rows]
 
@@ -50,17 +61,24 @@ def kept_rows(folder: Path) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.parametrize("engine", ["auto", "lm-eval"])
 def test_a_group_on_mmlu_data(
-    byte_model: Any, mmlu_folder: Path, own_tasks: Path, tmp_path_factory: Any, evaluated: Callable[..., Any]
+    byte_model: Any,
+    mmlu_folder: Path,
+    own_tasks: Path,
+    tmp_path_factory: Any,
+    evaluated: Callable[..., Any],
+    engine: str,
 ) -> None:
-    scored, data, folder = evaluated("own_three", include=str(own_tasks), data=str(mmlu_folder), num_fewshot=3)
+    rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 3, "engine": engine}
+    scored, data, folder = evaluated("own_three", **rules)
     place = wrapped(tmp_path_factory.mktemp("w"), "own_three", mmlu_folder)
     expected = directly(byte_model, "w_own_three", [own_tasks, place], num_fewshot=3)
 
     rows = kept_rows(folder)
     assert set(rows) == {"mmlu_anatomy", "mmlu_astronomy", "mmlu_virology"}
     for name, own in rows.items():
-        assert likelihoods(own) == likelihoods(expected["samples"][name])  # bit for bit: the same batches
+        assert_alike(own, expected["samples"][name], engine)
         assert [r["prompt_hash"] for r in own] == [r["prompt_hash"] for r in expected["samples"][name]]
     score = scored.scores["acc"]
     assert list(scored.scores) == ["acc"]
@@ -83,10 +101,11 @@ def test_a_group_that_weighs_its_tasks_alike(mmlu_folder: Path, own_tasks: Path,
     assert sum(v * w for v, w in score.examples.values()) / total == pytest.approx(score.value)
 
 
-def test_a_task_of_ones_own(byte_model: Any, own_tasks: Path, evaluated: Callable[..., Any]) -> None:
-    scored, _, folder = evaluated("own_choice", include=str(own_tasks))
+@pytest.mark.parametrize("engine", ["auto", "lm-eval"])
+def test_a_task_of_ones_own(byte_model: Any, own_tasks: Path, evaluated: Callable[..., Any], engine: str) -> None:
+    scored, _, folder = evaluated("own_choice", include=str(own_tasks), engine=engine)
     expected = directly(byte_model, "own_choice", [own_tasks])
-    assert likelihoods(kept_rows(folder)["own_choice"]) == likelihoods(expected["samples"]["own_choice"])
+    assert_alike(kept_rows(folder)["own_choice"], expected["samples"]["own_choice"], engine)
     for metric in ("acc", "acc_norm", "f1"):
         assert scored.scores[metric].value == expected["results"]["own_choice"][f"{metric},none"]
     assert scored.scores["acc_norm"].examples is not None
@@ -105,7 +124,7 @@ def test_generated_answers_and_perplexities(byte_model: Any, own_tasks: Path, ev
     expected = directly(byte_model, "own_text", [own_tasks])
     for metric, unit in (("word_perplexity", "perplexity"), ("bits_per_byte", "bits per byte")):
         score = scored.scores[metric]
-        assert (score.value, score.unit) == (expected["results"]["own_text"][f"{metric},none"], unit)
+        assert (score.value, score.unit) == (pytest.approx(expected["results"]["own_text"][f"{metric},none"]), unit)
         assert score.examples is not None
 
 
@@ -140,7 +159,7 @@ def forwards(subject: Subject, work: Callable[[], None], stop: int | None = None
         if len(calls) == stop:
             raise KeyboardInterrupt
 
-    handle = subject.model.register_forward_pre_hook(count)
+    handle = subject.model.base_model.register_forward_pre_hook(count)
     try:
         with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
             work()
@@ -149,12 +168,20 @@ def forwards(subject: Subject, work: Callable[[], None], stop: int | None = None
     return len(calls)
 
 
+@pytest.mark.parametrize(("engine", "stop"), [("lm-eval", 4), ("auto", 18)])
 def test_an_interrupted_evaluation_goes_on(
-    own_tasks: Path, mmlu_folder: Path, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_tasks: Path,
+    mmlu_folder: Path,
+    subject: Subject,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    stop: int,
 ) -> None:
     """Each answer is computed once, and is that of an evaluation without an interruption, bit for bit."""
     monkeypatch.setattr("emobench.kinds.lm_eval.model.BATCHES", 2)
-    rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 1, "batch": 2}
+    monkeypatch.setitem(TOKEN_BUDGET, "cpu", 200)
+    rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 1, "batch": 2, "engine": engine}
     task = lm_eval_task("own_three", rules)
     data = kind.load(task, data_dirs=(), offline=True)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -162,12 +189,12 @@ def test_an_interrupted_evaluation_goes_on(
         folder.mkdir()
     batches = forwards(subject, lambda: kind.generate(subject, task, data, whole))
     for _ in range(2):
-        forwards(subject, lambda: kind.generate(subject, task, data, broken), stop=4)
+        forwards(subject, lambda: kind.generate(subject, task, data, broken), stop=stop)
         with (broken / "unfinished.jsonl").open("a") as file:
             file.write('{"requests": "1')  # a line that was not finished
-    # Of three batches that were computed, the first two were a piece that is kept; this twice.
-    assert forwards(subject, lambda: kind.generate(subject, task, data, broken)) == batches - 4
-    assert batches > 6
+    # Each time, at least the first two batches were a piece that is kept.
+    assert forwards(subject, lambda: kind.generate(subject, task, data, broken)) <= batches - 4
+    assert batches > stop
     assert sorted(path.name for path in broken.iterdir()) == ["results.json", "samples.jsonl", "unfinished.jsonl"]
     assert (whole / "samples.jsonl").read_text() == (broken / "samples.jsonl").read_text()
 
@@ -190,7 +217,7 @@ def test_mmlu_itself_with_a_trained_model(tmp_path: Path, evaluated: Callable[..
     place = wrapped(tmp_path_factory.mktemp("w"), "mmlu", data)
     expected = directly(models, "w_mmlu", [place], num_fewshot=2)
     for name, rows in kept_rows(folder).items():
-        assert likelihoods(rows) == likelihoods(expected["samples"][name])
+        assert_alike(rows, expected["samples"][name], "auto")
     assert list(scored.scores) == ["acc"]
     assert scored.scores["acc"].value == expected["results"]["mmlu"]["acc,none"]
     assert scored.scores["acc"].n == 57
