@@ -221,7 +221,7 @@ def test_flops_of_scoring_are_those_of_its_products(engine: str) -> None:
     projections = 2 * layers * 4 * width * width * scorer.counts.tokens
     assert products == icl_rate.flops(prompts, shape, engine) - (attention - projections)
     # A token sees those before it and itself: P (P + 1) / 2 pairs in the prefix, and the labels' own.
-    ends = [(p.shared, len(ids) - (engine != "plain")) for p in prompts for ids in p.tokens]
+    ends = [(p.shared, len(ids) - 1) for p in prompts for ids in p.tokens]
     own = sum(place + 1 for start, stop in ends for place in range(0 if engine == "plain" else start, stop))
     prefix = 0 if engine == "plain" else sum(p.shared * (p.shared + 1) // 2 for p in prompts)
     assert attention - projections == 2 * layers * 2 * width * (own + prefix)

@@ -44,7 +44,7 @@ def sampling() -> list[float]:
 def scoring() -> list[float]:
     shapes = {one["shape"]["task"]: one["variants"] for one in result("icl_scoring-cpu")["shapes"]}
     tasks = [shapes[name] for name in ("trec", "ag_news", "sst2")]
-    return [one[peer]["seconds"] / one["tree"]["seconds"] for peer in ("openicl", "lm-eval") for one in tasks]
+    return [one[peer]["seconds"] / one["trie"]["seconds"] for peer in ("openicl", "lm-eval") for one in tasks]
 
 
 def tiny_answers() -> list[float]:

@@ -148,22 +148,22 @@ def _trie_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.dev
     tokens, width = sum(int(read_K.sum()) for read_K in reads), max(1, *(int(read_K.sum()) for read_K in reads))
     ids_RT, places_RT = (np.zeros((len(reads), width), dtype=np.int64) for _ in range(2))
     end_RT = np.tile(np.arange(1, width + 1), (len(reads), 1))  # padding sees itself, so that nothing is empty
-    slots = []
+    slots, branches = [], False
     for r, (row, read_K) in enumerate(zip(batch.rows, reads, strict=True)):
         before_K = np.concatenate([[0], np.cumsum(read_K)])
         count = before_K[-1]
         ids_RT[r, :count], places_RT[r, :count] = row.token_K[read_K], row.place_K[read_K]
         end_RT[r, :count] = before_K[row.end_K[read_K]]
+        branches |= bool((end_RT[r, :count] < count).any())
         slots.append(before_K)
-    kept = {} if batch.trunk is None else {"past_key_values": batch.trunk.behind(len(reads))}
-    before = 0 if batch.trunk is None else len(batch.trunk.tokens)
-    hidden_RTD = base_model(model)(
-        input_ids=torch.from_numpy(ids_RT).to(device),
-        position_ids=torch.from_numpy(places_RT).to(device),
-        attention_mask=_trie_mask(torch.from_numpy(end_RT).to(device), before, model.dtype),
-        use_cache=bool(kept),
-        **kept,
-    )[0]
+    inputs: dict[str, Any] = {"input_ids": torch.from_numpy(ids_RT).to(device), "use_cache": batch.trunk is not None}
+    if batch.trunk is not None:
+        inputs["past_key_values"] = batch.trunk.behind(len(reads))
+    if branches:  # else rows are plain texts, whose padding comes last: the causal kernel without a mask is faster
+        before = 0 if batch.trunk is None else len(batch.trunk.tokens)
+        inputs["position_ids"] = torch.from_numpy(places_RT).to(device)
+        inputs["attention_mask"] = _trie_mask(torch.from_numpy(end_RT).to(device), before, model.dtype)
+    hidden_RTD = base_model(model)(**inputs)[0]
     hidden = [hidden_RTD.flatten(0, 1)]
     source_N = np.array([slots[r][node] for r, node in zip(scored.row_N, scored.parent_N, strict=True)], dtype=np.int64)
     source_N += scored.row_N * width

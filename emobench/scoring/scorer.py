@@ -24,7 +24,7 @@ from emobench.scoring.trie import TrieRow, make_row, read_count, shared_tokens, 
 
 TOKEN_BUDGET = {"cpu": 2048, "cuda": 16384}
 """Slots of a batch. A CPU gains nothing from more, and loses its cache."""
-PADDING = 0.1
+PADDING = 0.05
 """Most padding of a batch, as a share."""
 TRUNK, ROW = 32, 512
 """Least tokens of a trunk, and most slots of a row of several examples."""

@@ -55,13 +55,13 @@ def model_of(shape: dict[str, int], device: str) -> Any:
 def flops(prompts: list[ExamplePrompts], shape: dict[str, int], engine: str) -> int:
     """Return the floating-point operations that an engine cannot do without.
 
-    Place t sees t + 1 tokens. Every engine scores a token once for all labels that have it; `plain` reads each prompt
-    whole, also its last token, which predicts nothing.
+    Place t sees t + 1 tokens. Every engine scores a token once for all labels that have it, and reads no last token,
+    which predicts nothing.
     """
     D, F, layers = (shape[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
     rows = [make_row([prompt], [0], 0) for prompt in prompts]
     if engine == "plain":
-        places = [np.arange(len(ids)) for prompt in prompts for ids in prompt.tokens]
+        places = [np.arange(len(ids) - 1) for prompt in prompts for ids in prompt.tokens]
     elif engine == "trie":
         places = [row.place_K[row.read_K] for row in rows]
     else:

@@ -12,8 +12,10 @@ the keys and values of what prompts share kept, the head only where something is
 
 Models: shallow (GPT-2 of width 256, 4 layers, 50,257 tokens: the head dominates), deep (width 384, 12 layers, 8,192
 tokens: the body does), and any name of `emobench models list`. Prompts are tokenized before. FOLDER holds
-<task>.{train,test}.jsonl and mmlu_stem.{dev,test}.jsonl. Arms alternate; medians of process time, one thread. The
-result has each case's arithmetic: the floating-point operations that cannot be avoided, and those of both arms.
+<task>.{train,test}.jsonl and mmlu_stem.{dev,test}.jsonl. Arms alternate; medians of process time, one thread.
+
+The result has each case's arithmetic: the FLOPs of products with weights in each arm, over the least that there can be,
+where the body reads each node of the trie of all prompts once, and the head each node from which something is scored.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import torch.nn.functional as F
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, write
 from speed.icl_prompts import CONTEXT, problems, tokenizer_of
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from emobench.kinds.icl.prompts import ExamplePrompts
@@ -210,6 +213,8 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
     arms: dict[str, Callable[[], None]] = {"ours": ours, "loop": peer}
     for arm in arms.values():
         arm()
+    least = least_flops(model, prompts, labels_only)
+    flops = {name: round(product_flops(arm) / least, 4) for name, arm in arms.items()}
     seconds = alternating_seconds(arms, "cpu", rounds=rounds)
     ratios = [loop / own for loop, own in zip(seconds["loop"], seconds["ours"], strict=True)]
     pairs = list(zip(itertools.chain(*results["ours"]), itertools.chain(*results["loop"]), strict=True))
@@ -217,11 +222,36 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
         "examples": len(prompts),
         "tokens_read": scorer.counts.tokens,
         "tokens_of_trie": len({ids[:n] for prompt in prompts for ids in prompt.tokens for n in range(1, len(ids))}),
+        "least_flops": least,
+        "flops_over_least": flops,
         "padding": round(scorer.counts.padding, 4),
         "variants": {name: median_and_spread(times) for name, times in seconds.items()},
         "loop_over_ours": {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)},
         "largest_difference": max(abs(a - b) for a, b in pairs),
     }
+
+
+def product_flops(run: Callable[[], None]) -> int:
+    """Return the FLOPs of products with weights; those of attention are other operators."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counts = counter.get_flop_counts()["Global"]
+    return sum(flops for operator, flops in counts.items() if str(operator) in ("aten.mm", "aten.addmm"))
+
+
+def least_flops(model: Any, prompts: Sequence[ExamplePrompts], labels_only: bool) -> int:
+    """Return 2 FLOPs for each weight of the body and node of the trie, and for each weight of the head and source."""
+    read = {ids[:n] for prompt in prompts for ids in prompt.tokens for n in range(1, len(ids))}
+    sources = {
+        ids[:n]
+        for prompt in prompts
+        for ids, start in zip(prompt.tokens, prompt.label_starts or (), strict=True)
+        for n in range(start if labels_only else 1, len(ids))
+    }
+    matrices = [weight for weight in model.base_model.parameters() if weight.ndim == 2]
+    tables = [model.get_input_embeddings().weight, *(w for n, w in model.named_parameters() if "wpe" in n)]
+    body = sum(weight.numel() for weight in matrices) - sum(weight.numel() for weight in tables)
+    return 2 * (body * len(read) + model.get_output_embeddings().weight.numel() * len(sources))
 
 
 CASES = ("trec", "sst2", "trec-labels", "sst2-labels", "mmlu", "mmlu-labels")
@@ -253,7 +283,8 @@ def main(argv: list[str]) -> None:
             row = measure(case, model, prompts, shots, given.rounds)
             found.setdefault(name, {})[case] = row
             ratio = row["loop_over_ours"]
-            print(f"{name:24}{case:14}{ratio['median']:6.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})", flush=True)
+            shown = f"{ratio['median']:6.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})"
+            print(f"{name:24}{case:14}{shown}, FLOPs over the least: {row['flops_over_least']}", flush=True)
     write({**origin(__file__, argv, "cpu"), "models": found}, given.out)
 
 
