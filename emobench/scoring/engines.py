@@ -146,6 +146,8 @@ def trie_slots(prompt: LabelPrompts) -> int:
 def _trie_pass(model: Any, batch: Batch, scored: ScoredTokens, device: torch.device) -> Pass:
     reads = [row.read_K for row in batch.rows]
     tokens, width = sum(int(read_K.sum()) for read_K in reads), max(1, *(int(read_K.sum()) for read_K in reads))
+    if batch.trunk is not None and tokens == 0:  # all that is scored comes directly behind the trunk
+        return Pass(batch.trunk.hidden_CD[-1:].expand(len(scored), -1), 0, 0)
     ids_RT, places_RT = (np.zeros((len(reads), width), dtype=np.int64) for _ in range(2))
     end_RT = np.tile(np.arange(1, width + 1), (len(reads), 1))  # padding sees itself, so that nothing is empty
     slots, branches = [], False

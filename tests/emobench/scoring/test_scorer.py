@@ -165,6 +165,17 @@ def test_what_many_examples_begin_with_is_read_once(name: str) -> None:
         assert len(scorer.batches(prompts)) > 2
 
 
+def test_a_trunk_may_fill_the_context(gpt2: Any) -> None:
+    shared = tuple(2 + i % 90 for i in range(CONTEXT))
+    prompts = [
+        LabelPrompts(id=str(i), tokens=((*shared, 5 + i), (*shared, 40 + i)), label_starts=(CONTEXT, CONTEXT))
+        for i in range(4)
+    ]
+    scorer = scorer_of(gpt2, "trie", token_budget=100)
+    assert_same(scored(scorer, prompts), reference(gpt2, prompts))
+    assert scorer.counts.tokens == CONTEXT
+
+
 def test_examples_that_go_on_alike_share_a_row(gpt2: Any) -> None:
     prompts = fixed_shots(groups=1, examples=5, shots=30)
     again = [replace(prompt, id=f"{prompt.id} again") for prompt in prompts]
