@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evidence.smollm2 import LIMIT, MANY, MODEL, OTHERS, SETTINGS, TASKS
+from evidence.smollm2 import LIMIT, MANY, MODEL, OTHERS, SETTINGS, SHORT, TASKS
 
 from emobench.leaderboard.charts.compare_chart import TEXT, VERDICTS, forest
 from emobench.leaderboard.charts.vega_lite import axis, panel, picture, shape, write_picture
@@ -60,13 +60,14 @@ Cell = tuple[str, tuple[str, ...]]
 """A task, and what differs from the main condition."""
 
 
-def changed(entry: Entry) -> tuple[str, ...]:
-    """Return what differs from the main condition, in words."""
+def changed(entry: Entry, task: str) -> tuple[str, ...]:
+    """Return what differs from the task's main condition, in words."""
+    base = BASE | ({"max_tokens": int(SHORT[task])} if task in SHORT else {})
     recipe: Mapping[str, Any] = entry.recipe or {}
     rules = next(iter(entry.changes.values()), {})
-    given = {**BASE, **{key: recipe[key] for key in BASE if key in recipe}, "model": entry.model.name}
+    given = {**base, **{key: recipe[key] for key in BASE if key in recipe}, "model": entry.model.name}
     given |= {key: rules[key] for key in BASE if key in rules}
-    return tuple(WORDS[key].format(given[key]) for key, value in BASE.items() if given[key] != value)
+    return tuple(WORDS[key].format(given[key]) for key, value in base.items() if given[key] != value)
 
 
 class Study:
@@ -81,7 +82,7 @@ class Study:
             name = "emo" if label == "emo(cost=pretrained)" else label.partition("(")[0] if " " not in label else label
             if "cost=" in label and name == "emo" and "pretrained" not in label:
                 name = "emo, centred cost"
-            self.cells.setdefault((task, changed(entry)), {})[name] = entry
+            self.cells.setdefault((task, changed(entry, task)), {})[name] = entry
 
     def contrast(self, cell: Cell, metric: str, candidate: str = "emo", baseline: str = "mle") -> Contrast | None:
         """Return a difference within a condition, or None if one side was not measured."""
