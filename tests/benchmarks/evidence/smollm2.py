@@ -76,9 +76,9 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
             yield from (_writing("wikitext2", MAIN, without=SLOW, **{setting: value}) for value in values)
         yield _writing("wikitext2", MAIN, limit=100, without=SLOW)
     elif part == "weights":
-        yield from (_writing("wikitext2", (name,), without=SLOW) for name in WEIGHTS)
+        yield from (_writing("wikitext2", (name,)) for name in WEIGHTS)
     elif part == "costs":
-        yield _writing("wikitext2", (f"emo(cost={centred(MODEL, places.runs)})",), without=SLOW)
+        yield _writing("wikitext2", (f"emo(cost={centred(MODEL, places.runs)})",))
     elif part == "bases" and places.small_model:
         cost = centred(places.small_model, places.runs)
         names = ("pretrained", *MAIN, f"emo(cost={cost})")
