@@ -6,9 +6,12 @@ Plugins are loaded by name, one at a time, so that a broken one breaks only itse
 from __future__ import annotations
 
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -29,19 +32,19 @@ T = TypeVar("T")
 
 def plugin_names(group: str) -> list[str]:
     """Return the names of the plugins of a group, without importing them."""
-    return sorted({point.name for point in entry_points(group=group)})
+    return sorted({point.name for point in _points(group)})
 
 
 def origin(group: str, name: str) -> str:
     """Return the distribution and version of a plugin, such as "emobench 0.1.0"."""
-    found = [point.dist for point in entry_points(group=group, name=name) if point.dist]
+    found = [point.dist for point in _points(group, name) if point.dist]
     return f"{found[0].name} {found[0].version}" if found else "unknown"
 
 
 def load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
-    points = list(entry_points(group=group, name=name))
+    points = _points(group, name)
     if not points:
-        raise UnknownNameError(kind, name, {p.name for p in entry_points(group=group)}, hint=hint)
+        raise UnknownNameError(kind, name, plugin_names(group), hint=hint)
     # A distribution that is installed and on the path is listed twice; it is the same plugin.
     if len({point.value for point in points}) > 1:
         owners = " and ".join(sorted(f"{owner(point)} ({point.value})" for point in points))
@@ -51,8 +54,23 @@ def load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
 
 def brought(group: str, name: str) -> Mapping[str, str]:
     """Return the versions of what the distribution of a plugin brings."""
-    points = list(entry_points(group=group, name=name))
+    points = _points(group, name)
     return brought_versions(points[0].dist) if points else {}
+
+
+def _points(group: str, name: str | None = None) -> list[EntryPoint]:
+    places = (Path(place) for place in sys.path)
+    found = _installed(group, tuple((place, place.stat().st_mtime_ns) for place in places if place.is_dir()))
+    return [point for point in found if name in (None, point.name)]
+
+
+@lru_cache(maxsize=8)
+def _installed(group: str, places: tuple[tuple[Path, int], ...]) -> EntryPoints:
+    """Return the entry points of a group in folders, given with the times of their last change.
+
+    Reading them takes 15 ms, and a plan asks 150 times.
+    """
+    return entry_points(group=group)
 
 
 def owner(point: EntryPoint) -> str:

@@ -12,12 +12,15 @@ import os
 import platform
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -105,6 +108,38 @@ def median_and_spread(seconds: list[float]) -> dict[str, Any]:
     """Return the median, and the distance from the fastest to the slowest as a share of it."""
     median = statistics.median(seconds)
     return {"seconds": median, "spread": round((max(seconds) - min(seconds)) / median, 3)}
+
+
+def median_and_range(numbers: Sequence[float]) -> dict[str, float]:
+    """Return the median, the least and the most."""
+    return {"median": statistics.median(numbers), "least": min(numbers), "most": max(numbers)}
+
+
+class Used(NamedTuple):
+    """What a process took."""
+
+    cpu_seconds: float
+    """User and system together."""
+    peak_bytes: int
+    """The most memory that it held."""
+    output: str
+
+
+def fresh_process(
+    command: Sequence[str | Path], folder: Path, environment: Mapping[str, str] = MappingProxyType({})
+) -> Used:
+    """Run a command in a folder, and return what it took. Ends the program if the command fails."""
+    with tempfile.TemporaryFile("w+") as out:
+        started = subprocess.Popen(
+            command, cwd=folder, env={**os.environ, **environment}, stdout=out, stderr=subprocess.STDOUT
+        )
+        _, status, used = os.wait4(started.pid, 0)
+        started.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        output = out.read()
+    if started.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: {output}")
+    return Used(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, output)
 
 
 def peak_bytes(run: Callable[[], object], device: str) -> int:

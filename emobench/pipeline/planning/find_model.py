@@ -11,7 +11,7 @@ from typing import Any
 from emobench.config import content_hash
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource, find_model
-from emobench.models.folder import identity
+from emobench.models.folder import identity, model_folder
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.planning.request import Request
@@ -80,6 +80,8 @@ def find_base_model(name: str, request: Request) -> BaseModel:
     source, options = find_model(name, offline=request.offline), request.load_options
     if source.kind == "made":
         return made_model(name, request)
+    if options.offline:  # a model that is not here is told without transformers, whose import takes a second
+        model_folder(source, offline=True, weights=False)
     from emobench.models.load import check_model
 
     facts = check_model(

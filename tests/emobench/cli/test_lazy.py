@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import typer
 
@@ -23,4 +25,21 @@ def test_help_imports_no_command() -> None:
     code += "with contextlib.suppress(SystemExit): app(['--help'])\n"
     code += "print({'torch', 'numpy', 'rich', 'emobench.registry', 'emobench.cli.run'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_a_dry_run_without_the_model_does_not_import_transformers(tmp_path: Path) -> None:
+    code = "import sys, contextlib\nfrom emobench.cli import app\n"
+    options = ["run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu", "--dry-run", "--quiet"]
+    code += f"with contextlib.suppress(SystemExit): app({options})\n"
+    code += "print({'transformers', 'scipy', 'datasets', 'sentence_transformers'} & sys.modules.keys())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "HF_HOME": str(tmp_path)},
+    )
+    assert "llama-7b" in done.stdout
     assert done.stdout.splitlines()[-1] == "set()"
