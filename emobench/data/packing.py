@@ -1,12 +1,15 @@
 """From texts to training rows: blocks of equal length from concatenated texts, or one text per row.
 
-All tokens are in one int32 array (4 bytes per token: 100M tokens are 400 MB). A row is a slice of it.
+All tokens are in one int32 array (4 bytes per token: 100M tokens are 400 MB). A row is a slice of it. In a file, it is
+mapped into memory when it is loaded.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 IGNORE = -100  # label of tokens that are not targets
 Progress = Callable[[int, int], None]
+TOKENS, LABELS, OFFSETS, COUNTS = "tokens.npy", "labels.npy", "offsets.npy", "counts.json"
+"""The files of packed rows; without labels, these are the tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,23 @@ class Packed:
             offsets=self.offsets[: rows + 1],
             sources=None if sources is None else sources[:end],
         )
+
+    def save(self, folder: Path) -> None:
+        """Write the rows into a folder, without `sources`."""
+        np.save(folder / TOKENS, self.tokens)
+        if self.labels is not self.tokens:
+            np.save(folder / LABELS, self.labels)
+        np.save(folder / OFFSETS, self.offsets)
+        (folder / COUNTS).write_text(json.dumps({"dropped": self.dropped, "skipped": self.skipped}) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Packed:
+        """Return rows that were saved; tokens and labels cannot be written, and are read from the disk as needed."""
+        # A plain view: slices of a memmap object cost several times as much.
+        tokens = np.asarray(np.load(folder / TOKENS, mmap_mode="r"))
+        has_labels = (folder / LABELS).exists()
+        labels = np.asarray(np.load(folder / LABELS, mmap_mode="r")) if has_labels else tokens
+        return cls(tokens, labels, np.load(folder / OFFSETS), **json.loads((folder / COUNTS).read_text()))
 
     @property
     def target_count(self) -> int:

@@ -5,6 +5,8 @@ Legend: V rows of the head (its vocabulary), D hidden width.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -167,6 +169,17 @@ def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_c
     require_config_and_tokenizer(folder, source.name)
     with _quiet():
         return _tokenizer(folder, source.name, trust_remote_code)
+
+
+def tokenizer_digest(tokenizer: Any) -> str | None:
+    """Return the sha256 of all that decides the tokens of a text; None for a tokenizer in Python, which has code."""
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    definition = json.loads(tokenizer.backend_tokenizer.to_str())
+    called = {"truncation", "padding"}  # what the last call asked for
+    decides = {name: value for name, value in definition.items() if name not in called}
+    facts = [type(tokenizer).__name__, tokenizer.bos_token_id, tokenizer.eos_token_id, decides]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from emobench.config import PRETRAINED
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.cost import Cost, EvaluatedModel
 from emobench.models.device import is_here
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning import estimate
 from emobench.pipeline.planning.base_model import AbsentModel
 from emobench.pipeline.planning.estimate import H100, Machine, ModelSize, this_machine
@@ -52,7 +52,7 @@ class Costs:
     def __init__(self, plan: Plan, *, exact: bool) -> None:
         self._plan = plan
         self._exact = exact
-        self._trainer = Trainer(Stages(plan.request.runs), Silent())
+        self._corpora = PackedCorpora(Stages(plan.request.runs), Silent(), keep=False)
         self._amounts: dict[object, Amount] = {}
         self._evaluations: dict[str, Cost] = {}
         self._sizes: dict[AuxiliaryModel, ModelSize | None] = {}
@@ -126,7 +126,7 @@ class Costs:
         return sorted({(estimate.computes_in(recipe, dtype), dtype) for recipe, dtype in found})
 
     def _counted(self, planned: PlannedTraining) -> Amount:
-        packed = self._trainer.pack(planned, "train")
+        packed = self._corpora.rows(planned, "train")
         tokens = int(packed.target_count * planned.recipe.epochs)
         return Amount(tokens, total_steps(planned.recipe, len(packed), 1), rough=False)
 

@@ -46,7 +46,7 @@ class InProcess:
         for planned in self._plan.trainings():
             if not there or not self._stages.is_finished(planned.stage):
                 for split in planned.texts:
-                    self._trainer.pack(planned, split)
+                    self._trainer.corpora.rows(planned, split)
         if not there:
             self._trainer.base_folder(self._plan.model)
 

@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emobench.data.packing import Packed, RowCollator, pack_blocks, pack_rows
+from emobench.data.packing import RowCollator
 from emobench.models.catalog import find_model
 from emobench.models.device import LoadOptions
 from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of
 from emobench.pipeline.planning.base_model import BaseModel
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """Makes train stages; packed corpora are kept between them."""
+    """Makes train stages, and the packed corpora that they read."""
 
     def __init__(self, stages: Stages, reporter: Reporter, trackers: tuple[str, ...] = ()) -> None:
         self._stages = stages
         self._reporter = reporter
         self._trackers = trackers
-        self._packed: dict[tuple[Any, ...], Packed] = {}
+        self.corpora = PackedCorpora(stages, reporter)
 
     def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
         """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
@@ -62,23 +63,6 @@ class Trainer:
 
         return self._stages.make(planned.stage, work, continues=True) / "model"
 
-    def pack(self, planned: PlannedTraining, split: str) -> Packed:
-        """Return a split of the recipe's corpus as rows of tokens."""
-        recipe, texts, model = planned.recipe, planned.texts[split], planned.model
-        how = (recipe.packing, recipe.max_length, recipe.ends, recipe.mask_until, recipe.max_tokens)
-        key = (texts.fingerprint, *how, model.name)
-        if key not in self._packed:
-            with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
-                common: dict[str, Any] = {"length": recipe.max_length, "context": model.context, "progress": progress}
-                if recipe.packing == "blocks":
-                    packed = pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
-                else:
-                    common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
-                    packed = pack_rows(texts.texts, model.tokenizer, **common)
-            limit = recipe.max_tokens if split == "train" else None
-            self._packed[key] = packed if limit is None else packed.first(limit)
-        return self._packed[key]
-
     def _train(
         self,
         planned: PlannedTraining,
@@ -92,7 +76,7 @@ class Trainer:
         from emobench.training.train import Training, train
 
         options, tokenizer = planned.model.options, loaded.tokenizer
-        rows = {split: self.pack(planned, split) for split in ("train", "validation")}
+        rows = {split: self.corpora.rows(planned, split) for split in ("train", "validation")}
         # Padding is masked and labelled -100: any id does, and no symbol is added to the vocabulary.
         pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)
         with quiet_libraries(), self._reporter.work(title, "steps") as progress:

@@ -77,6 +77,14 @@ class BaseModel:
         options = self.options
         return load_tokenizer(self.source, offline=options.offline, trust_remote_code=options.trust_remote_code)
 
+    @cached_property
+    def tokenizer_facts(self) -> Mapping[str, Any]:
+        """What decides the tokens of a text: of a fast tokenizer its own definition, of another one the whole model."""
+        from emobench.models.load import tokenizer_digest
+
+        digest = None if self.options.trust_remote_code else tokenizer_digest(self.tokenizer)
+        return self.facts if digest is None else {"sha256": digest}
+
     @property
     def context(self) -> int | None:
         """The most tokens that the model reads, None where its configuration names no limit."""

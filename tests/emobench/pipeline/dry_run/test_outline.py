@@ -17,8 +17,8 @@ from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning import estimate
 from emobench.pipeline.planning.find_model import made_model
 from emobench.pipeline.planning.ingredients import Ingredients, shown_name
@@ -248,7 +248,7 @@ def test_the_pre_training_of_a_made_model_is_a_stage(tmp_path: Path) -> None:
     first, trained = of(found, "train")
     assert (first.what, first.state) == ("pre-train tiny-oracle on oracle-source, once", TO_DO)
     planned = made_model(first.what.split(" ")[1], asked).pretraining
-    packed = Trainer(Stages(tmp_path), Silent()).pack(planned, "train")
+    packed = PackedCorpora(Stages(tmp_path), Silent()).rows(planned, "train")
     assert first.tokens == packed.target_count
     assert first.steps == -(-len(packed) // planned.recipe.batch)
     assert first.seconds

@@ -23,6 +23,7 @@ from emobench.models.folder import file_digest, identity
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import TO_DO
 from emobench.pipeline.execution import train
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.prerequisites import require_trained
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
@@ -44,6 +45,7 @@ from emobench.pipeline.planning.find_model import made_model
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.train import Trainer
 
 def first(*given, **options):
@@ -183,7 +185,7 @@ def test_what_a_user_can_get_wrong_is_said_before_the_model_is_made(
     def packed(*_: object) -> None:
         raise ConfigError("no row")
 
-    monkeypatch.setattr(Trainer, "pack", packed)
+    monkeypatch.setattr(PackedCorpora, "rows", packed)
     with pytest.raises(ConfigError, match="no row"):
         run_plan(make_plan(request(tmp_path)))
     assert not (tmp_path / "train").exists()

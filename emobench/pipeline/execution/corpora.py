@@ -1,0 +1,67 @@
+"""Packed corpora: a split of a recipe's corpus as rows of tokens, made once for all trainings that read them.
+
+    RUNS/corpus/<key>/   tokens.npy, labels.npy (where they differ from the tokens), offsets.npy, counts.json
+
+The key holds the texts, the tokenizer and the rules of packing, and no model and no objective: another seed, another
+objective and another size of model with the same tokenizer read the same files, which are mapped into memory.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from emobench.config import code_sha256
+from emobench.data import packing
+from emobench.data.packing import Packed, pack_blocks, pack_rows
+from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.planning.planned import PlannedTraining
+from emobench.pipeline.stages.stage import Stage, Stages
+from emobench.versions import minor_versions
+
+
+class PackedCorpora:
+    """Finds packed corpora, and makes those that are not there; without `keep`, in memory alone."""
+
+    def __init__(self, stages: Stages, reporter: Reporter, *, keep: bool = True) -> None:
+        self._stages = stages
+        self._reporter = reporter
+        self._keep = keep
+        self._found: dict[str, Packed] = {}
+
+    def rows(self, planned: PlannedTraining, split: str) -> Packed:
+        """Return a split of the recipe's corpus as rows of tokens. Raises DataError if there are none."""
+        stage = corpus_stage(planned, split)
+        if stage.key not in self._found:
+            self._found[stage.key] = self._find(stage, planned, split)
+        found, limit = self._found[stage.key], planned.recipe.max_tokens
+        return found if limit is None or split != "train" else found.first(limit)
+
+    def _find(self, stage: Stage, planned: PlannedTraining, split: str) -> Packed:
+        make = partial(self._pack, planned, split)
+        if not self._keep and not self._stages.is_finished(stage):
+            return make()
+        return Packed.load(self._stages.make(stage, lambda folder: make().save(folder)))
+
+    def _pack(self, planned: PlannedTraining, split: str) -> Packed:
+        recipe, texts, model = planned.recipe, planned.texts[split], planned.model
+        with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
+            common: dict[str, Any] = {"length": recipe.max_length, "context": model.context, "progress": progress}
+            if recipe.packing == "blocks":
+                return pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
+            common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
+            return pack_rows(texts.texts, model.tokenizer, **common)
+
+
+def corpus_stage(planned: PlannedTraining, split: str) -> Stage:
+    """Return the stage of a packed corpus: all of it, of which `max_tokens` takes the first rows."""
+    recipe = planned.recipe
+    facts = {
+        "texts": planned.texts[split].fingerprint,
+        "tokenizer": planned.model.tokenizer_facts,
+        "rules": {name: getattr(recipe, name) for name in ("packing", "max_length", "ends", "mask_until")},
+        "source": code_sha256([str(Path(packing.__file__))]),
+        "packages": minor_versions("tokenizers", "transformers"),
+    }
+    return Stage("corpus", facts)
