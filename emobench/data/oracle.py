@@ -235,14 +235,18 @@ def _rows(weight_RC: Floats) -> Floats:
     return weight_RC / np.where(sums_R > 0, sums_R, 1.0)
 
 
-def oracle_texts(domain: Domain, split: Split, version: int = 1) -> list[str]:
-    """Return the texts of a split, words joined by a space. `TEXT_COUNTS` has their numbers."""
+@lru_cache
+def oracle_texts(domain: Domain, split: Split, version: int = 1) -> tuple[str, ...]:
+    """Return the texts of a split, words joined by a space. `TEXT_COUNTS` has their numbers.
+
+    They are made once a process: 65,600 texts in all, 9 MB.
+    """
     language = oracle_language(domain, version)
     if split not in TEXT_COUNTS[domain]:
         raise UnknownNameError("split", str(split), TEXT_COUNTS[domain], where=f"oracle-{domain}: ")
     seed = [version, 2 + list(TEXT_COUNTS).index(domain), 1 + list(TEXT_COUNTS[domain]).index(split)]
     words = np.array(oracle_words(), dtype=object)
-    return [" ".join(words[text]) for text in language.sample(TEXT_COUNTS[domain][split], seed)]
+    return tuple(" ".join(words[text]) for text in language.sample(TEXT_COUNTS[domain][split], seed))
 
 
 def oracle_tokenizer() -> PreTrainedTokenizerFast:

@@ -58,14 +58,15 @@ def labelled_samples(split: str, version: int = 1) -> list[tuple[str, str]]:
     return [(text, SECTION_NAMES[section]) for text, section in zip(samples, sections_N, strict=True)]
 
 
-def episode_texts(split: Split, version: int = 1) -> list[str]:
-    """Return the rows of a split in random order: episodes, and texts of the source domain."""
+@lru_cache
+def episode_texts(split: Split, version: int = 1) -> tuple[str, ...]:
+    """Return the rows of a split in random order: episodes, and texts of the source domain. Made once a process."""
     if split not in ROW_COUNTS:
         raise UnknownNameError("split", split, ROW_COUNTS, where="oracle-episodes: ")
     generator = _generator(version, 5, list(ROW_COUNTS).index(split))
     episodes, texts = ROW_COUNTS[split]
     rows = [*_episodes(episodes, version, generator), *oracle_texts("source", split, version)[:texts]]
-    return [rows[i] for i in np.argsort(generator.random(len(rows)))]
+    return tuple(rows[i] for i in np.argsort(generator.random(len(rows))))
 
 
 def _episodes(count: int, version: int, generator: np.random.Generator) -> list[str]:

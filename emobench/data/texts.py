@@ -131,7 +131,7 @@ def _text(row: Row, where: str) -> str:
     return row["text"]
 
 
-def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: int | None) -> tuple[list[str], str]:
+def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: int | None) -> tuple[Sequence[str], str]:
     if source.kind == "generated":
         return _generated(source.name, split)[:limit], f"generated: {source.name}, version 1"
     part = source.splits[split]
@@ -147,7 +147,7 @@ def _from_source(source: CorpusSource, split: Split, *, offline: bool, limit: in
     return texts[:limit], origin
 
 
-def _generated(name: str, split: Split) -> list[str]:
+def _generated(name: str, split: Split) -> tuple[str, ...]:
     if name == "oracle-episodes":
         return episode_texts(split)
     return oracle_texts("source" if name == "oracle-source" else "target", split)

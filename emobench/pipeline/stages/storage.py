@@ -18,10 +18,11 @@ OTHER_TYPE = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 """A full or broken disk anywhere, and a folder of ours that cannot be used; any other OSError is somebody's bug."""
 FAILED_WRITE = re.compile(
     r"I/O error: (.+) \(os error \d+\)"  # safetensors
-    r"|write\(\): fd \d+ failed with (.+)|inline_container.*(unexpected pos) \d+ vs \d+"  # torch.save
+    r"|write\(\): fd \d+ failed with (.+)|(inline_container.*unexpected pos \d+ vs \d+"  # torch.save
+    r"|\d+ requested and \d+ written)"  # numpy, an OSError without a number
 )
 CUT_SHORT = "a file was cut short, as on a full disk or at the end of a quota"
-"""What torch.save's "unexpected pos" means."""
+"""What the last two mean."""
 
 
 def require_writable(folder: Path, option: str) -> None:
@@ -44,7 +45,10 @@ def storage_errors(root: Path, option: str = "--runs") -> Iterator[None]:
     except EmobenchError:
         raise
     except Exception as error:
-        said = _of_os(error, root, option) if isinstance(error, OSError) else _of_library(error, root, option)
+        if isinstance(error, OSError) and error.errno is not None:
+            said = _of_os(error, root, option)
+        else:
+            said = _of_library(error, root, option)
         if said is None:
             raise
         raise StorageError(said) from error

@@ -193,7 +193,7 @@ def test_a_loss_that_is_no_number_stops_the_run(job: Callable[..., Any], tmp_pat
     assert done.err.startswith(f"error: The loss became {word} at step 1, in the micro-batch of training rows [")
     assert "Traceback" not in done.err
     assert not list((tmp_path / "board").rglob("*.json"))
-    assert not list((tmp_path / "runs").rglob("stage.json"))
+    assert not list((tmp_path / "runs/train").rglob("stage.json"))
 
 
 def test_too_few_texts_for_mauve_are_missing_with_a_reason(
@@ -228,4 +228,4 @@ def test_a_disk_that_is_full_while_it_trains(
     assert "could not be written" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((tmp_path / "board").rglob("*.json"))
-    assert not list((tmp_path / "runs").rglob("stage.json"))
+    assert not list((tmp_path / "runs/train").rglob("stage.json"))

@@ -125,6 +125,6 @@ def test_the_device_that_is_found_is_the_one_that_is_recorded(
     found = command("train", *given, *small).ok()
     named = command("train", *given, *small, "--device", "cpu")
     assert found.json == named.json
-    (stage,) = [json.loads(file.read_text()) for file in (tmp_path / "runs").rglob("stage.json")]
+    (stage,) = [json.loads(file.read_text()) for file in (tmp_path / "runs/train").rglob("stage.json")]
     assert '"device": "cpu"' in json.dumps(stage)
     assert '"device": "auto"' not in json.dumps(stage)

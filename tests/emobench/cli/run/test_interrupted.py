@@ -76,7 +76,7 @@ def test_it_goes_on_to_the_same_weights(
         )
     else:
         assert process.returncode == -signal.SIGKILL
-    assert not list(tmp_path.rglob("stage.json"))
+    assert not list((tmp_path / "train").rglob("stage.json"))
     part = next((tmp_path / "train").glob("*.part"))
     steps = len((part / "log.jsonl").read_text().splitlines())
     assert steps > 0

@@ -383,3 +383,11 @@ def test_a_folder_that_takes_no_folder() -> None:
         StorageError, match=r"/proc/nothing/runs could not be created: .* Choose another folder with --runs"
     ):
         require_writable(Path("/proc/nothing/runs"), "--runs")
+
+
+def test_an_array_that_a_full_disk_cut_is_told_in_a_sentence(tmp_path: Path) -> None:
+    def work(folder: Path) -> None:
+        raise OSError("5000 requested and 12 written")  # as numpy does
+
+    with pytest.raises(StorageError, match="a file was cut short, as on a full disk"):
+        Stages(tmp_path).make(Stage("corpus", {}), work)
