@@ -18,7 +18,7 @@ import typer
 from emobench.cli import options
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
-from emobench.models.device import resolve_device
+from emobench.models.device import AUTO, resolve_device
 from emobench.pipeline.planning.request import Request
 
 
@@ -29,8 +29,13 @@ class LoadingOptions:
     offline: options.Offline = False
     device: options.Device = options.DEFAULT_DEVICE
     dtype: Annotated[
-        str, typer.Option("--dtype", help="The data type of the weights: float32, bfloat16 or float16.")
-    ] = "float32"
+        str,
+        typer.Option(
+            "--dtype",
+            help="The data type of the weights: auto, float32, bfloat16 or float16. auto is float32, with trainings on "
+            "a GPU in half-precision autocast; float32 trains in float32 there, too.",
+        ),
+    ] = AUTO
     trust_remote_code: Annotated[
         bool,
         typer.Option(

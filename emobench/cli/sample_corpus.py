@@ -10,6 +10,7 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, reporter
 from emobench.cli.request_options import LoadingOptions, takes_groups
+from emobench.models.device import resolve_dtype
 from emobench.pipeline.reproduce import sample_corpus as corpora
 
 
@@ -45,7 +46,7 @@ def sample_corpus(
         name=name,
         seed=seed,
         batch=batch,
-        **loading.loading(),
+        **(loading.loading() | {"dtype": resolve_dtype(loading.dtype)}),
     )
     facts = corpora.sample_corpus(request, reporter(quiet))
     if json:

@@ -43,6 +43,11 @@ def resolve_device(name: str) -> str:
     return name
 
 
+def resolve_dtype(name: str) -> str:
+    """Return the data type of weights for a value of `--dtype`. `auto` is float32."""
+    return "float32" if name == AUTO else name
+
+
 def check_device(device: str) -> None:
     """Raise ModelError unless this machine has the device."""
     import torch

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
+from emobench.models.device import AUTO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +56,17 @@ class Recipe:
     """rows: no loss on the text up to and including this marker, such as "### Response:". Empty: no masking."""
     max_tokens: int | None = ranged(None, low=2, high=10**14)
     """Largest number of tokens to train on. None: no limit."""
-    precision: Literal["auto", "float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of the forward pass. With half precision, the weights keep the precision in which they were loaded.
-    auto: the plan chooses like the EMO paper's code: on a GPU float16 with LoRA and bfloat16 without; else float32."""
+    auto: like the EMO paper's code, on a GPU float16 with LoRA and bfloat16 without; float32 on a CPU, and with
+    --dtype float32."""
     lora: bool | Lora = False
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint to keep: lowest validation MLE, lowest validation loss (the official code), or the last one."""
     cost_rows: int = ranged(0, low=0, high=10**7)
-    """Keep the cost rows of this many of the most frequent target tokens. The result is the same; a GPU is faster.
-    Each row takes 2 bytes per token of the vocabulary (4 in float32)."""
+    """Keep the cost rows of this many of the most frequent target tokens. 0: as many as 1/32 of the memory holds. The
+    result is the same, and other rows are computed for each micro-batch. A row takes 2 bytes per token of the
+    vocabulary on a GPU in half precision, else 4."""
     compile: bool = False
     """Compile the model with torch.compile. The loss is one operator in the graph."""
     engine: Literal["chunked", "torch", "triton", "reference"] = "chunked"
@@ -81,6 +84,16 @@ class Recipe:
         """The LoRA settings, or None without LoRA."""
         return Lora() if self.lora is True else (self.lora or None)
 
+    def resolved(self, device: str, dtype: str = AUTO) -> Recipe:
+        """Return the recipe with its precision chosen for a device and for `--dtype`, as far as it is "auto"."""
+        if self.precision != "auto":
+            return self
+        # Half-precision weights compute in their own precision; LoRA's adapters are float32.
+        half = device.startswith("cuda") and dtype != "float32" and (dtype == AUTO or self.adapters is not None)
+        if not half:
+            return replace(self, precision="float32")
+        return replace(self, precision="bfloat16" if self.adapters is None else "float16")
+
     def micro_batch(self, processes: int) -> int:
         """Return the number of sequences of one forward pass on one device."""
         micro, rest = divmod(self.batch, self.accumulation * processes)
@@ -90,6 +103,16 @@ class Recipe:
                 f"{self.accumulation} x {processes}, such as {max(1, micro) * self.accumulation * processes}."
             )
         return micro
+
+
+def optimizer_of(device: str) -> str:
+    """Return the Trainer's name of AdamW on a device: on a GPU, one kernel updates many weights."""
+    return "adamw_torch_fused" if device.startswith("cuda") else "adamw_torch"
+
+
+def computed_with(device: str) -> dict[str, str]:
+    """Return what else decides the weights of a training on a device. On a CPU there is nothing."""
+    return {"optimizer": optimizer_of(device)} if device.startswith("cuda") else {}
 
 
 def total_steps(recipe: Recipe, rows: int, processes: int) -> int:

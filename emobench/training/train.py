@@ -15,7 +15,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, ModelError, StorageError
 from emobench.models.head import Head, probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
+from emobench.objectives.engine.linear import rows_for
 from emobench.seals import SEAL, find_damage, write_seal
 from emobench.training.attach import attach, detach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
-from emobench.training.memory import peak_bytes, reset_peak
-from emobench.training.recipe import Lora, Recipe, total_steps
+from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
+from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
 
@@ -93,6 +94,7 @@ def train(job: Training) -> TrainingSummary:
     If the folder contains a finished training with a valid seal, return its summary.
     """
     _refuse_unusable(job)
+    job = replace(job, recipe=job.recipe.resolved(job.device, str(job.model.dtype).removeprefix("torch.")))
     result = job.folder / RESULT
     if (job.folder / SEAL).exists() and find_damage(job.folder, full=True, leave_out=CHECKPOINTS) is None:
         shutil.rmtree(job.folder / CHECKPOINTS, ignore_errors=True)  # a killed process may have left them
@@ -174,7 +176,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         warmup_steps=math.ceil(recipe.warmup * steps),
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
-        optim="adamw_torch",
+        optim=optimizer_of(job.device),
         seed=job.seed,
         data_seed=job.seed,
         bf16=recipe.precision == "bfloat16",
@@ -257,14 +259,26 @@ def _set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
 
 def _keep_costs(job: Training) -> None:
     """Keep the cost rows of the most frequent target tokens of the training data."""
-    cost = _cost_embedding(job.objective)
-    if cost is None or job.recipe.cost_rows == 0:
+    cost, recipe = _cost_embedding(job.objective), job.recipe
+    if cost is None or recipe.engine == "reference":
         return
-    rows: Any = job.train
-    labels = np.concatenate([np.asarray(rows[i]["labels"])[1:] for i in range(len(rows))])
-    counts = np.bincount(labels[labels != IGNORE], minlength=len(cost))
-    most = np.argsort(-counts, kind="stable")[: job.recipe.cost_rows]
+    device, head = cost.rows_VE.device, job.model.get_output_embeddings().weight
+    dtype = head.dtype if recipe.precision == "float32" else getattr(torch, recipe.precision)
+    row_bytes = len(cost) * rows_for(recipe.engine, device, dtype).cost_dtype(dtype).itemsize
+    limit = recipe.cost_rows or keepable_bytes(device) // row_bytes
+    counts = _target_counts(job.train, len(cost))
+    most = np.argsort(-counts, kind="stable")[:limit]
     cost.keep(torch.from_numpy(most[counts[most] > 0]))
+
+
+def _target_counts(rows: Any, vocabulary: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return how often each token is a target."""
+    counts = np.zeros(vocabulary, dtype=np.int64)
+    for start in range(0, len(rows), 1000):
+        some = range(start, min(start + 1000, len(rows)))
+        labels = np.concatenate([np.asarray(rows[i]["labels"])[1:] for i in some])
+        counts += np.bincount(labels[labels != IGNORE], minlength=vocabulary)
+    return counts
 
 
 def _cost_embedding(objective: Objective) -> CostEmbedding | None:

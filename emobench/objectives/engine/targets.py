@@ -62,7 +62,8 @@ def prepare_targets(labels: Tensor, *, chunk_rows: int, with_cost: bool, slot_V:
     """Return the targets of labels of any shape. Tokens with label -100 are left out.
 
     All chunks have the same number of tokens, up to one. The chunks are as large as possible such that the tokens and
-    the new cost rows of a chunk are together at most `chunk_rows`. `slot_V` gives the tokens whose cost rows are kept.
+    the distinct targets of a chunk are together at most `chunk_rows`. `slot_V` gives the tokens whose cost rows are
+    kept. It does not move the chunks, so the sums over chunks do not depend on it.
     """
     flat_N = labels.reshape(-1).long()
     order_M = (flat_N != IGNORED).nonzero()[:, 0]
@@ -76,26 +77,27 @@ def prepare_targets(labels: Tensor, *, chunk_rows: int, with_cost: bool, slot_V:
     distinct, inverse_M = torch.unique_consecutive(ids_M, return_inverse=True)
     kept = torch.full_like(distinct, -1) if slot_V is None else slot_V.to(distinct.device)[distinct]
     new = kept < 0
-    rows_M = new.cumsum(0)[inverse_M]  # number of new cost rows that tokens 0..i need
-    is_new_M = new[inverse_M]
-    cuts = _cuts(rows_M.cpu(), is_new_M.cpu(), chunk_rows)
-    new_distinct = distinct[new]
+    made = new.cumsum(0) - new.long()  # number of new cost rows before each distinct target
+    cuts = _cuts(inverse_M.cpu(), chunk_rows)
     chunks = []
     for start, stop, first, last in cuts:
-        index_C = torch.where(is_new_M[start:stop], rows_M[start:stop] - 1 - first, -1 - kept[inverse_M[start:stop]])
-        chunks.append(Chunk(start, stop, new_distinct[first:last], index_C))
+        slot = torch.where(new, made - made[first : first + 1], -1 - kept)
+        chunks.append(Chunk(start, stop, distinct[first:last][new[first:last]], slot[inverse_M[start:stop]]))
     return Targets(order_M, ids_M, tuple(chunks), flat_N.numel())
 
 
-def _cuts(rows_M: Tensor, is_new_M: Tensor, chunk_rows: int) -> list[tuple[int, int, int, int]]:
-    """Return for each chunk: start, stop, and the range (first, last + 1) of its new distinct targets."""
-    tokens = len(rows_M)
+def _cuts(distinct_M: Tensor, chunk_rows: int) -> list[tuple[int, int, int, int]]:
+    """Return for each chunk: start, stop, and the range (first, last + 1) of its distinct targets.
+
+    `distinct_M` numbers the distinct targets of the tokens, in their order.
+    """
+    tokens = len(distinct_M)
     if not tokens:
         return [(0, 0, 0, 0)]
-    count = min(tokens, -(-(tokens + int(rows_M[-1])) // chunk_rows))
+    count = min(tokens, -(-(tokens + int(distinct_M[-1]) + 1) // chunk_rows))
     while True:
         starts, stops = torch.tensor(_even_cuts(tokens, count)).T
-        first, last = rows_M[starts] - is_new_M[starts].long(), rows_M[stops - 1]
+        first, last = distinct_M[starts], distinct_M[stops - 1] + 1
         if count >= tokens or int((stops - starts).max() + (last - first).max()) <= chunk_rows:
             return list(zip(starts.tolist(), stops.tolist(), first.tolist(), last.tolist(), strict=True))
         count = min(tokens, max(count + 1, count * 21 // 20))

@@ -91,7 +91,7 @@ class Costs:
 
     def evaluation(self, planned: PlannedTask) -> Effort:
         """Return what an evaluation takes: all models that read, the steps of sampling, and the weights that stay."""
-        found, dtype = self.tokens(planned), self._plan.request.dtype
+        found, dtype = self.tokens(planned), self._plan.request.weights
         read = {part: self.auxiliary(planned.auxiliary[part]) for part in found.auxiliary_tokens}
         times = [self.scoring_seconds(self.size, found.tokens, dtype)]
         times += [self.scoring_seconds(read[part], n, "float32") for part, n in found.auxiliary_tokens.items()]

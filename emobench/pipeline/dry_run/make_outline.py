@@ -155,7 +155,7 @@ class _Writer:
 
 
 def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
-    dtype, machine, model = plan.request.dtype, costs.machine, plan.model
+    dtype, machine, model = plan.request.weights, costs.machine, plan.model
     yield f"Times are rough, for {machine.name}:"
     for precision, weights in costs.precisions:
         rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"

@@ -32,6 +32,7 @@ from emobench.tasks.families import endpoint
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import short_name
 from emobench.training.curves import LOG
+from emobench.training.recipe import computed_with
 
 LOCK = ".lock"
 """Of a board, while an entry is recorded; what begins with a dot is no part of a board."""
@@ -200,8 +201,9 @@ def _objective(row: PlannedRow) -> dict[str, Any]:
 
 def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     if row.objective is None:
-        return {"dtype": plan.request.dtype}
-    run = {"dtype": plan.request.dtype, "from_scratch": plan.request.from_scratch}
+        return {"dtype": plan.request.weights}
+    run = {"dtype": plan.request.weights, "from_scratch": plan.request.from_scratch}
+    run |= computed_with(plan.request.device)
     if len(plan.recipes) == 1:
         return {**to_plain(plan.recipes[0]), **run}
     return {**{f"{i + 1}. {recipe.name}": to_plain(recipe) for i, recipe in enumerate(plan.recipes)}, **run}

@@ -17,7 +17,7 @@ from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.stages.stage import Stage
 from emobench.registry import LoadedObjective, load_kind
 from emobench.tasks.spec import Task
-from emobench.training.recipe import Recipe
+from emobench.training.recipe import Recipe, computed_with
 from emobench.versions import minor_versions
 
 
@@ -52,6 +52,7 @@ class PlannedTraining:
             "texts": {split: texts[split].fingerprint for split in sorted(texts)},
             "seed": self.seed,
             "dtype": model.options.dtype,
+            **computed_with(model.options.device),
             **_machine(model.options, "torch", "transformers", "accelerate", *peft),
         }
 

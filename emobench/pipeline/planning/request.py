@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.models.device import LoadOptions
+from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
 from emobench.tasks.rules import dotted
 
@@ -47,7 +47,8 @@ class Request:
     """What `resolve_device` gave: it goes into keys and entries, so it is never "auto"."""
     asked_device: str = ""
     """As it was given: a long run on a CPU wants `--device cpu` in so many words. Empty in a script."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = AUTO
+    """As it was given. auto: weights in float32; on a GPU, trainings compute in half precision (`Recipe.precision`)."""
     from_scratch: bool = False
     trust_remote_code: bool = False
     trackers: tuple[str, ...] = ()
@@ -60,8 +61,8 @@ class Request:
                 raise UnknownNameError("setting", key, known, where="--set: ", hint=_deeper(key))
         if self.limit is not None and not 1 <= self.limit <= MOST_EXAMPLES:
             raise ConfigError(f"--limit is {self.limit}; expected a number of examples of at least 1.")
-        if self.dtype not in ("float32", "bfloat16", "float16"):
-            raise ConfigError(f"--dtype is {self.dtype}; expected float32, bfloat16 or float16.")
+        if self.dtype not in (AUTO, "float32", "bfloat16", "float16"):
+            raise ConfigError(f"--dtype is {self.dtype}; expected auto, float32, bfloat16 or float16.")
         if (self.suite is None) == (self.recipe is None):
             raise ConfigError("Give a suite or a recipe, and not both.")
         if len(set(self.seeds)) < len(self.seeds):
@@ -71,11 +72,16 @@ class Request:
                 raise ConfigError(f"--seed is {seed}; expected a number from 0 to 2**32 - 1.")
 
     @property
+    def weights(self) -> str:
+        """The data type of the weights, for keys and entries."""
+        return resolve_dtype(self.dtype)
+
+    @property
     def load_options(self) -> LoadOptions:
         """How its models are loaded."""
         return LoadOptions(
             device=self.device,
-            dtype=self.dtype,
+            dtype=self.weights,
             offline=self.offline,
             trust_remote_code=self.trust_remote_code,
             from_scratch=self.from_scratch,

@@ -146,12 +146,7 @@ def recipe_of(request: Request, name: str, settings: Mapping[str, Any]) -> Recip
         changes["corpus"] = corpus
     if "name" in changes:
         raise ConfigError("--set recipe.name: the suite names the recipe; set the recipe's values instead.")
-    recipe = find_recipe(name, settings, changes)
-    if recipe.precision != "auto":
-        return recipe
-    if not request.device.startswith("cuda"):
-        return replace(recipe, precision="float32")
-    return replace(recipe, precision="bfloat16" if recipe.adapters is None else "float16")
+    return find_recipe(name, settings, changes).resolved(request.device, request.dtype)
 
 
 def task_of(request: Request, name: str) -> Task:

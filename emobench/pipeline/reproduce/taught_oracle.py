@@ -69,7 +69,7 @@ def oracle_outline(table: Table, oracle: Oracle, request: Request, *, exact: boo
     seconds = None
     if size is not None:
         batch = BATCH[request.device.partition(":")[0]]
-        seconds = sampling_seconds(taught.machine, size, count, oracle.tokens, batch, request.dtype)
+        seconds = sampling_seconds(taught.machine, size, count, oracle.tokens, batch, request.weights)
     lines.append(
         StageLine(
             stage="sample",

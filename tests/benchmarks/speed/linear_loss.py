@@ -1,12 +1,15 @@
 """Time and peak memory of head and loss, forward and backward: the linear engine against its peers.
 
-    python tests/benchmarks speed.linear_loss [--device cpu|cuda] [--shape N,V,D ...] [--only VARIANT ...] [--out FILE]
+    python tests/benchmarks speed.linear_loss [--device cpu|cuda] [--shape N,V,D[,L] ...] [--only VARIANT ...]
 
-One process for all times, in an order that is reversed at each round; medians. On a CPU: process time on one thread,
-and peak memory as the highest resident set of a fresh process less that before the loss. On a GPU: CUDA events around
-steps in a row, and torch's peak of allocated memory. Targets repeat as text does; U/N is printed with every number.
-The labels are prepared beforehand, as a training does before the model runs; that time stands apart (`prepare`).
-`targets.py` holds what must be reached. A peer that is not installed is left out, and named in the result.
+One process for all times, in an order that is reversed at each round; medians. On a CPU: process time on one thread in
+a process that reuses its memory, so that no variant pays for page faults; and peak memory as the highest resident set
+of a fresh process less that before the loss. On a GPU: CUDA events around steps in a row, and torch's peak of allocated
+memory. `emo-cached` is `emo` as a training runs it: with the cost rows of the most frequent tokens kept. A shape with L
+has that many transformer layers below the head, forward and backward with it. Targets repeat as text does; U/N is
+printed with every number. The labels are prepared beforehand, as a training does before the model runs; that time
+stands apart (`prepare`). `targets.py` holds what must be reached. A peer that is not installed is left out, and named
+in the result.
 """
 
 from __future__ import annotations
@@ -29,24 +32,32 @@ from measuring import (
     peak_bytes,
     program,
     require,
+    reuse_memory,
     write,
 )
 from speed.problem import CACHED_ROWS, VARIANTS, Problem, available, count
 from speed.targets import LINEAR_LOSS, show, verdicts
 
-# The shapes of the targets: tokens, vocabulary, width.
-SHAPES = {"cpu": ["2048,50257,768"], "cuda": ["16384,128256,4096", "8192,50257,768", "8192,32000,4096"]}
+# The shapes of the targets: tokens, vocabulary, width, layers. On a CPU: the heads of GPT-2 and of SmolLM2-135M, whose
+# vocabulary is a multiple of 64, and a small head on a deep body.
+SHAPES = {
+    "cpu": ["2048,50257,768", "2048,49152,576", "2048,8192,512,6"],
+    "cuda": ["16384,128256,4096", "8192,50257,768", "8192,32000,4096"],
+}
 DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
 
 
 def measure(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
     """Return what was found at one shape."""
     runs, failed = _runnable(problem, options.only)
-    counted = (_tried("counted", lambda: count(problem), failed) or {}) if "emo" in runs else {}
+    own = "emo" in runs and not _layers(options)  # a body's products are no part of what is counted
+    counted = (_tried("counted", lambda: count(problem), failed) or {}) if own else {}
     names = list(runs)
     least = 0.03 if options.device == "cuda" else 0.0
     seconds = alternating_seconds(runs, options.device, rounds=options.rounds, least_seconds=least)
     rows: dict[str, Any] = {name: median_and_spread(seconds[name]) for name in names}
+    for name in names:
+        rows[name]["range"] = [min(seconds[name]), max(seconds[name])]
     prepared = {name: lambda n=name: problem.prepare(n) for name in names if name in problem.own}
     for name, times in alternating_seconds(prepared, options.device, rounds=options.rounds).items():
         rows[name]["prepare_seconds"] = median_and_spread(times)["seconds"]
@@ -57,7 +68,7 @@ def measure(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
         rows[name]["peak_bytes"] = peak
     N, V, D = problem.shape
     return {
-        "shape": {"tokens": N, "vocabulary": V, "width": D, "dtype": options.dtype},
+        "shape": {"tokens": N, "vocabulary": V, "width": D, "layers": _layers(options), "dtype": options.dtype},
         "distinct_share": round(problem.distinct / N, 4),
         "missing_from_cache_share": round(problem.missing / N, 4),
         # Held before the step, so that it is not in the peak of `emo-cached`.
@@ -98,6 +109,10 @@ def _peak_in_fresh_process(name: str, options: argparse.Namespace) -> int:
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def _layers(options: argparse.Namespace) -> int:
+    return sum(options.shape_now[3:])
+
+
 def show_variants(found: dict[str, Any]) -> None:
     """Print the table of one shape."""
     shape, share, variants = found["shape"], found["distinct_share"], found["variants"]
@@ -126,6 +141,8 @@ def main(argv: list[str]) -> None:
         print(peak_bytes(problem.step(options.peak_of), "cpu"))
         return
     require(options.device)
+    if options.device == "cpu":
+        reuse_memory()
     found: dict[str, Any] = {**origin(__file__, argv, options.device), "shapes": []}
     out = options.out or RESULTS / "speed" / f"linear_loss-{options.device}.json"
     if options.device == "cuda":
@@ -151,7 +168,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32, bfloat16 on CUDA"
     )
-    parser.add_argument("--shape", action="append", metavar="N,V,D", help="default: the shapes of the targets")
+    parser.add_argument("--shape", action="append", metavar="N,V,D[,L]", help="default: the shapes of the targets")
     parser.add_argument("--only", action="append", choices=tuple(VARIANTS), help="variants to run; default: all")
     parser.add_argument("--rounds", type=int, help="default: 5, on CUDA 11")
     parser.add_argument("--out", type=Path, help="default: results/linear_loss-DEVICE.json beside this")

@@ -1,24 +1,26 @@
 """The problem that `linear_loss.py` measures: hidden states, head and targets, and each way to a loss.
 
-Legend: N tokens, V vocabulary, D width, U distinct targets, C tokens of a chunk.
+Legend: N tokens, V vocabulary, D width, L layers of a body, U distinct targets, C tokens of a chunk.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from measuring import text_like_tokens
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from emobench.objectives import CostEmbedding, StatisticsObjective, Targets, objective_loss, prepare_for
+from emobench.objectives.engine.linear import rows_for
+from emobench.objectives.engine.products import padded
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 
@@ -28,17 +30,19 @@ OWN: dict[str, type[StatisticsObjective]] = {"mle": Mle, "emo": Emo, "emo-cached
 
 @dataclass
 class Problem:
-    """Inputs of one call; hidden states and head are leaves that collect gradients."""
+    """Inputs of one call; hidden states, or what a body makes them of, and head are leaves that collect gradients."""
 
     hidden_ND: Tensor
     head_VD: Tensor
     targets_N: Tensor
     own: dict[str, StatisticsObjective]
     prepared: dict[str, Targets]
+    body: nn.Module = field(default_factory=nn.Identity)
 
     @staticmethod
-    def make(shape: tuple[int, int, int], dtype: str, device: str, only: Collection[str] = tuple(OWN)) -> Problem:
-        N, V, D = shape
+    def make(shape: tuple[int, ...], dtype: str, device: str, only: Collection[str] = tuple(OWN)) -> Problem:
+        """Return the problem of a shape N, V, D or N, V, D, L."""
+        N, V, D, *layers = shape
         rng = torch.Generator().manual_seed(0)
         targets_N = text_like_tokens((N,), V, rng).to(device)
         there = torch.Generator(device).manual_seed(0)
@@ -51,6 +55,8 @@ class Problem:
             own["emo-cached"].use_cost(_cost(head_VD, min(CACHED_ROWS, V)))
         problem = Problem(hidden_ND.requires_grad_(), head_VD.requires_grad_(), targets_N, own, {})
         problem.prepared = {name: problem.prepare(name) for name in own}
+        if layers:
+            problem.body = _body(D, *layers).to(device, head_VD.dtype)
         return problem
 
     def prepare(self, name: str, chunk_bytes: int | None = None) -> Targets:
@@ -63,13 +69,18 @@ class Problem:
 
         def run() -> None:
             self.hidden_ND.grad = self.head_VD.grad = None
+            self.body.zero_grad()
             VARIANTS[name](self).backward()
 
         return run
 
+    def states(self) -> Tensor:
+        """Return what the head reads: the hidden states after the body, if there is one."""
+        return self.body(self.hidden_ND)
+
     def mean_loss(self, name: str) -> Tensor:
         """Return the mean loss by our engine."""
-        result = objective_loss(self.own[name], self.hidden_ND, self.head_VD, None, self.prepared[name])
+        result = objective_loss(self.own[name], self.states(), self.head_VD, None, self.prepared[name])
         return result.total / result.count
 
     @property
@@ -98,19 +109,28 @@ def _cost(head_VD: Tensor, kept: int = 0) -> CostEmbedding:
     if kept:
         cost.keep(torch.arange(kept, device=head_VD.device))
         if not head_VD.is_cuda:
-            cost.kept_rows(torch.float32)  # made now, not within the step whose memory is measured
+            # Made now, not within the step whose memory is measured.
+            cost.kept_rows(torch.float32, rows_for("chunked", head_VD.device, head_VD.dtype).row_multiple)
     return cost
 
 
+def _body(width: int, layers: int) -> nn.Module:
+    """Return layers of a transformer on sequences of 256 tokens."""
+    layer = nn.TransformerEncoderLayer(width, width // 64, 4 * width, dropout=0, batch_first=True, norm_first=True)
+    stack = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+    return nn.Sequential(nn.Unflatten(0, (-1, 256)), stack, nn.Flatten(0, 1))
+
+
 def _cross_entropy(p: Problem) -> Tensor:
-    return F.cross_entropy((p.hidden_ND @ p.head_VD.T).float(), p.targets_N)
+    return F.cross_entropy((p.states() @ p.head_VD.T).float(), p.targets_N)
 
 
 def _official(p: Problem) -> Tensor:
     from emo import EMOLoss  # type: ignore[import-not-found]  # the package EMOLoss
 
     # It shifts by itself: the last hidden state and the first label go unused.
-    hidden_ND = torch.cat([p.hidden_ND, p.hidden_ND[:1]])
+    hidden_ND = p.states()
+    hidden_ND = torch.cat([hidden_ND, hidden_ND[:1]])
     labels_N = torch.cat([p.targets_N[:1], p.targets_N])
     return EMOLoss((hidden_ND @ p.head_VD.T)[None], labels_N[None], p.head_VD.detach())
 
@@ -118,13 +138,13 @@ def _official(p: Problem) -> Tensor:
 def _liger(p: Problem, **options: Any) -> Tensor:
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy  # type: ignore[import-not-found]
 
-    return liger_fused_linear_cross_entropy(p.hidden_ND, p.head_VD, p.targets_N, **options)
+    return liger_fused_linear_cross_entropy(p.states(), p.head_VD, p.targets_N, **options)
 
 
 def _cut_cross_entropy(p: Problem) -> Tensor:
     from cut_cross_entropy import linear_cross_entropy  # type: ignore[import-not-found]
 
-    return linear_cross_entropy(p.hidden_ND, p.head_VD, p.targets_N)
+    return linear_cross_entropy(p.states(), p.head_VD, p.targets_N)
 
 
 VARIANTS: dict[str, Callable[[Problem], Tensor]] = {
@@ -183,8 +203,7 @@ def count(problem: Problem) -> dict[str, int]:
         problem.prepared["emo"] = problem.prepare("emo", N * V * problem.head_VD.element_size() // 4)
     targets = problem.prepared["emo"]
     rows = max(targets.most_tokens, targets.most_distinct)
-    # On a GPU each row begins at a multiple of 128 entries.
-    row = -(-V // 128) * 128 if problem.head_VD.is_cuda else V
+    row = padded(V, rows_for("chunked", problem.head_VD.device, problem.head_VD.dtype).row_multiple)
     formulas = {torch.ops.aten.addmm: _addmm_flops}
     with FlopCounterMode(display=False, custom_mapping=formulas) as flops, _Largest(problem.head_VD.shape) as largest:
         problem.step("emo")()

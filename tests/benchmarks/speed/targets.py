@@ -81,6 +81,16 @@ def _of_shape(vocabulary: int, width: int, default: float, aim: float | None, la
 
 
 CPU = ("cpu", 50257, 768)
+SMOLLM2, DEEP = ("cpu", 49152, 576), ("cpu", 8192, 512)
+
+
+def _of_head(where: tuple[str, int, int]) -> list[Target]:
+    return [
+        Target("EMO as trained / cross-entropy, time", time_of("emo-cached", "cross-entropy"), 1.10, where=where),
+        Target("EMO as trained / official, time", time_of("emo-cached", "official"), 0.45, where=where),
+    ]
+
+
 LINEAR_LOSS = (
     Target("EMO's FLOPs / (6N + 2U)Vd", over_limit("flops", "flops_exact"), 1.01),
     Target("largest tensor / max(C, U_c)V", over_limit("largest_elements", "largest_allowed"), 1.0),
@@ -88,6 +98,9 @@ LINEAR_LOSS = (
     Target("EMO / own MLE, time", time_of("emo", "mle"), 1.20, where=CPU),
     Target("EMO / cross-entropy, time", time_of("emo", "cross-entropy"), 1.10, where=CPU),
     Target("EMO / official, time", time_of("emo", "official"), 0.50, where=CPU),
+    *_of_head(CPU),
+    *_of_head(SMOLLM2),
+    Target("EMO as trained / cross-entropy, time", time_of("emo-cached", "cross-entropy"), 1.10, where=DEEP),
     Target(
         "EMO / cross-entropy, memory above dX+dW",
         memory_of("emo", "cross-entropy", beyond_gradients=True),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from emobench.config import build
 from emobench.errors import ConfigError, UserError
-from emobench.training.recipe import Lora, Recipe
+from emobench.training.recipe import Lora, Recipe, computed_with, optimizer_of
 
 NAMES = {"name": "tiny", "corpus": "none"}
 
@@ -72,3 +73,30 @@ def test_a_batch_that_cannot_be_shared_names_one_that_can(batch: int, accumulati
     with pytest.raises(ConfigError, match=rf"`batch` is {batch}; expected a multiple .* such as {such_as}\."):
         recipe.micro_batch(1)
     assert Recipe(**NAMES, batch=such_as, accumulation=accumulation).micro_batch(1) == such_as // accumulation
+
+
+@pytest.mark.parametrize(
+    ("precision", "lora", "device", "dtype", "expected"),
+    [
+        ("auto", False, "cpu", "auto", "float32"),
+        ("auto", False, "cuda", "auto", "bfloat16"),
+        ("auto", True, "cuda:1", "auto", "float16"),
+        ("auto", True, "cuda", "bfloat16", "float16"),
+        ("auto", False, "cuda", "bfloat16", "float32"),
+        ("auto", False, "cuda", "float32", "float32"),
+        ("auto", True, "cuda", "float32", "float32"),
+        ("float32", False, "cuda", "auto", "float32"),
+        ("bfloat16", False, "cpu", "float32", "bfloat16"),
+    ],
+)
+def test_the_precision_of_a_device(precision: str, lora: bool, device: str, dtype: str, expected: str) -> None:
+    """Half-precision weights without LoRA need no autocast: they compute in their own precision."""
+    recipe = Recipe(name="r", corpus="c", precision=precision, lora=lora)  # type: ignore[arg-type]
+    found = recipe.resolved(device, dtype)
+    assert found == replace(recipe, precision=expected)  # type: ignore[arg-type]
+    assert found.resolved("cuda") == found
+
+
+def test_a_gpu_updates_weights_with_one_kernel_and_says_so() -> None:
+    assert (optimizer_of("cpu"), computed_with("cpu")) == ("adamw_torch", {})
+    assert computed_with("cuda:0") == {"optimizer": optimizer_of("cuda")} == {"optimizer": "adamw_torch_fused"}
