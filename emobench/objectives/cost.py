@@ -50,7 +50,7 @@ class CostEmbedding:
         self._normalised = copy
         self._unit = copy and self.rows_VE.dtype == exact
         self.slot_V: Tensor | None = None
-        """For each token, the index of its kept cost row, or -1. None if no rows are kept."""
+        """For each token, the index of its kept cost row, or -1, on the CPU. None if no rows are kept."""
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
@@ -78,10 +78,10 @@ class CostEmbedding:
         if not len(tokens_K):
             self.slot_V, self._kept = None, None
             return
-        tokens_K = tokens_K.long().unique().to(self.rows_VE.device)
-        self.slot_V = torch.full((len(self),), -1, device=self.rows_VE.device)
-        self.slot_V[tokens_K] = torch.arange(len(tokens_K), device=self.rows_VE.device)
-        self._kept = (tokens_K, self.rows_VE.new_empty(0))
+        tokens_K = tokens_K.long().unique().cpu()
+        self.slot_V = torch.full((len(self),), -1)
+        self.slot_V[tokens_K] = torch.arange(len(tokens_K))
+        self._kept = (tokens_K.to(self.rows_VE.device), self.rows_VE.new_empty(0))
 
     def kept_rows(self, dtype: torch.dtype, multiple: int = 1) -> Tensor | None:
         """Return the kept cost rows, (K, V), in the order of `slot_V`, or None.
@@ -146,6 +146,5 @@ class CostEmbedding:
         """Move the rows to a device, in place. `model.to()` does not move them."""
         self.rows_VE = self.rows_VE.to(device)
         self.inverse_norm_V = self.inverse_norm_V.to(device)
-        self.slot_V = None if self.slot_V is None else self.slot_V.to(device)
         self._kept = None if self._kept is None else (self._kept[0].to(device), self._kept[1].to(device))
         return self

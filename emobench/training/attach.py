@@ -55,6 +55,8 @@ class AttachedObjective:
     """Whether evaluation computes the objective's loss in addition to MLE."""
     window: list[dict[str, Tensor]] = field(default_factory=list)
     """For each training forward of this step: the sums of the loss and its parts, and `tokens`."""
+    ready: Targets | None = None
+    """The targets of the next micro-batch, if they were prepared with its batch; see `targets_of`."""
     evaluated: SequenceSums | None = None
     """The result of the last forward in eval mode."""
     _prepared: _HeadCall | None = None
@@ -72,23 +74,37 @@ class AttachedObjective:
         hidden_BTD = final_hidden(model, **inputs)
         return model.get_output_embeddings()(hidden_BTD, attached=self)
 
+    def targets_of(self, labels_BT: Tensor, *, device: torch.device, dtype: torch.dtype) -> Targets | None:
+        """Return the targets of a batch's labels, which may be on another device than the loss will be.
+
+        `dtype` is the dtype of the matrix products. None for an objective that runs outside the engine.
+        """
+        if isinstance(self.objective, ModelObjective):
+            return None
+        return prepare_for(
+            self.objective,
+            _next(labels_BT, IGNORED),
+            vocabulary=self.head.tokens,
+            dtype=dtype,
+            impl=self.engine,
+            device=device,
+        )
+
     def prepare(self, batch: Mapping[str, Tensor], denominator: Tensor | None, *, training: bool) -> None:
-        """Compute everything that depends only on the labels. The loss then never waits for the device.
+        """Compute everything that depends only on the labels, unless it is `ready`, so that the loss never waits.
 
         `forward` calls it. For a compiled model, the caller must call it before each forward.
         """
         if training and isinstance(self.objective, ModelObjective):
             return
-        labels_BT = _next(batch["labels"], IGNORED)
-        call = _HeadCall(labels_BT, None, {}, denominator)
+        labels_BT = batch["labels"]
+        call = _HeadCall(_next(labels_BT, IGNORED), None, {}, denominator)
+        ready, self.ready = self.ready, None
         if training or self.evaluate_loss:
-            call.targets = prepare_for(
-                self.objective,
-                labels_BT,
-                vocabulary=self.head.tokens,
-                dtype=compute_dtype(labels_BT, self.head.linear.weight),
-                impl=self.engine,
-            )
+            dtype = compute_dtype(labels_BT, self.head.linear.weight)
+            if ready is None:
+                ready = self.targets_of(labels_BT, device=labels_BT.device, dtype=dtype)
+            call.targets = ready
             if self.objective.side_names:
                 call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
         self._prepared = call

@@ -194,6 +194,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         **tracker_arguments(job.tracking),
         remove_unused_columns=False,
         label_names=["labels"],
+        # Copies from pinned memory then go on beside the host.
+        accelerator_config={"non_blocking": job.device != "cpu"},
         disable_tqdm=True,
         dataloader_num_workers=0,
         ddp_find_unused_parameters=False,

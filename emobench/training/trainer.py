@@ -20,6 +20,8 @@ from emobench.training.checkpoints import seal_checkpoint, verify_checkpoint
 
 ROWS = "row"
 """The batch column with the index of each row in the training data. Error messages about a loss name it."""
+TARGETS = "targets"
+"""What the collator adds to a batch: its targets, prepared on the host."""
 
 
 class ObjectiveTrainer(Trainer):
@@ -40,11 +42,21 @@ class ObjectiveTrainer(Trainer):
         self.attached = attached
         self._on_step = on_step
         self._log = log
-        self._rows: list[list[int]] = []
+        self._rows: list[Tensor] = []
         self._parts: dict[str, float] = {}
         self._step_began = time.monotonic()
-        super().__init__(*args, compute_metrics=validation_losses, **kwargs)
+        self._collate = kwargs.pop("data_collator")
+        super().__init__(*args, data_collator=self._prepared, compute_metrics=validation_losses, **kwargs)
         self.add_callback(_AroundStep(self))
+
+    def _prepared(self, rows: list[Any]) -> dict[str, Any]:
+        """Return a batch with its targets. They are copied to the device together with it."""
+        batch = self._collate(rows)
+        dtype = self.attached.head.linear.weight.dtype
+        if dtype != torch.float64 and (self.args.bf16 or self.args.fp16):
+            dtype = torch.bfloat16 if self.args.bf16 else torch.float16
+        targets = self.attached.targets_of(batch["labels"], device=self.args.device, dtype=dtype)
+        return batch if targets is None else {**batch, TARGETS: targets}
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Tensor | None:
         # The objective defines its units. An integer, because mixed precision rounds floating-point arguments.
@@ -63,7 +75,8 @@ class ObjectiveTrainer(Trainer):
         inputs = dict(inputs)
         rows = inputs.pop(ROWS, None)
         if model.training and rows is not None:
-            self._rows.append(rows.tolist())
+            self._rows.append(rows)
+        self.attached.ready = inputs.pop(TARGETS, None)
         if self.args.torch_compile:
             with self.accelerator.autocast():  # the size of the chunks depends on the dtype of the products
                 self.attached.prepare(inputs, num_items_in_batch, training=model.training)
@@ -99,7 +112,7 @@ class ObjectiveTrainer(Trainer):
         totals = dict(zip(names, total_P.tolist(), strict=True))  # type: ignore[union-attr]
         if _bad_names(totals):
             micro_batches = [dict(zip(names, sums_P, strict=True)) for sums_P in sums_MP.tolist()]
-            raise NonFiniteLossError(self._not_finite(totals, micro_batches, rows))
+            raise NonFiniteLossError(self._not_finite(totals, micro_batches, [row_B.tolist() for row_B in rows]))
         self._parts = _means(totals)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:

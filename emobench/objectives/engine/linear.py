@@ -85,15 +85,17 @@ def prepare_for(
     dtype: torch.dtype = torch.float32,
     impl: str = "chunked",
     chunk_bytes: int | None = None,
+    device: torch.device | None = None,
 ) -> Targets:
-    """Prepare labels of any shape for an objective. Call it before the model runs: it may wait for the device.
+    """Prepare labels of any shape for an objective. Call it before the model runs: it waits for the labels' device.
 
-    `dtype` is the dtype of the matrix products. Raises UserError for a label outside the vocabulary.
+    `dtype` is the dtype of the matrix products. `device` is where they will run, if the labels are not there yet.
+    Raises UserError for a label outside the vocabulary.
     """
     with_cost = "expected_cost" in objective.needs
     cost = getattr(objective, "cost_embedding", None)
     slot_V = cost.slot_V if with_cost and isinstance(cost, CostEmbedding) and len(cost) == vocabulary else None
-    rows = _chunk_rows(_implementation(objective, impl), labels.device, dtype, vocabulary, chunk_bytes)
+    rows = _chunk_rows(_implementation(objective, impl), device or labels.device, dtype, vocabulary, chunk_bytes)
     if isinstance(objective, LogitsObjective):
         rows = max(1, rows // 4)  # its autograd holds several copies of the logits
     targets = prepare_targets(labels, chunk_rows=rows, with_cost=with_cost, slot_V=slot_V)

@@ -3,14 +3,15 @@
 Legend: N all tokens of a micro-batch, M target tokens (label not -100), C tokens of a chunk, U distinct targets of it.
 
 Everything that depends only on the labels is computed here (which tokens count, their order, the chunks), so the loss
-itself never waits for the device. Equal targets are neighbours, so each chunk needs few cost rows, and each row is
-computed once. *Different* targets are ordered by a hash of their ids: this spreads frequent and rare targets evenly,
-and all chunks have about the same size.
+itself never waits for the device. A training computes it on the host, while the device works on the batch before.
+Equal targets are neighbours, so each chunk needs few cost rows, and each row is computed once. *Different* targets are
+ordered by a hash of their ids: this spreads frequent and rare targets evenly, and all chunks have about the same size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -46,6 +47,20 @@ class Targets:
 
     def __len__(self) -> int:
         return len(self.ids_M)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Targets:
+        """Return the targets on a device. The name and the arguments are those of a tensor, which loaders call."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Targets:
+        """Return the targets in memory from which a GPU can copy while the host goes on."""
+        return self._each(torch.Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Targets:
+        chunks = (
+            replace(chunk, distinct_U=change(chunk.distinct_U), index_C=change(chunk.index_C)) for chunk in self.chunks
+        )
+        return replace(self, order_M=change(self.order_M), ids_M=change(self.ids_M), chunks=tuple(chunks))
 
     @property
     def most_tokens(self) -> int:
