@@ -111,7 +111,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     checkpoint = last_checkpoint(checkpoints, job.note)
     if checkpoint is not None:
         job.note(f"  going on from the checkpoint of step {checkpoint.name.split('-')[1]}")
-    _set_up(job, head, checkpoint)
+    set_up(job, head, checkpoint)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,7 @@ def _with_adapters(model: Any, lora: Lora) -> Any:
     return wrapped
 
 
-def _set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
+def set_up(job: Training, head: Head, checkpoint: Path | None) -> None:
     """Set up the objective from the pre-trained weights. After a resume, restore its state from the checkpoint."""
     steps = total_steps(job.recipe, len(job.train), torch_processes())
     job.objective.setup(

@@ -51,7 +51,7 @@ if [ "$mode" = toy ]; then
         --out "$out/linear_loss-toy.json"
     part "kernel rates" 60 "$python" $bench speed.kernel_rates --device cpu --shape 64,500,16 --repetitions 2 \
         --out "$out/kernel_rates-toy.json"
-    part "whole step" 120 "$python" $bench speed.whole_step --device cpu --toy --weights float32 --rounds 2 --steps 2 \
+    part "whole step" 120 "$python" $bench speed.whole_step --device cpu --toy --rounds 2 --steps 2 \
         --out "$out/whole_step-toy.json"
     part "prompts with shots" 60 "$python" $bench speed.icl_rate --device cpu --toy --rounds 2 --out "$out/icl_rate-toy.json"
     part "generation" 60 "$python" $bench speed.generation --toy --rounds 2 --out "$out/generation-toy.json"
@@ -67,8 +67,8 @@ else
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
     part "linear loss" 125 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"
     part "whole step" 75 "$python" $bench speed.whole_step --out "$out/whole_step-cuda.json"
-    part "whole step, autocast" 60 "$python" $bench speed.whole_step --weights float32 --rounds 2 \
-        --out "$out/whole_step-cuda-float32.json"
+    part "whole step, bfloat16" 60 "$python" $bench speed.whole_step --dtype bfloat16 --rounds 2 \
+        --out "$out/whole_step-cuda-bfloat16.json"
     part "prompts with shots" 55 "$python" $bench speed.icl_rate --out "$out/icl_rate-cuda.json"
     part "generation" 55 "$python" $bench speed.generation --device cuda --prefixes 32 --rounds 1 \
         --out "$out/generation-cuda.json"

@@ -1,14 +1,15 @@
 """Tokens per second of a whole training step: an attached objective against transformers' Trainer with Liger's MLE.
 
-    python tests/benchmarks speed.whole_step [--device cpu|cuda] [--weights bfloat16|float32] [--out FILE]
+    python tests/benchmarks speed.whole_step [--device cpu|cuda] [--dtype auto|float32|bfloat16] [--out FILE]
 
-A LLaMA-shaped random model of 1.1 billion parameters (TinyLlama's configuration), 8,192 tokens a step, AdamW, sdpa
-attention, no gradient checkpointing. `--weights bfloat16` trains in bfloat16 alone; float32 trains in autocast, as
-emobench does. Short trainings of each variant alternate in one process, each within the Trainer's own loop; the first
-steps are not counted, the clock reads between synchronisations, and medians are compared.
+A LLaMA-shaped random model of 1.1 billion parameters (TinyLlama's configuration), 8,192 tokens a step, sdpa attention,
+no gradient checkpointing. Ours runs with the settings of `emobench train --device DEVICE --dtype DTYPE`: the same
+recipe, arguments of the Trainer, cost embedding and kept cost rows; without validation and checkpoints. The peer has
+the same precision and optimizer. Short trainings of each variant alternate in one process, each within the Trainer's
+own loop; the first steps are not counted, the clock reads between synchronisations, and medians are compared.
 
 Both sides get Liger's kernels for the body (RMSNorm, SwiGLU, rotary positions) where `liger body` stands: what then
-differs is the loss. The peer's Trainer logs as it does by default, ours at each step, as emobench does.
+differs is the loss. The peer's Trainer logs as it does by default, ours at each step.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ from measuring import RESULTS, origin, require, text_like_tokens, write
 from speed.targets import show, verdicts, whole_step_targets
 from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.models.llama import modeling_llama
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from emobench.models.device import resolve_dtype
 from emobench.models.head import probe_head
-from emobench.objectives import CostEmbedding, StatisticsObjective
+from emobench.objectives import StatisticsObjective
 from emobench.training.attach import attach
+from emobench.training.recipe import Recipe
+from emobench.training.train import Training, set_up, training_arguments
 from emobench.training.trainer import ObjectiveTrainer
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
@@ -111,7 +116,8 @@ class Bench:
             _without_liger()
             torch.manual_seed(0)
             with torch.device(self.options.device):
-                self.models[liger_body] = LlamaForCausalLM(self.config).to(getattr(torch, self.options.weights))
+                weights = getattr(torch, resolve_dtype(self.options.dtype))
+                self.models[liger_body] = LlamaForCausalLM(self.config).to(weights)
         model = self.models[liger_body]
         for module in (model, model.lm_head):
             for name in ("forward", "_original_forward", "accepts_loss_kwargs"):
@@ -130,9 +136,10 @@ class Bench:
             torch.cuda.reset_peak_memory_stats()
         watch = Stopwatch(self.options.uncounted, self.options.device)
         with tempfile.TemporaryDirectory() as folder:
+            job = self._job(model, variant, Path(folder))
             common = {
                 "model": model,
-                "args": self._arguments(folder, log_each=variant.objective is not None),
+                "args": self._arguments(job, log_each=variant.objective is not None),
                 "train_dataset": self.rows,
                 "data_collator": _stack,
                 "callbacks": [watch],
@@ -142,11 +149,9 @@ class Bench:
                     _liger_loss(model)
                 trainer = Trainer(**common)
             else:
-                objective = variant.objective()
                 head = probe_head(model)
-                if "expected_cost" in objective.needs:
-                    objective.use_cost(CostEmbedding(head.linear.weight, dtype=torch.float16 if cuda else None))
-                attached = attach(model, objective, head)
+                set_up(job, head, None)
+                attached = attach(model, job.objective, head)
                 trainer = ObjectiveTrainer(**common, attached=attached, on_step=lambda values: None)
             trainer.remove_callback(PrinterCallback)
             trainer.train()
@@ -158,24 +163,29 @@ class Bench:
             torch.cuda.empty_cache()
         return {"tokens_per_second": tokens / watch.seconds, "peak_bytes": peak}
 
-    def _arguments(self, folder: str, *, log_each: bool) -> TrainingArguments:
+    def _job(self, model: Any, variant: Variant, folder: Path) -> Training:
         options = self.options
-        arguments = TrainingArguments(
-            output_dir=folder,
-            max_steps=options.uncounted + options.steps,
-            per_device_train_batch_size=options.sequences,
-            learning_rate=1e-5,
-            optim="adamw_torch_fused" if options.device == "cuda" else "adamw_torch",
-            bf16=options.device == "cuda" and options.weights == "float32",
-            use_cpu=options.device == "cpu",
-            logging_steps=1 if log_each else 500,
-            save_strategy="no",
-            eval_strategy="no",
-            report_to="none",
-            remove_unused_columns=False,
-            disable_tqdm=True,
+        recipe = Recipe(name="step", corpus="random", batch=options.sequences, learning_rate=1e-5)
+        return Training(
+            model=model,
+            tokenizer=None,
+            objective=(variant.objective or Mle)(),
+            recipe=recipe.resolved(options.device, options.dtype),
+            train=self.rows,
+            validation=[],
+            collate=_stack,
+            seed=0,
+            folder=folder,
+            device=options.device,
+            load_head=lambda name: torch.empty(0),
         )
-        arguments._n_gpu = min(arguments.n_gpu, 1)
+
+    def _arguments(self, job: Training, *, log_each: bool) -> TrainingArguments:
+        arguments = training_arguments(job, job.folder)
+        arguments.max_steps = self.options.uncounted + self.options.steps
+        arguments.logging_steps = 1 if log_each else 500
+        arguments.save_strategy, arguments.eval_strategy = SaveStrategy.NO, IntervalStrategy.NO
+        arguments.load_best_model_at_end = False
         return arguments
 
 
@@ -240,7 +250,7 @@ def main(argv: list[str]) -> None:
     found: dict[str, Any] = {
         **origin(__file__, argv, options.device),
         "shape": {"tokens": options.sequences * bench.length, "sequences": options.sequences, **shape},
-        "model": {**(TOY if options.toy else TINY_LLAMA), "weights": options.weights},
+        "model": {**(TOY if options.toy else TINY_LLAMA), "dtype": options.dtype},
         "distinct_share": round(bench.distinct_share, 4),
         "rounds": options.rounds,
         "steps": options.steps,
@@ -250,15 +260,15 @@ def main(argv: list[str]) -> None:
     for own in ("emobench, emo, liger body", "emobench, emo"):
         rows += verdicts(whole_step_targets(own, BASELINE), found, options.device)
     found["targets"] = rows
-    print(found["hardware"], found["shape"], f"weights {options.weights}", found["failed"] or "")
+    print(found["hardware"], found["shape"], f"dtype {options.dtype}", found["failed"] or "")
     base = found["variants"].get(BASELINE, {}).get("tokens_per_second")
     for name, row in found["variants"].items():
         ratio = f"{row['tokens_per_second'] / base:8.3f}" if base else f"{'-':>8}"
         rate = f"{row['tokens_per_second']:12.0f} tokens/s{row['spread']:8.1%}"
         print(f"  {name:28}{rate}{ratio} x liger{row['peak_bytes'] / 2**30:8.1f} GiB  U/N {bench.distinct_share:.3f}")
     show(rows, bench.distinct_share)
-    weights = "" if options.weights == "bfloat16" else f"-{options.weights}"
-    write(found, options.out or RESULTS / "speed" / f"whole_step-{options.device}{weights}.json")
+    dtype = "" if options.dtype == "auto" else f"-{options.dtype}"
+    write(found, options.out or RESULTS / "speed" / f"whole_step-{options.device}{dtype}.json")
     if any(name.startswith("emobench") for name in found["failed"]):
         sys.exit(f"Our own step failed: {found['failed']}")
 
@@ -266,7 +276,7 @@ def main(argv: list[str]) -> None:
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--weights", choices=("bfloat16", "float32"), default="bfloat16")
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="as for emobench")
     parser.add_argument("--sequences", type=int, default=4, help="of 2,048 tokens, in a step")
     parser.add_argument("--steps", type=int, default=8, help="counted steps of one training")
     parser.add_argument("--uncounted", type=int, default=3, help="steps before them")
