@@ -38,6 +38,8 @@ def sample_corpus(
     Each text starts from nothing and runs until the model ends it. Use it for the suite gpt2-oracle with an oracle of
     your own. If the command was stopped, give it again: it continues where it stopped.
     """
+    how = loading.loading()
+    how["dtype"] = resolve_dtype(loading.dtype)  # nothing is trained
     request = corpora.CorpusRequest(
         model=model,
         out=out,
@@ -46,7 +48,7 @@ def sample_corpus(
         name=name,
         seed=seed,
         batch=batch,
-        **(loading.loading() | {"dtype": resolve_dtype(loading.dtype)}),
+        **how,
     )
     facts = corpora.sample_corpus(request, reporter(quiet))
     if json:
