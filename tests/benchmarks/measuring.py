@@ -72,8 +72,8 @@ def text_like_tokens(shape: tuple[int, ...], vocabulary: int, rng: torch.Generat
 def reuse_memory() -> None:
     """Make this process keep the memory that it frees, and take it again without page faults.
 
-    Otherwise a large tensor is new memory at each step, and the system's clearing of it takes 15 to 24 % of the time of
-    whole logits. Linux with glibc: M_MMAP_MAX = 0 (never mmap), M_TRIM_THRESHOLD = -1 (never give back).
+    Otherwise a large tensor is new memory at each step, and the system's clearing of it counts against whole
+    logits. Linux with glibc: M_MMAP_MAX = 0 (never mmap), M_TRIM_THRESHOLD = -1 (never give back).
     """
     libc = ctypes.CDLL(None)
     set_ = [libc.mallopt(-4, 0), libc.mallopt(-1, -1)]
