@@ -120,3 +120,24 @@ def test_a_draw_depends_on_the_seed_and_the_querys_place_alone() -> None:
 
 def test_fixed_takes_the_first() -> None:
     assert retrieve("fixed", texts(9, 0), ["a", "b"], 3).tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dense_keeps_the_order_of_a_search_by_faiss_with_equal_products(seed: int) -> None:
+    """Copies of vectors and whole numbers tie exactly; 100 and more shots are kept by FAISS in another way."""
+    import faiss
+
+    from emobench_tasks.retrievers.dense import nearest
+
+    draw = np.random.default_rng(seed)
+    size, width, count = int(draw.integers(1, 2500)), int(draw.integers(1, 60)), int(draw.integers(1, 130))
+    pool_PD = draw.standard_normal((size, width)).astype(np.float32)
+    queries_QD = draw.standard_normal((20, width)).astype(np.float32)
+    if seed % 2:
+        pool_PD = pool_PD[draw.integers(0, 1 + size // 7, size)]
+    if seed % 4 == 1:
+        pool_PD, queries_QD = np.round(pool_PD), np.round(queries_QD)
+    index = faiss.IndexFlatIP(width)
+    index.add(pool_PD)
+    one_by_one = [index.search(query_D[None], min(count, size))[1][0].tolist() for query_D in queries_QD]
+    assert nearest(pool_PD, queries_QD, min(count, size)).tolist() == one_by_one
