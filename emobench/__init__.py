@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from emobench.kinds.generation.samples import GeneratedTexts
     from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
     from emobench.kinds.interface import Kind, Runtime, Scored, Subject
+    from emobench.library import Attached, ObjectiveLoss, attach, compute_loss_func, objective
     from emobench.objectives import (
         CostEmbedding,
         DenseTargetObjective,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attached",
     "AuxiliaryModel",
     "Cost",
     "CostEmbedding",
@@ -55,6 +57,7 @@ __all__ = [
     "MetricGroup",
     "ModelObjective",
     "Objective",
+    "ObjectiveLoss",
     "Packages",
     "RetrievalContext",
     "Retriever",
@@ -70,14 +73,18 @@ __all__ = [
     "TokenStatistics",
     "UnitLosses",
     "WeightedLikelihood",
+    "attach",
+    "compute_loss_func",
     "hookimpl",
     "load_texts",
+    "objective",
     "objective_loss",
     "param",
 ]
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
 _HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
 _HOME |= dict.fromkeys(("Metric", "MetricContext", "MetricGroup"), "emobench.kinds.generation.metric")
+_HOME |= dict.fromkeys(("Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"), "emobench.library")
 _HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")
 _HOME |= dict.fromkeys(("Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
 _HOME |= dict.fromkeys(("AuxiliaryModel", "Packages"), "emobench.kinds.auxiliary")

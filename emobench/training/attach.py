@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ from emobench.objectives import (
 from emobench.objectives.engine.products import compute_dtype
 from emobench.training.compiled import compiled_loss, register_attached
 
+LOSS = "loss"
+
 
 @dataclass
 class SequenceSums:
@@ -53,10 +55,14 @@ class AttachedObjective:
     engine: str = "chunked"
     evaluate_loss: bool = False
     """Whether evaluation computes the objective's loss in addition to MLE."""
-    window: list[dict[str, Tensor]] = field(default_factory=list)
+    window: MutableSequence[dict[str, Tensor]] = field(default_factory=list)
     """For each training forward of this step: the sums of the loss and its parts, and `tokens`."""
     ready: Targets | None = None
     """The targets of the next micro-batch, if they were prepared with its batch; see `targets_of`."""
+    report: frozenset[str] = frozenset()
+    """Statistics of each token to compute in training, in addition to its loss; they cost a pass of the head."""
+    reported: dict[str, Tensor] = field(default_factory=dict)
+    """Those of the last training forward, and each token's `LOSS`, (B * T,), without gradients."""
     evaluated: SequenceSums | None = None
     """The result of the last forward in eval mode."""
     _prepared: _HeadCall | None = None
@@ -83,7 +89,7 @@ class AttachedObjective:
             return None
         return prepare_for(
             self.objective,
-            _next(labels_BT, IGNORED),
+            next_labels(labels_BT, IGNORED),
             vocabulary=self.head.tokens,
             dtype=dtype,
             impl=self.engine,
@@ -98,7 +104,7 @@ class AttachedObjective:
         if training and isinstance(self.objective, ModelObjective):
             return
         labels_BT = batch["labels"]
-        call = _HeadCall(_next(labels_BT, IGNORED), None, {}, denominator)
+        call = _HeadCall(next_labels(labels_BT, IGNORED), None, {}, denominator)
         ready, self.ready = self.ready, None
         if training or self.evaluate_loss:
             dtype = compute_dtype(labels_BT, self.head.linear.weight)
@@ -106,7 +112,7 @@ class AttachedObjective:
                 ready = self.targets_of(labels_BT, device=labels_BT.device, dtype=dtype)
             call.targets = ready
             if self.objective.side_names:
-                call.side = {n: _next(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
+                call.side = {n: next_labels(v, 0).flatten(0, 1) for n, v in self.objective.side_data(batch).items()}
         self._prepared = call
 
     def head_forward(self, linear: nn.Linear, hidden_BTD: Tensor) -> Tensor:
@@ -127,6 +133,9 @@ class AttachedObjective:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
             tokens = torch.full((), result.count, device=hidden_ND.device)  # torch.tensor would copy from the host
             self.window.append({"loss": result.total.detach(), "tokens": tokens, **result.parts})
+            if self.report:
+                statistics = token_statistics(hidden_ND.detach(), self.head, call.labels_BT.flatten(), self.report)
+                self.reported = {LOSS: result.losses_N, **{name: statistics[name] for name in self.report}}
             return result.total / _divisor(call.denominator, result.count)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
@@ -202,7 +211,7 @@ def detach(model: Any, head: Head) -> None:
     del model.forward, head.linear.forward, model.accepts_loss_kwargs
 
 
-def _next(value_BT: Tensor, fill: int) -> Tensor:
+def next_labels(value_BT: Tensor, fill: int) -> Tensor:
     """Shift to the position that predicts: position t gets the value of t + 1, and the last position gets `fill`."""
     shifted = torch.full_like(value_BT, fill)
     shifted[:, :-1] = value_BT[:, 1:]
