@@ -86,7 +86,8 @@ def objective(name: str | Objective, *, model: Any = None, head_weight: Tensor |
         head = probe_head(_bare(model))
     elif head_weight is not None:
         head = Head(_linear(head_weight))
-    chosen.setup(_NoModel(chosen) if head is None else _context(head, model))
+    context: Any = _NoModel(chosen) if head is None else _context(head, model)
+    chosen.setup(context)
     return ObjectiveLoss(chosen, head)
 
 
@@ -160,16 +161,15 @@ class ObjectiveLoss:
 
     def _sum_of_rows(self, logits_CV: Tensor, targets_C: Tensor, sums: _Sums) -> Tensor:
         logits_CV = logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32))
-        if isinstance(self.objective, LogitsObjective):
-            losses_C = self.objective.loss(logits_CV, targets_C, {})
-            sums.add(lambda: self.objective.parts(logits_CV.detach(), targets_C, {}))
-            return losses_C.sum()
-        cost = frozen_cost(self.objective, logits_CV.T, logits_CV.shape[1])
+        chosen = self.objective
+        if isinstance(chosen, LogitsObjective):
+            sums.add(lambda: chosen.parts(logits_CV.detach(), targets_C, {}))
+            return chosen.loss(logits_CV, targets_C, {}).sum()
+        cost = frozen_cost(chosen, logits_CV.T, logits_CV.shape[1])
         costs_CV = None if cost is None else cost.costs(targets_C).to(logits_CV)
-        values = statistics_from_logits(logits_CV, targets_C, self.objective.statistic_names, costs_CV)
-        s = TokenStatistics(values, targets_C)
-        sums.add(lambda: {"mle": -s.detach().log_prob, **self.objective.parts(s.detach())})
-        return self.objective.loss(s).sum()
+        s = TokenStatistics(statistics_from_logits(logits_CV, targets_C, chosen.statistic_names, costs_CV), targets_C)
+        sums.add(lambda: {"mle": -s.detach().log_prob, **chosen.parts(s.detach())})
+        return chosen.loss(s).sum()
 
 
 class _Sums:
@@ -340,7 +340,7 @@ def _context(head: Head, model: Any) -> TrainingContext:
 
 
 def _model_of(name: str) -> Any:
-    return load_model(find_model(name)).model
+    return load_model(find_model(name, offline=False)).model
 
 
 def _head_of(name: str) -> Tensor:

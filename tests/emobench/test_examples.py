@@ -2,7 +2,8 @@
 
 Every option of every `emobench` command must exist. A block after `<!-- example: run -->` is run as it is, in a folder
 with a small board and its runs; one after `<!-- example: dry-run -->` is planned, since it needs a GPU, downloads or
-hours. Python blocks that begin with a file's name are files of that folder.
+hours. Python blocks that begin with a file's name are files of that folder; those after `<!-- example: script -->` are
+run with a small model in the place of the one on the hub.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ QUICK = (
     *("--set", "recipe.max_length=16", "--set", "recipe.batch=8", "--set", "recipe.max_tokens=null"),
     *("--set", "generation.prefix=4", "--set", "generation.continuation=8", "--set", "generation.max_length=16"),
 )
+
+
+HUB = "HuggingFaceTB/SmolLM2-135M"
 
 
 class Block(NamedTuple):
@@ -69,6 +73,23 @@ def workplace(
     assert objectives[:2] == [("mle", {}), ("truncated", {"nats": 6.0})]
     yield folder
     os.chdir(before)
+
+
+SCRIPTS = {block.text.split()[1]: block.text for block in BLOCKS if block.mark == "script"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_runs(name: str, small_model: Path, tmp_path: Path) -> None:
+    if "import trl" in SCRIPTS[name] or "from trl" in SCRIPTS[name]:
+        pytest.importorskip("trl")
+    assert HUB in SCRIPTS[name]
+    (tmp_path / name).write_text(SCRIPTS[name].replace(HUB, str(small_model)))
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, name], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "demd" in done.stdout
 
 
 @pytest.mark.usefixtures("workplace")

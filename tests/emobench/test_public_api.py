@@ -32,32 +32,38 @@ OF_KINDS = {
     "load_texts",
 }
 """For packages with a kind of task or a metric."""
-OFFERED = OF_KINDS | {
-    "CostEmbedding",
-    "DenseTargetObjective",
-    "KnownLanguage",
-    "LogitsObjective",
-    "ModelObjective",
-    "Objective",
-    "RetrievalContext",
-    "Retriever",
-    "SetupContext",
-    "StatisticsObjective",
-    "Teacher",
-    "TokenStatistics",
-    "UnitLosses",
-    "WeightedLikelihood",
-    "hookimpl",
-    "objective_loss",
-    "param",
-}
+OF_LIBRARY = {"Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"}
+"""For trainings of one's own."""
+OFFERED = (
+    OF_KINDS
+    | OF_LIBRARY
+    | {
+        "CostEmbedding",
+        "DenseTargetObjective",
+        "KnownLanguage",
+        "LogitsObjective",
+        "ModelObjective",
+        "Objective",
+        "RetrievalContext",
+        "Retriever",
+        "SetupContext",
+        "StatisticsObjective",
+        "Teacher",
+        "TokenStatistics",
+        "UnitLosses",
+        "WeightedLikelihood",
+        "hookimpl",
+        "objective_loss",
+        "param",
+    }
+)
 
 
 def test_all_is_what_is_offered() -> None:
     assert set(emobench.__all__) == OFFERED
     assert list(emobench.__all__) == sorted(emobench.__all__, key=lambda name: (name.islower(), name))
     assert set(dir(emobench)) == OFFERED | {"__version__"}
-    for name in OFFERED - OF_KINDS - {"hookimpl"}:
+    for name in OFFERED - OF_KINDS - OF_LIBRARY - {"hookimpl"}:
         assert getattr(emobench, name) is getattr(retriever if "Retriev" in name else objectives, name)
 
 
@@ -69,7 +75,7 @@ def test_a_star_import_gives_all_of_it() -> None:
 
 def test_an_unknown_name_is_an_attribute_error_that_lists_the_known() -> None:
     with pytest.raises(
-        AttributeError, match=r"module 'emobench' has no attribute 'Objectiv'; it offers AuxiliaryModel, "
+        AttributeError, match=r"module 'emobench' has no attribute 'Objectiv'; it offers Attached, AuxiliaryModel, "
     ):
         emobench.Objectiv  # noqa: B018
 
