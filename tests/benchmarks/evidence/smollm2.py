@@ -78,10 +78,10 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
     elif part == "weights":
         yield from (_writing("wikitext2", (name,)) for name in WEIGHTS)
     elif part == "costs":
-        yield _writing("wikitext2", (f"emo(cost={centred(MODEL, places.runs)})",))
+        yield _writing("wikitext2", (f"emo(cost='{centred(MODEL, places.runs)}')",))
     elif part == "bases" and places.small_model:
         cost = centred(places.small_model, places.runs)
-        names = ("pretrained", *MAIN, f"emo(cost={cost})")
+        names = ("pretrained", *MAIN, f"emo(cost='{cost}')")
         yield _writing("wikitext2", names, seeds=SEEDS, model=places.small_model, without=SLOW)
     elif part == "answers":
         for model in (MODEL, "gemma-3-270m"):
