@@ -107,7 +107,7 @@ def test_targets_by_themselves_and_a_number_of_items(model: Any, batch: Any) -> 
 
 
 def test_a_cost_from_another_model(small_model: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(small_model).train()
+    model = AutoModelForCausalLM.from_pretrained(small_model)
     ids_BT = torch.arange(12).view(2, 6)
     other, same = emobench.objective(f"emo(cost='{small_model}')", model=model), emobench.objective("emo", model=model)
     for loss in (other, same):
