@@ -17,18 +17,20 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from emobench.errors import ModelError
 from emobench.metrics.batching import pad
 from emobench.models.head import base_model, final_hidden
 from emobench.scoring.prompts import LabelPrompts
 from emobench.scoring.trie import TRUNK, TrieRow, make_row
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ class KeptTrunk:
 
     def behind(self, rows: int) -> DynamicCache:
         """Return keys and values for so many rows; they are copied where a layer adds its own."""
+        from transformers import DynamicCache  # slow to import, and a dry run needs no model
+
         return DynamicCache(
             [(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1)) for keys, values in self.layers]
         )

@@ -36,7 +36,7 @@ def test_the_recipe_of_the_paper() -> None:
         "packing": "blocks",
         "select": "mle",
         "lora": False,
-        "precision": "float32",
+        "precision": "auto",
         "mask_until": "",
         "max_tokens": None,
     }
