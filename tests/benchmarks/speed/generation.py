@@ -1,6 +1,6 @@
 """Samples for prefixes: our decoding against transformers' `generate`, per prefix and batched by hand.
 
-    python tests/benchmarks speed.generation --model FOLDER --data-dir FOLDER [--rounds 3] [--prefixes 256] [--out FILE]
+    python tests/benchmarks speed.generation --model MODEL --data-dir FOLDER [--rounds 5] [--prefixes 256] [--out FILE]
     python tests/benchmarks speed.generation --device cuda    random weights, GPT-2-small's shape; --toy: a small one
 
 5 samples of 80 tokens for each of 256 prefixes of 20 tokens: of `wikitext2.test.jsonl` in --data-dir, or random where
@@ -9,6 +9,8 @@ the model is. Arms, in an order that is reversed at each round, medians of one t
     ours         sample_continuations
     per-prefix   generate for each prefix, num_return_sequences=5
     by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
+    loop         a loop of ten lines in such batches: prefixes read once for all samples, softmax, multinomial
+    static       the same loop with transformers' StaticCache, whose rows each read their prefix
 
 Also the share of texts that batches of 7 and of 64 prompts share with batches of one: 1 in float32 on a CPU.
 `targets.py` holds what must be reached.
@@ -27,7 +29,8 @@ from typing import Any
 import torch
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, require, write
 from speed.targets import GENERATION, show, verdicts
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from torch import Tensor
+from transformers import Cache, GPT2Config, GPT2LMHeadModel, StaticCache
 
 from emobench.kinds.generation.decoding.continuations import sample_continuations
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
@@ -35,10 +38,13 @@ from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad
+from emobench.models.catalog import find_model
+from emobench.models.load import load_model
 
 PREFIX, LENGTH, SAMPLES = 20, 80, 5
 GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
 TOY: Any = {"vocab_size": 211, "n_embd": 32, "n_layer": 2, "n_head": 2}
+ARMS = ["ours", "loop", "static", "by-hand", "per-prefix"]
 SAME = 64
 """Prompts whose texts are compared between batch sizes."""
 
@@ -58,7 +64,8 @@ class Arms:
         width = SAMPLES * max(len(ids) + self.decoding.length for ids in self.prompts)
         budget = 1 if name == "per-prefix" else self.decoding.token_budget
         batches = by_length([width] * len(self.prompts), budget)
-        return lambda: [self._generate([self.prompts[i] for i in batch]) for batch in batches]
+        decode = {"loop": self._loop, "static": self._static}.get(name, self._generate)
+        return lambda: [decode([self.prompts[i] for i in batch]) for batch in batches]
 
     def texts(self, decoding: Decoding) -> list[list[Continuation]]:
         """Return our texts."""
@@ -77,6 +84,27 @@ class Arms:
             str(size): sum(a == b for a, b in zip(alone, texts, strict=True)) / len(alone)
             for size, texts in zip((7, first), others, strict=True)
         }
+
+    @torch.no_grad()
+    def _loop(self, prompts: list[list[int]]) -> Tensor:
+        read = self.model(input_ids=torch.tensor(prompts, device=self.model.device), use_cache=True, logits_to_keep=1)
+        read.past_key_values.batch_repeat_interleave(SAMPLES)
+        return self._sampled(read.logits[:, -1].repeat_interleave(SAMPLES, 0), read.past_key_values)
+
+    @torch.no_grad()
+    def _static(self, prompts: list[list[int]]) -> Tensor:
+        ids_RT = torch.tensor(prompts, device=self.model.device).repeat_interleave(SAMPLES, 0)
+        cache = StaticCache(config=self.model.config, max_cache_len=ids_RT.shape[1] + self.decoding.length)
+        read = self.model(input_ids=ids_RT, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return self._sampled(read.logits[:, -1], cache)
+
+    def _sampled(self, logits_RV: Tensor, cache: Cache) -> Tensor:
+        ids: list[Tensor] = []
+        while True:
+            ids.append(logits_RV.float().softmax(-1).multinomial(1))
+            if len(ids) == self.decoding.length:
+                return torch.cat(ids, 1)
+            logits_RV = self.model(input_ids=ids[-1], past_key_values=cache, use_cache=True).logits[:, -1]
 
     def _generate(self, prompts: list[list[int]]) -> object:
         ids_BT, mask_BT = pad(prompts, 0, self.model.device, left=True)
@@ -100,24 +128,23 @@ def random_model(shape: dict[str, Any], device: str) -> Any:
     return model.to(device, torch.bfloat16 if device == "cuda" else torch.float32)
 
 
-def real_prompts(folder: Path, model: Path, count: int) -> list[list[int]]:
+def real_prompts(folder: Path, tokenizer: Any, count: int) -> list[list[int]]:
     """Return the beginnings of real texts."""
     lines = (folder / "wikitext2.test.jsonl").read_text(encoding="utf-8").splitlines()
     texts = [json.loads(line)["text"] for line in lines]
     rule = PromptRule(prefix=PREFIX, continuation=LENGTH)
-    return [
-        list(p.prefix_ids) for p in select_prompts(texts, AutoTokenizer.from_pretrained(model), rule, count).prompts
-    ]
+    return [list(prompt.prefix_ids) for prompt in select_prompts(texts, tokenizer, rule, count).prompts]
 
 
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--model", type=Path, help="a local model; default: random weights")
+    parser.add_argument("--model", help="a folder, or a name of `emobench models list`; default: random weights")
     parser.add_argument("--data-dir", type=Path, help="folder with wikitext2.test.jsonl, for --model")
     parser.add_argument("--toy", action="store_true", help="a small random model and few prefixes, to see that it runs")
     parser.add_argument("--prefixes", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--arm", action="append", choices=ARMS, help="Repeatable. Default: all.")
     parser.add_argument("--out", type=Path, help="default: results/generation-DEVICE.json beside this")
     options = parser.parse_args(argv)
     require(options.device)
@@ -131,10 +158,11 @@ def main(argv: list[str]) -> None:
         model, name = random_model(shape, options.device), "random"
         prompts = torch.randint(1, shape["vocab_size"], (count, PREFIX)).tolist()
     else:
-        model, name = AutoModelForCausalLM.from_pretrained(options.model).to(options.device), options.model.name
-        prompts = real_prompts(options.data_dir, options.model, count)
+        loaded = load_model(find_model(options.model, offline=True), device=options.device)
+        model, name = loaded.model, Path(options.model).name
+        prompts = real_prompts(options.data_dir, loaded.tokenizer, count)
     arms = Arms(model, prompts, length)
-    names = ["ours", "by-hand", "per-prefix"]
+    names = options.arm or ARMS
     for arm in names:  # what a first call loads is no part of it
         Arms(model, prompts[:2], 2).run(arm)()
     seconds = alternating_seconds({arm: arms.run(arm) for arm in names}, options.device, rounds=options.rounds)
