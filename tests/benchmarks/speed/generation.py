@@ -32,7 +32,7 @@ from speed.targets import GENERATION, show, verdicts
 from torch import Tensor
 from transformers import Cache, GPT2Config, GPT2LMHeadModel, StaticCache
 
-from emobench.kinds.generation.decoding.continuations import sample_continuations
+from emobench.kinds.generation.decoding.continuations import device_memory, sample_continuations, token_budget
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.prompts import select_prompts
 from emobench.kinds.generation.rules import PromptRule
@@ -55,14 +55,15 @@ class Arms:
     def __init__(self, model: Any, prompts: list[list[int]], length: int) -> None:
         self.model = model
         self.prompts = prompts
-        self.decoding = Decoding(rule=Sampling(samples=SAMPLES), length=length)
+        budget = token_budget(model, device_memory(model))
+        self.decoding = Decoding(rule=Sampling(samples=SAMPLES), length=length, token_budget=budget)
 
     def run(self, name: str) -> Callable[[], object]:
         """Return what is timed."""
         if name == "ours":
             return lambda: self.texts(self.decoding)
         width = SAMPLES * max(len(ids) + self.decoding.length for ids in self.prompts)
-        budget = 1 if name == "per-prefix" else self.decoding.token_budget
+        budget = 1 if name == "per-prefix" else self.decoding.token_budget or 1
         batches = by_length([width] * len(self.prompts), budget)
         decode = {"loop": self._loop, "static": self._static}.get(name, self._generate)
         return lambda: [decode([self.prompts[i] for i in batch]) for batch in batches]

@@ -1,10 +1,14 @@
-"""Decoding with transformers' own `generate`, in left-padded batches whose prompts are read once for all samples.
+"""Decoding in batches whose prompts are read once for all samples.
+
+Prompts of one length, as most protocols have them, are decoded by `stepwise.py`. Left-padded batches, beams and models
+whose states are not the usual ones take transformers' own `generate`, which knows the arguments of each model.
 
 Legend: P prompts, R rows (prompt x sample), T positions, V vocabulary.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,9 +27,17 @@ from transformers import (
 )
 
 from emobench.errors import MetricError
-from emobench.kinds.generation.decoding.ancestral import Allowed, Finite, TreeSampler, levels_of, row_uniforms
+from emobench.kinds.generation.decoding.ancestral import (
+    Allowed,
+    Chooser,
+    Largest,
+    TreeSampler,
+    levels_of,
+    row_uniforms,
+)
 from emobench.kinds.generation.decoding.request import Batch, Continuation
 from emobench.kinds.generation.decoding.shared_cache import repeat_cache
+from emobench.kinds.generation.decoding.stepwise import can_step, decode_steps
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import pad
 
@@ -40,14 +52,15 @@ def decode(model: Any, batch: Batch) -> list[Continuation]:
     width = ids_PT.shape[1]
     allowed = Allowed(width, batch.eos, batch.decoding.suppressed_steps, batch.vocabulary)
     processors = LogitsProcessorList([allowed, *_warpers(rule)])
-    last = Finite(device)
+    chooser: Chooser = Largest(device)
     if rule.method == "sample":
         uniform_RSL = torch.from_numpy(_uniforms(model, batch)).to(device)
-        last = TreeSampler(uniform_RSL, width, _reading_alone(model, batch, width, LogitsProcessorList(processors)))
-    processors.append(last)
-    decode_ = _decode_alone if rule.method == "beam" else _decode_shared
-    output_RT = decode_(model, ids_PT, mask_PT, processors, batch)
-    if not last.finite:
+        chooser = TreeSampler(uniform_RSL, width, _reading_alone(model, batch, width, LogitsProcessorList(processors)))
+    if rule.method == "beam":
+        output_RT = _decode_alone(model, ids_PT, mask_PT, LogitsProcessorList([*processors, chooser]), batch)
+    else:
+        output_RT = _decode_shared(model, ids_PT, mask_PT, processors, chooser, batch)
+    if not chooser.finite:
         raise MetricError(
             "The model's logits are not finite, so no text can be decoded; look at its weights or use --dtype float32."
         )
@@ -64,19 +77,23 @@ def _decode_alone(
 
 
 def _decode_shared(
-    model: Any, ids_PT: Tensor, mask_PT: Tensor, processors: LogitsProcessorList, batch: Batch
+    model: Any, ids_PT: Tensor, mask_PT: Tensor, processors: LogitsProcessorList, chooser: Chooser, batch: Batch
 ) -> Tensor:
     """Return ids_RT, after reading each prompt once: its cache and its last logits are those of all its samples."""
     samples, left = batch.decoding.rule.samples, batch.decoding.new_tokens - 1
     with _only(model, _config(batch, 1, return_dict_in_generate=True, output_logits=True)):
         read = model.generate(input_ids=ids_PT, attention_mask=mask_PT)
     ids_RT, mask_RT = ids_PT.repeat_interleave(samples, 0), mask_PT.repeat_interleave(samples, 0)
-    if not repeat_cache(read.past_key_values, samples, left):
+    stepwise = can_step(model) and bool(mask_PT.all())
+    if not repeat_cache(read.past_key_values, samples, left, fixed=stepwise and ids_PT.is_cuda):
         # RWKV's states, a list, give wrong logits for more than one row (transformers 5.23 broadcasts rows with rows).
         cached = not isinstance(read.past_key_values, list)
-        return _decode_alone(model, ids_RT, mask_RT, processors, batch, cached=cached)
-    scores_RV = processors(ids_RT, read.logits[0].repeat_interleave(samples, 0))  # type: ignore[arg-type]
-    first_R1 = scores_RV.argmax(-1, keepdim=True)
+        return _decode_alone(model, ids_RT, mask_RT, LogitsProcessorList([*processors, chooser]), batch, cached=cached)
+    logits_RV = read.logits[0].repeat_interleave(samples, 0)
+    if stepwise:
+        return decode_steps(model, batch, ids_RT, logits_RV, read.past_key_values, processors, chooser)
+    rows_R = torch.arange(len(ids_RT), device=ids_RT.device)
+    first_R1 = chooser.choose(ids_RT, processors(ids_RT, logits_RV), rows_R)[:, None]  # type: ignore[arg-type]
     ids_RT, mask_RT = torch.cat((ids_RT, first_R1), 1), torch.cat((mask_RT, torch.ones_like(first_R1)), 1)
     if not left:
         return ids_RT
@@ -85,7 +102,7 @@ def _decode_shared(
             input_ids=ids_RT,
             attention_mask=mask_RT,
             past_key_values=read.past_key_values,
-            logits_processor=processors,
+            logits_processor=LogitsProcessorList([*processors, chooser]),
         )
 
 
@@ -101,9 +118,12 @@ def _reading_alone(
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return None
 
+    # The others would be as many rows of the head's product as a third of a whole step's.
+    last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+
     def alone(ids_1T: Tensor, row: int) -> Tensor:
         padding = width - len(batch.prompts_ids[row // batch.decoding.rule.samples])
-        logits_1V = model(input_ids=ids_1T[:, padding:], use_cache=False).logits[:, -1]
+        logits_1V = model(input_ids=ids_1T[:, padding:], use_cache=False, **last).logits[:, -1]
         return processors(ids_1T, logits_1V)  # type: ignore[arg-type]
 
     return alone

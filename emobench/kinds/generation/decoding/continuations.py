@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from emobench.errors import ConfigError, ModelError
 from emobench.kinds.generation.decoding.batched import decode
 from emobench.kinds.generation.decoding.request import Batch, Continuation, Decoding, eos_ids
@@ -61,7 +63,7 @@ def iter_continuations(
     bare: Any = get_base() if callable(get_base) else model
     samples = decoding.rule.samples
     widths = [decoding.rows * (len(ids) + decoding.new_tokens) for ids in prompts_ids]
-    for members in by_length(widths, decoding.token_budget):
+    for members in by_length(widths, decoding.token_budget or token_budget(bare, device_memory(bare))):
         if all(index in done for index in members):
             continue
         batch = Batch(
@@ -74,6 +76,31 @@ def iter_continuations(
         with reading(bare):
             rows = decode(bare, batch)
         yield [(index, rows[place * samples : (place + 1) * samples]) for place, index in enumerate(members)]
+
+
+LEAST_BUDGET, LARGEST_BUDGET = 16_384, 131_072
+"""Tokens of a batch: where the memory is not known or small, and where more rows make a step no faster."""
+
+
+def token_budget(model: Any, memory: int | None) -> int:
+    """Return rows x tokens of a batch whose keys and values take about half of so many bytes.
+
+    It depends on the device and not on what is free at a time, so that an interrupted run goes on with its batches.
+    """
+    if memory is None:
+        return LEAST_BUDGET
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    weights = sum(weight.nbytes for weight in model.parameters())
+    a_token = 2 * config.num_hidden_layers * heads * width * next(model.parameters()).itemsize
+    return min(LARGEST_BUDGET, max(LEAST_BUDGET, (memory - weights) // 2 // a_token))
+
+
+def device_memory(model: Any) -> int | None:
+    """Return the bytes of the CUDA device that a model is on; None on a CPU."""
+    device = next(model.parameters()).device
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def _check_lengths(model: Any, prompts_ids: Sequence[Sequence[int]], decoding: Decoding) -> None:

@@ -17,11 +17,12 @@ class Decoding:
     rule: Sampling
     length: int
     """Tokens of a full continuation, without `rule.extra_tokens`."""
-    token_budget: int = 16384
-    """rows x (prefix + new tokens) of a batch, at most, where a single prompt does not need more."""
+    token_budget: int | None = None
+    """rows x (prefix + new tokens) of a batch, at most, where a single prompt does not need more; by default what fits
+    the device's memory."""
 
     def __post_init__(self) -> None:
-        if self.length < 1 or self.token_budget < 1:
+        if self.length < 1 or (self.token_budget is not None and self.token_budget < 1):
             raise ConfigError("length and token_budget must be at least 1.")
 
     @property

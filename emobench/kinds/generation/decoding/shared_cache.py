@@ -1,6 +1,6 @@
-"""A KV cache whose prompts are read once, and whose rows then grow without being copied.
+"""Caches of keys and values whose prompts are read once, and whose rows then grow without being copied.
 
-Legend: P prompts, R rows (prompt x sample), H heads, T positions, D width of a head.
+Legend: P prompts, R rows (prompt x sample), H heads, T positions, D width of a head, A rows that are kept.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 
 
 class ReservedLayer(DynamicLayer):
@@ -31,12 +31,37 @@ class ReservedLayer(DynamicLayer):
         self.values_RHTD[:, :, start:end] = value_states
         return self._show(end)
 
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self.keys_RHTD, self.values_RHTD = self.keys_RHTD[indices], self.values_RHTD[indices]
+        self._show(self.get_seq_length())
+
     def _show(self, positions: int) -> tuple[Tensor, Tensor]:
         self.keys, self.values = self.keys_RHTD[:, :, :positions], self.values_RHTD[:, :, :positions]
         return self.keys, self.values
 
 
-def repeat_cache(cache: Any, samples: int, room: int) -> bool:
+class FixedLayer(StaticLayer):
+    """A layer whose tensors have one shape and place for all steps, so that a CUDA graph can hold a step."""
+
+    def __init__(self, keys_PHTD: Tensor, values_PHTD: Tensor, samples: int, room: int) -> None:
+        positions = keys_PHTD.shape[-2]
+        super().__init__(positions + room)
+        rows = len(keys_PHTD) * samples
+        self.lazy_initialization(keys_PHTD[:1].expand(rows, -1, -1, -1), values_PHTD[:1].expand(rows, -1, -1, -1))
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys[:, :, :positions] = keys_PHTD.repeat_interleave(samples, 0)
+        self.values[:, :, :positions] = values_PHTD.repeat_interleave(samples, 0)
+        self.cumulative_length.fill_(positions)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys, self.values = self.keys[indices], self.values[indices]
+        self.batch_size = len(indices)
+
+
+def repeat_cache(cache: Any, samples: int, room: int, *, fixed: bool = False) -> bool:
     """Give each of a cache's prompts `samples` rows with `room` for new positions; False where a layer cannot.
 
     Layers of another kind than the usual one, such as those of sliding windows, keep their own way to grow; recurrent
@@ -44,11 +69,21 @@ def repeat_cache(cache: Any, samples: int, room: int) -> bool:
     """
     if not isinstance(cache, Cache) or not all(hasattr(layer, "batch_repeat_interleave") for layer in cache.layers):
         return False
+    usual = [type(layer) is DynamicLayer and isinstance(layer.keys, Tensor) for layer in cache.layers]
+    kind = FixedLayer if fixed and all(usual) else ReservedLayer
     for place, layer in enumerate(cache.layers):
-        if type(layer) is DynamicLayer and layer.keys is not None and layer.values is not None:
-            cache.layers[place] = ReservedLayer(layer.keys, layer.values, samples, room)
+        if usual[place]:
+            cache.layers[place] = kind(layer.keys, layer.values, samples, room)  # type: ignore[arg-type]
         else:
             layer.batch_repeat_interleave(samples)  # type: ignore[attr-defined]
+    return True
+
+
+def keep_rows(cache: Cache, rows_A: Tensor) -> bool:
+    """Keep some of the rows; False, and nothing is changed, where a layer cannot."""
+    if not all(hasattr(layer, "batch_select_indices") for layer in cache.layers):
+        return False
+    cache.batch_select_indices(rows_A)
     return True
 
 

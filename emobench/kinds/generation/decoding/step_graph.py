@@ -1,0 +1,84 @@
+"""A step of a model as a CUDA graph: one launch in place of hundreds. Not yet run on a GPU.
+
+Legend: A rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from emobench.kinds.generation.decoding.shared_cache import FixedLayer
+
+WORTH = 16
+"""Steps from which on a graph is recorded: recording takes about three."""
+
+
+class GraphStep:
+    """Gives what `read(ids_A1)` gives, a tensor of (A, V), from a graph that is recorded at the first call.
+
+    The first answer of the graph is compared with that of the model's own step. Where they differ, and where a model
+    does what a graph cannot hold, the model's own step is used, and a warning says so. The tensor that is returned is
+    the same one at each call.
+    """
+
+    def __init__(self, read: Callable[[Tensor], Tensor], cache: Cache) -> None:
+        self._read = read
+        self._cache = cache
+        self._graph: Any = None
+        self._ids_A1 = self._scores_AV = torch.empty(0)
+        self._refused = False
+
+    @staticmethod
+    def is_possible(cache: Cache, steps: int) -> bool:
+        """Say whether the cache is on a CUDA device and has one shape for all steps, and these are worth a graph."""
+        fixed = all(isinstance(layer, FixedLayer) and layer.device.type == "cuda" for layer in cache.layers)
+        return fixed and steps >= WORTH
+
+    def __call__(self, ids_A1: Tensor) -> Tensor:
+        if self._graph is None and not self._refused:
+            self._ids_A1 = ids_A1.clone()
+            self._refused = not self._record()
+        if self._refused or self._graph is None:
+            return self._read(ids_A1)
+        self._ids_A1.copy_(ids_A1)
+        self._graph.replay()
+        return self._scores_AV
+
+    def _record(self) -> bool:
+        positions = [layer.cumulative_length.clone() for layer in self._cache.layers]  # type: ignore[attr-defined]
+        why = "it gave other scores"
+        try:
+            expected_AV = self._warmed_up(positions)
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._scores_AV = self._read(self._ids_A1)
+            self._graph.replay()
+            same = torch.allclose(self._scores_AV, expected_AV, rtol=1e-2, atol=1e-2, equal_nan=True)
+        except RuntimeError as error:
+            same, why = False, str(error).splitlines()[0]
+        self._rewind(positions)
+        if not same:
+            warnings.warn(f"The model's step is read without a CUDA graph: {why}.", stacklevel=2)
+        return same
+
+    def _warmed_up(self, positions: list[Tensor]) -> Tensor:
+        """Return the scores of the model's own step, after what libraries set up at a first call."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._read(self._ids_A1)
+            self._rewind(positions)
+            scores_AV = self._read(self._ids_A1)
+            self._rewind(positions)
+        torch.cuda.current_stream().wait_stream(stream)
+        return scores_AV
+
+    def _rewind(self, positions: list[Tensor]) -> None:
+        for layer, position in zip(self._cache.layers, positions, strict=True):
+            layer.cumulative_length.copy_(position)  # type: ignore[attr-defined]

@@ -1,0 +1,118 @@
+"""Steps of our own for prompts of one length: the texts are those of transformers' `generate`."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from emobench.kinds.generation.decoding import ancestral, batched, stepwise
+from emobench.kinds.generation.decoding.continuations import sample_continuations, token_budget
+from emobench.kinds.generation.decoding.draw_kernel import descend_blocks
+from emobench.kinds.generation.decoding.request import Continuation, Decoding
+from emobench.kinds.shared_rules import Sampling
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "scoring"))  # the package of tests has no __init__.py
+
+from tiny_models import EOS, VOCABULARY, tiny_model  # type: ignore[import-not-found]
+
+_draw = random.Random(3)
+PROMPTS = [_draw.choices(range(2, VOCABULARY), k=7) for _ in range(9)]
+LENGTH = 24
+NAMES = ["gpt2", "llama", "opt", "bloom", "mistral, short window", "gpt-neo, local", "mamba"]
+
+
+def decoded(model: Any, **rule: Any) -> list[list[Continuation]]:
+    decoding = Decoding(rule=Sampling(**rule), length=LENGTH, token_budget=10_000)
+    return sample_continuations(model, PROMPTS, prompt_keys=list("abcdefghi"), decoding=decoding)
+
+
+def with_generate(model: Any, monkeypatch: pytest.MonkeyPatch, **rule: Any) -> list[list[Continuation]]:
+    with monkeypatch.context() as patch:
+        patch.setattr(batched, "can_step", lambda _: False)
+        return decoded(model, **rule)
+
+
+def with_many_ends(name: str) -> Any:
+    model = tiny_model(name)
+    model.generation_config.eos_token_id = [EOS, *range(5, VOCABULARY, 12)]
+    return model
+
+
+@pytest.mark.parametrize("rule", [{"samples": 3}, {"samples": 3, "suppress_eos": False}, {"method": "greedy"}], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_texts_are_those_of_generate(name: str, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, steps = with_many_ends(name), []
+    decode_steps = stepwise.decode_steps
+    monkeypatch.setattr(batched, "decode_steps", lambda *args: steps.append(1) or decode_steps(*args))
+    assert decoded(model, **rule) == with_generate(model, monkeypatch, **rule)
+    assert bool(steps) == (name != "mamba")
+
+
+def test_rows_that_have_ended_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ancestral, "NEAR", 0.0)
+    model, read = with_many_ends("llama"), []
+    model.get_input_embeddings().register_forward_hook(lambda _, ids, __: read.append(len(ids[0])))
+    rows = [row for rows in decoded(model, samples=4, suppress_eos=False) for row in rows]
+    tokens = sum(len(row.ids) for row in rows)
+    assert sum(row.ended for row in rows) > 20
+    assert read[1] == 4 * len(PROMPTS)
+    assert sorted(read[1:], reverse=True) == read[1:]
+    assert tokens < sum(read[1:]) < 1.4 * tokens
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+def test_a_cache_of_a_fixed_shape_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = with_many_ends(name)
+    expected = decoded(model, samples=3, suppress_eos=False)
+    repeat_cache, fixed = batched.repeat_cache, []
+
+    def repeat(cache: Any, samples: int, room: int, **_: Any) -> bool:
+        found = repeat_cache(cache, samples, room, fixed=True)
+        fixed.append({type(layer).__name__ for layer in cache.layers})
+        return found
+
+    monkeypatch.setattr(batched, "repeat_cache", repeat)
+    assert decoded(model, samples=3, suppress_eos=False) == expected
+    assert fixed == [{"FixedLayer"}]
+
+
+@pytest.mark.parametrize("vocabulary", [2, 37, 128, 129, 1000, 5001])
+def test_the_kernel_walks_as_torch_does(vocabulary: int) -> None:
+    """Compiled where there is a GPU, else in Triton's interpreter."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    masses_RV = torch.randn(64, vocabulary, generator=torch.Generator().manual_seed(0)).mul(3).softmax(-1)
+    masses_RV[:, 1::3] = 0.0
+    levels = ancestral.levels_of(vocabulary)
+    uniform_RL = torch.from_numpy(np.random.default_rng(0).random((64, levels)))
+    expected = ancestral.draw(masses_RV, uniform_RL)
+    bits = min(ancestral.BLOCK_BITS, levels)
+    moved = masses_RV.to(device)
+    ids_R, margin_R = descend_blocks(moved, ancestral.block_sums(moved, 2**bits), uniform_RL.to(device), bits)
+    assert ids_R.tolist() == expected.ids_R.tolist()
+    torch.testing.assert_close(margin_R.cpu(), expected.margin_R, rtol=1e-6, atol=1e-9)
+
+
+def test_a_batch_is_what_fits_the_device() -> None:
+    model = tiny_model("llama")
+    assert token_budget(model, memory=None) == 16_384
+    assert token_budget(model, memory=1) == 16_384
+    config = model.config
+    a_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
+    assert token_budget(model, memory=100_000 * a_token) == pytest.approx(50_000, rel=0.2)
+    assert token_budget(model, memory=2**40) == 131_072
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+def test_a_graph_of_a_step_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = with_many_ends(name).cuda()
+    found = decoded(model, samples=3)
+    monkeypatch.setattr(stepwise.GraphStep, "is_possible", staticmethod(lambda *_: False))
+    assert decoded(model, samples=3) == found
