@@ -121,28 +121,28 @@ def _score(of: LmEvalNumber, file: ResultsFile, recorded: Recorded | None) -> Sc
 
 
 def _summary(of: LmEvalNumber, value: float, file: ResultsFile) -> dict[str, Any]:
-    interval = _interval(of, value)
+    bounds = interval(of, value)
     why = "lm-eval gives no standard error" if of.stderr is None else "lm-eval's standard error is 0"
     return {
         "mean": value,
         "std": None,
         "values": [value],
         "n": file.examples(of),
-        "ci95": interval,
-        "ci95_of": "items" if interval else None,
-        "ci95_missing": None if interval else why,
+        "ci95": list(bounds) if bounds else None,
+        "ci95_of": "items" if bounds else None,
+        "ci95_missing": None if bounds else why,
         "higher_is_better": file.higher_is_better(of),
         "unit": of.unit,
         "flags": list(_flags(of, file)),
     }
 
 
-def _interval(of: LmEvalNumber, value: float) -> list[float] | None:
+def interval(of: LmEvalNumber, value: float) -> tuple[float, float] | None:
     """Return value ± 1.96 standard errors, a fraction's within [0, 1]; none of an error of 0, which is no certainty."""
     if not of.stderr:
         return None
     low, high = value - NORMAL * of.stderr, value + NORMAL * of.stderr
-    return [max(low, 0.0), min(high, 1.0)] if of.unit == "fraction" else [low, high]
+    return (max(low, 0.0), min(high, 1.0)) if of.unit == "fraction" else (low, high)
 
 
 def _flags(of: LmEvalNumber, file: ResultsFile) -> tuple[str, ...]:
@@ -168,8 +168,7 @@ def _model(file: ResultsFile, given: ImportedModel) -> dict[str, Any]:
     if given.model is not None:
         source = published_value(given.model)
         return {"name": source.removeprefix("./"), "source": source}
-    args = file.text("config", "model_args") or ""
-    named = file.text("model_name") or args.partition("pretrained=")[2].partition(",")[0] or "unnamed"
+    named = model_name(file)
     count = number(file.mapping("config").get("model_num_parameters"))
     return {
         "name": named.rstrip("/").rpartition("/")[2] or named,
@@ -177,6 +176,12 @@ def _model(file: ResultsFile, given: ImportedModel) -> dict[str, Any]:
         "revision": file.text("config", "model_sha"),
         "parameters": int(count) if count and count > 0 else None,
     }
+
+
+def model_name(file: ResultsFile) -> str:
+    """Return what a file calls its model."""
+    args = file.text("config", "model_args") or ""
+    return file.text("model_name") or args.partition("pretrained=")[2].partition(",")[0] or "unnamed"
 
 
 def _cite(files: Sequence[ResultsFile]) -> str:

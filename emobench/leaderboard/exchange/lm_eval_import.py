@@ -131,9 +131,9 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
     return replace(given, provenance=provenance, **of_known) == known
 
 
-def _examples(file: ResultsFile) -> tuple[dict[str, Recorded], str | None]:
+def _examples(file: ResultsFile) -> tuple[Mapping[str, Recorded], str | None]:
     try:
-        return read_samples(file), None
+        return read_samples(file).examples, None
     except DataError as error:
         return {}, str(error)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +29,16 @@ from emobench.tasks.lm_eval_numbers import (
 )
 
 _PLACES = ("data_files", "data_dir")
+_TIME = re.compile(r"_\d{4}-\d\d-\d\dT[\d.:-]+$")
+"""The time in the name of a samples file."""
 
 
 class ResultsFile:
     """A results file; raises DataError for any other file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, content: bytes | None = None) -> None:
         self.path = path
-        try:
-            content = read_bytes(path)
-            self.data = mapping(parse_json(content.decode("utf-8")))
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
-        except ValueError as error:
-            text = f"{path}: no JSON that can be read ({clip(str(error), 100)}); it may be truncated. Copy it again."
-            raise DataError(text) from None
+        content, self.data = read_json(path, content)
         self._protocols: dict[str, str] = {}
         self.sha256 = hashlib.sha256(content).hexdigest()
         self.results = self.mapping("results")
@@ -90,29 +87,34 @@ class ResultsFile:
         return self._protocols[task]
 
     def _protocol(self, task: str) -> str:
+        facts = self.facts(task)
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:6]
+        version, shots = facts["version"], self.mapping("n-shot").get(task)
+        words = [
+            f"v{clip(str(version), 20)}" if version is not None else "",
+            f"{shots}-shot" if number(shots) is not None else "",
+        ]
+        return "-".join(["lm-eval", *filter(None, words)]) + f"@{digest}"
+
+    def facts(self, task: str) -> dict[str, Any]:
+        """Return what decides a task's numbers beside the model and the data."""
         config, whole = dict(mapping(self.mapping("configs").get(task))), self.mapping("config")
         config.pop("metadata", None)
         config["dataset_kwargs"] = {k: v for k, v in mapping(config.get("dataset_kwargs")).items() if k not in _PLACES}
         if str(config.get("dataset_path")).startswith(("/", ".")):
             del config["dataset_path"]
-        version, shots = self.mapping("versions").get(task), self.mapping("n-shot").get(task)
+        shots = self.mapping("n-shot").get(task)
         members, chat = self.members(task), self.data.get("chat_template_sha")
-        facts = {
+        return {
             "config": config,
             "members": [self.protocol(name) for name in members if name in self.results],
-            "version": version,
+            "version": self.mapping("versions").get(task),
             "shots": [shots, whole.get("fewshot_seed")] if shots and not members else shots,
             "chat": [chat, self.data.get("fewshot_as_multiturn")] if chat else None,
             "system": self.data.get("system_instruction_sha"),
             "limit": whole.get("limit"),
             "gen_kwargs": whole.get("gen_kwargs"),
         }
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:6]
-        words = [
-            f"v{clip(str(version), 20)}" if version is not None else "",
-            f"{shots}-shot" if number(shots) is not None else "",
-        ]
-        return "-".join(["lm-eval", *filter(None, words)]) + f"@{digest}"
 
     def mapping(self, key: str) -> Mapping[str, Any]:
         return mapping(self.data.get(key))
@@ -125,21 +127,45 @@ class ResultsFile:
         return clip(found) if isinstance(found, str) and found.strip() else None
 
 
+def read_json(path: Path, content: bytes | None = None) -> tuple[bytes, Mapping[str, Any]]:
+    """Return a file's bytes, or those that were read before, and the mapping in them. Raises DataError."""
+    try:
+        content = read_bytes(path) if content is None else content
+        return content, mapping(parse_json(content.decode("utf-8")))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        text = f"{path}: no JSON that can be read ({clip(str(error), 100)}); it may be truncated. Copy it again."
+        raise DataError(text) from None
+
+
 def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def read_samples(results: ResultsFile) -> dict[str, Recorded]:
-    """Return metric name -> its examples and their sampling units, from the samples_*.jsonl next to the results.
+@dataclass(frozen=True)
+class Samples:
+    """`examples` by metric. Of each task's examples, `contents` has a digest of the document, `prompts` of the prompt.
 
-    Only metrics whose number is the mean of their examples have them; a corpus score (F1, BLEU) has none. An example is
-    identified by its number and the hash of its document. Raises DataError for a line that is not a sample.
+    Only metrics whose number is the mean of their examples have examples; a corpus score (F1, BLEU) has none.
     """
-    stamp = results.path.stem.rpartition("_")[2]
+
+    examples: Mapping[str, Recorded]
+    contents: Mapping[str, Mapping[str, str]]
+    prompts: Mapping[str, Mapping[str, str]]
+
+
+def read_samples(results: ResultsFile) -> Samples:
+    """Return what the samples_*.jsonl next to the results hold.
+
+    An example is identified by its number and the hash of its document. Raises DataError for a line that is not a
+    sample.
+    """
     values: dict[str, dict[str, Any]] = {}
     documents: dict[str, dict[str, Any]] = {}
-    for path in sorted(results.path.parent.glob(f"samples_*_{glob.escape(stamp)}.jsonl")):
-        task = path.name.removeprefix("samples_").removesuffix(f"_{stamp}.jsonl")
+    contents: dict[str, dict[str, str]] = {}
+    prompts: dict[str, dict[str, str]] = {}
+    for path, task in samples_files(results.path):
         for where, row in _rows(path):
             example, metrics = example_id(row), row.get("metrics")
             if row.get("doc_id") is None or not isinstance(metrics, list):
@@ -150,10 +176,32 @@ def read_samples(results: ResultsFile) -> dict[str, Recorded]:
                     raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
                 of[example] = row.get(metric)
             documents.setdefault(task_name(task), {})[example] = row.get("doc")
+            contents.setdefault(task_name(task), {})[example] = str(row.get("doc_hash") or _digest(row.get("doc")))
+            prompts.setdefault(task_name(task), {})[example] = _prompt(row)
     units = {task: sampling_units(of) for task, of in documents.items()}
     numbers = {name: one for name, one in results.numbers().items() if one.value is not None}
     found = {name: example_values(numbers[name], of) for name, of in values.items() if name in numbers}
-    return {name: Recorded(of, units[name.partition("/")[0]]) for name, of in found.items() if of}
+    examples = {name: Recorded(of, units[name.partition("/")[0]]) for name, of in found.items() if of}
+    return Samples(examples, contents, prompts)
+
+
+def samples_files(path: Path) -> list[tuple[Path, str]]:
+    """Return the samples files of a results file and the task of each: of its time, or of any if its name has none."""
+    _, separator, stamp = path.stem.rpartition("_")
+    stamp = stamp if separator else ""
+    found = sorted(path.parent.glob(f"samples_*{'_' + glob.escape(stamp) if stamp else ''}.jsonl"))
+    named = [(one, one.name.removeprefix("samples_").removesuffix(".jsonl")) for one in found]
+    return [(one, name.removesuffix(f"_{stamp}") if stamp else _TIME.sub("", name)) for one, name in named]
+
+
+def _prompt(row: Mapping[str, Any]) -> str:
+    """Return a digest of the prompt and the target."""
+    hashes = row.get("prompt_hash"), row.get("target_hash")
+    return _digest(hashes if any(hashes) else (row.get("arguments"), row.get("target")))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

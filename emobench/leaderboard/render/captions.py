@@ -9,7 +9,7 @@ from emobench.leaderboard.query.standings import Standings
 from emobench.leaderboard.render.numbers import contrast_effect, contrast_interval, effect_decimals, listed, p_value
 from emobench.leaderboard.schema.comparable import changed_rules, differences, digests
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
-from emobench.leaderboard.schema.labels import MEAN, clean, parameters
+from emobench.leaderboard.schema.labels import MEAN, clean, labels, parameters
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.stats.thresholds import ALPHA, MIN_SEEDS, POWER
@@ -21,6 +21,10 @@ BASES = "Bases are the unit: a value is the mean over the seeds of one pre-train
 ONE_BASE = (
     "All values are of one pre-trained model: no interval and no p covers the effect of another (--across-bases "
     "compares over several)."
+)
+ONE_PAIR = (
+    "The examples are the replicates: p, interval and verdict are about these two models on examples like these, not "
+    "about the objectives or recipes that they were trained with, whose other seeds may differ."
 )
 NOISE = "the noise of seeds and test examples"
 BASE = "All rows start from one pre-trained model: the effect of another one is in no spread and no mark."
@@ -201,10 +205,23 @@ def _row_name(contrast: Contrast) -> str:
     return f"mean {name} over {len(contrast.tasks)} tasks" if task == MEAN else contrast.metric
 
 
+def names(comparison: Comparison, candidate: Entry) -> list[str]:
+    """Return what the baseline and a candidate are called: by objective, or by model where models are compared."""
+    pair = [comparison.baseline, candidate]
+    return [e.model.name for e in pair] if comparison.replicates == "items" else labels(pair, older=())
+
+
+def _replicates(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
+    """Return how many seeds, bases or examples some tests are over."""
+    items = comparison.replicates == "items"
+    counts = sorted({count for c in contrasts if (count := c.items if items else c.seeds)})
+    return f"{' and '.join(map(str, counts))} {'examples' if items else comparison.replicates}"
+
+
 def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
     """Yield the sentences that explain the table of one candidate."""
     contrasts, apart = comparison.of(candidate), comparison.apart.get(candidate.id)
-    name = candidate.objective.label
+    name = names(comparison, candidate)[1]
     if apart:
         yield f"{name} is not comparable, so there is no verdict: {listed(apart, separator='; ')}."
     if not contrasts:
@@ -219,17 +236,17 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
             "that remain possible."
         )
         yield from adjustment(tested)
-        yield BASES if comparison.replicates == "bases" else ONE_BASE
+        yield {"bases": BASES, "seeds": ONE_BASE, "items": ONE_PAIR}[comparison.replicates]
+        sampled = "examples" if comparison.replicates == "items" else f"{comparison.replicates} and examples"
         yield (
-            f"detectable: the true difference that a single test with this many {comparison.replicates} and examples "
+            f"detectable: the true difference that a single test with this many {sampled} "
             f"finds with {100 * POWER:.0f} % power; estimated, and large enough in 4 of 5 comparisons."
         )
     for test in dict.fromkeys(c.test for c in tested):
         own = [c for c in tested if c.test == test]
-        seeds = " and ".join(map(str, sorted({c.seeds for c in own if c.seeds})))
         about = "" if any(c.items for c in own) else UNCOVERED
         metrics = ", ".join(dict.fromkeys(c.metric.split("/", 1)[1] for c in own))
-        yield f"By {test} ({seeds} {comparison.replicates}{about}): {metrics}."
+        yield f"By {test} ({_replicates(comparison, own)}{about}): {metrics}."
     if any(contrast.log_scale for contrast in contrasts):
         yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.render.captions import compare_legend, within_lines
+from emobench.leaderboard.render.captions import compare_legend, names, within_lines
 from emobench.leaderboard.render.csv_text import csv_text
 from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Notes, TableReport, numbered
 from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components
@@ -19,7 +19,7 @@ from emobench.leaderboard.render.numbers import (
     unit_label,
 )
 from emobench.leaderboard.schema.entry import Entry
-from emobench.leaderboard.schema.labels import MEAN, clean, labels
+from emobench.leaderboard.schema.labels import MEAN, clean
 from emobench.leaderboard.stats.compare import Comparison, place, title
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.tasks.families import PRIMARY
@@ -27,7 +27,7 @@ from emobench.tasks.families import PRIMARY
 _CSV = (
     *("baseline", "baseline_objective", "candidate", "candidate_objective", "model", "suite"),
     *("metric", "unit", "baseline_mean", "candidate_mean", "effect", "log_scale", "ci95_low", "ci95_high"),
-    *("p", "p_holm", "family", "tests", "test", "detectable", "seeds", "items", "verdict", "why"),
+    *("p", "p_holm", "family", "tests", "test", "detectable", "seeds", "items", "verdict", "why", "baseline_model"),
 )
 
 
@@ -58,10 +58,10 @@ def _grid(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast
     # One task that is called as its suite is named in the heading.
     one_task = {metric.split("/", 1)[0] for metric in (*baseline.metrics, *candidate.metrics)} == {baseline.suite.name}
     rows = [_cells(contrast, notes) for contrast in contrasts]
-    columns = _columns(*labels([baseline, candidate], older=()))
+    columns = _columns(*names(comparison, candidate))
     kept = [i for i in range(len(columns)) if any(row[i].text != ABSENT for row in rows)]
     return Grid(
-        title=clean(_heading(baseline, candidate)),
+        title=clean(_heading(comparison, candidate)),
         corner="metric",
         turned="",
         stars=False,
@@ -105,7 +105,10 @@ def _label(contrast: Contrast, one_task: bool) -> str:
     return clean(f"{name if one_task else shown} {unit_label([contrast])}".strip()) + primary
 
 
-def _heading(baseline: Entry, candidate: Entry) -> str:
+def _heading(comparison: Comparison, candidate: Entry) -> str:
+    baseline = comparison.baseline
+    if comparison.replicates == "items":
+        return f"{candidate.model.name} against {baseline.model.name} · {candidate.suite.name}"
     ours, theirs = (f"{e.objective.label} [{e.id[:6]}]" for e in (candidate, baseline))
     places = [place(entry) for entry in (candidate, baseline)]
     if places[0] == places[1]:
@@ -129,6 +132,7 @@ def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
         "baseline_objective": comparison.baseline.objective.label,
         "candidate_objective": candidate.objective.label,
         "model": candidate.model.name,
+        "baseline_model": comparison.baseline.model.name,
         "suite": str(candidate.suite),
     }
 

@@ -24,7 +24,8 @@ class Comparison:
 
     `missing` holds, for an id, the metrics that only one side has, and `left_out` entries that were chosen by a query
     and are comparable with no baseline. `replicates` says what is sampled beside the items; where that is bases, the
-    entries are rows of several, and `members` holds, for an id, the entry of each base (`across_bases.py`).
+    entries are rows of several, and `members` holds, for an id, the entry of each base (`across_bases.py`). Where only
+    the items are sampled, each entry is one model (`models.py`).
     """
 
     baseline: Entry
@@ -33,7 +34,7 @@ class Comparison:
     apart: Mapping[str, tuple[str, ...]]
     missing: Mapping[str, tuple[str, ...]]
     left_out: tuple[Entry, ...] = ()
-    replicates: Literal["seeds", "bases"] = "seeds"
+    replicates: Literal["seeds", "bases", "items"] = "seeds"
     members: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
 
     def of(self, candidate: Entry) -> list[Contrast]:

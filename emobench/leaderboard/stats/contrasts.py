@@ -119,15 +119,15 @@ def contrasts(
     """
     made = []
     for name, columns in rows.items():
-        plain = _plain(candidate, baseline, name, columns)
+        plain = plain_contrast(candidate, baseline, name, columns)
         ours, theirs = ([row for m in columns if (row := series(e, m))] for e in (candidate, baseline))
         found = _judged(plain, ours, theirs) if judged else plain
         if plain.family is None:
-            made.append(_describing(found) if judged else found)
+            made.append(describing(found) if judged else found)
             continue
         untold = found.p is None and found.verdict != "tied"
         made.append(replace(found, within=_within(ours, theirs)) if within and untold else found)
-    return _adjusted(made)
+    return adjusted(made)
 
 
 def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> str | None:
@@ -138,7 +138,8 @@ def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[st
     return found.pop() if len(found) == 1 else None
 
 
-def _plain(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
+def plain_contrast(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> Contrast:
+    """Return a contrast without a test or a verdict."""
     sides = [[entry.metrics[metric] for metric in columns] for entry in (candidate, baseline)]
     first = sides[0][0]
     log = all(summary.unit == "perplexity" for side in sides for summary in side)
@@ -183,7 +184,7 @@ def _within(ours: Sequence[Series], theirs: Sequence[Series]) -> tuple[WithinSee
     return tuple(test for test in found if test is not None)
 
 
-def _describing(contrast: Contrast) -> Contrast:
+def describing(contrast: Contrast) -> Contrast:
     """Return a contrast without what would tell it from noise."""
     repeated = DUPLICATES.get(contrast.metric.rpartition("/")[2])
     if contrast.higher_is_better is None:
@@ -193,7 +194,7 @@ def _describing(contrast: Contrast) -> Contrast:
     return replace(contrast, verdict=None, p=None, detectable=None, why=f"descriptive, without a verdict: {why}")
 
 
-def _adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
+def adjusted(contrasts: Sequence[Contrast]) -> list[Contrast]:
     """Return one candidate's contrasts with their p adjusted within each family, and the verdicts that follow."""
     settled: dict[str, Contrast] = {}
     for family in dict.fromkeys(contrast.family for contrast in contrasts):

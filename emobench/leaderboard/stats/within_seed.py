@@ -51,7 +51,7 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
     delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
     effect, found = float(delta_I.mean()), over_items(delta_I)
     interval = found.interval(effect) if found else None
-    if _is_right_or_wrong(left) and _is_right_or_wrong(right):
+    if is_right_or_wrong(left) and is_right_or_wrong(right):
         only = [sum(ours[i][0] > theirs[i][0] for i in ids) for ours, theirs in ((left, right), (right, left))]
         test, p = mcnemar.NAME, mcnemar.mcnemar_mid_p(*only)
     elif a.log_scale and len(ids) >= bootstrap.MIN_TEXTS:
@@ -63,6 +63,7 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
     return WithinSeed(seed=seed, test=test, effect=effect, ci95=interval, p=p, items=len(ids), detectable=detectable)
 
 
-def _is_right_or_wrong(examples: Examples) -> bool:
+def is_right_or_wrong(examples: Examples) -> bool:
+    """Return whether every example is 0 or 1 and counts alike."""
     pairs = list(examples.values())
     return all(value in (0, 1) and weight == pairs[0][1] for value, weight in pairs)

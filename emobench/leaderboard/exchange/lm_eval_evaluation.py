@@ -1,0 +1,93 @@
+"""A results file of lm-evaluation-harness, with its samples, as an Evaluation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content, renamed
+from emobench.leaderboard.exchange.lm_eval_entry import interval, model_name
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, Samples, read_samples
+from emobench.leaderboard.schema.examples import Recorded
+from emobench.tasks.lm_eval_numbers import gives, task_name
+
+_SHOWN = {"shots": "n-shot", "chat": "chat template", "system": "system instruction"}
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+"""Of a function that older files name by its place in memory."""
+
+
+def lm_eval_evaluation(file: ResultsFile) -> Evaluation:
+    """Return what a results file and the samples next to it say. Raises DataError for a line that is no sample."""
+    samples = read_samples(file)
+    names = {task: by_content(contents) for task, contents in samples.contents.items()}
+    own = {metric: renamed(one, names[metric.partition("/")[0]]) for metric, one in samples.examples.items()}
+    return Evaluation(
+        path=file.path,
+        harness="lm-eval",
+        version=file.text("lm_eval_version"),
+        model=model_name(file),
+        numbers=dict(_numbers(file)),
+        examples={**own, **dict(_of_groups(file, own))},
+        prompts=_prompts(samples, names),
+        rules={task_name(task): _rules(file, task) for task in file.results},
+        members={task_name(task): tuple(map(task_name, file.members(task))) for task in file.results},
+    )
+
+
+def _numbers(file: ResultsFile) -> Iterator[tuple[str, Measured]]:
+    for name, one in file.numbers().items():
+        if one.value is not None:
+            yield (
+                name,
+                Measured(
+                    value=one.value,
+                    unit=one.unit,
+                    higher_is_better=file.higher_is_better(one),
+                    n=file.examples(one),
+                    interval=interval(one, one.value),
+                ),
+            )
+
+
+def _prompts(samples: Samples, names: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {task: {names[task][e]: digest for e, digest in of.items()} for task, of in samples.prompts.items()}
+
+
+def _of_groups(file: ResultsFile, own: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
+    """Yield the examples of all tasks of a group, for each of its numbers that is their mean."""
+    for name, one in file.numbers().items():
+        tasks = list(_leaves(file, one.task)) if file.members(one.task) else []
+        found = {task: own.get(f"{task_name(task)}/{one.shown}") for task in tasks}
+        if not found or one.value is None:
+            continue
+        pooled = Recorded()
+        for task, of in found.items():
+            for example, value in (of.examples if of else {}).items():
+                pooled.examples[f"{task}:{example}"] = value
+                if of and example in of.units:
+                    pooled.units[f"{task}:{example}"] = f"{task}:{of.units[example]}"
+        if all(found.values()) and gives(one, pooled.examples):
+            yield name, pooled
+
+
+def _leaves(file: ResultsFile, group: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    for member in file.members(group):
+        if member in above:
+            continue
+        if file.members(member):
+            yield from _leaves(file, member, (*above, group, member))
+        else:
+            yield member
+
+
+def _rules(file: ResultsFile, task: str) -> dict[str, Any]:
+    """Return what decides a task's numbers, flat and under names for people."""
+    facts = file.facts(task)
+    config = {f"its {key}": _plain(value) for key, value in facts.pop("config").items() if value is not None}
+    del facts["members"]  # which are compared one by one
+    return {_SHOWN.get(name, name): _plain(value) for name, value in facts.items()} | config
+
+
+def _plain(value: Any) -> Any:
+    return _ADDRESS.sub("", value) if isinstance(value, str) else value

@@ -1,0 +1,162 @@
+"""Result files of lm-evaluation-harness and inspect, compared as they are: nothing is recorded on a board."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emobench.config import PRETRAINED
+from emobench.errors import ConfigError, DataError
+from emobench.leaderboard.exchange.evaluation import MOST_NAMED, Evaluation, Measured, unpaired
+from emobench.leaderboard.exchange.inspect_log import inspect_evaluation, is_inspect_log
+from emobench.leaderboard.exchange.lm_eval_evaluation import lm_eval_evaluation
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json
+from emobench.leaderboard.schema.entry import Entry, new_entry
+from emobench.leaderboard.schema.examples import RunExamples
+from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.models import compare_models
+from emobench.reading import expand_home, is_folder, path_exists
+
+ENDINGS = (".json", ".eval")
+EPOCH = "2000-01-01T00:00:00+00:00"
+"""The time of entries that are made for one comparison."""
+
+
+def names_results(text: str) -> bool:
+    """Return whether an argument of `compare` names a result file or a folder, rather than an entry of a board."""
+    path = expand_home(text)
+    return text.endswith(ENDINGS) or (is_folder(path) and ("/" in text or bool(_candidates(path))))
+
+
+def read_evaluation(text: str) -> Evaluation:
+    """Return the evaluation of a file, or of the one result file of a folder. Raises DataError."""
+    path = _file(expand_home(text))
+    if path.suffix == ".eval":
+        raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
+    content, data = read_json(path)
+    return inspect_evaluation(path, data) if is_inspect_log(data) else lm_eval_evaluation(ResultsFile(path, content))
+
+
+def compare_files(
+    texts: Sequence[str], baseline: str | None = None, *, anyway: bool = False
+) -> tuple[Comparison, list[str]]:
+    """Compare the models of result files with the last one or `baseline`, example by example.
+
+    Returns the comparison, and which files have no per-example results. Raises DataError for what is no result file,
+    and ConfigError where examples do not pair, unless `anyway`: these metrics then have no verdict.
+    """
+    named = list(dict.fromkeys([*texts, *([baseline] if baseline else [])]))
+    if len(named) < 2:
+        raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
+    read = {text: read_evaluation(text) for text in named}
+    base = read[baseline or texts[-1]]
+    others = [evaluation for evaluation in read.values() if evaluation is not base]
+    for other in others:
+        _require_common(other, base)
+    models = [_short(evaluation.model) for evaluation in read.values()]
+    names = [model if models.count(model) == 1 else text for model, text in zip(models, read, strict=True)]
+    entries = {text: _entry(read[text], name) for text, name in zip(read, names, strict=True)}
+    of = {entries[text].id: one for text, one in read.items()}
+    rows = [entry for text, entry in entries.items() if read[text] is not base]
+    why = {entry.id: _apart(of[entry.id], base) for entry in rows}
+    if any(why.values()) and not anyway:
+        raise ConfigError(_refusal(of, why, base))
+
+    def examples_of(entry: Entry) -> list[RunExamples]:
+        return [{metric: recorded.sampled for metric, recorded in of[entry.id].examples.items()}]
+
+    first = next(entry for text, entry in entries.items() if read[text] is base)
+    problems = [f"{one.path} has none; evaluate with --log_samples." for one in read.values() if not one.examples]
+    return compare_models(first, rows, examples_of, why), problems
+
+
+def _short(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2] or model
+
+
+def _file(path: Path) -> Path:
+    if not is_folder(path):
+        if path_exists(path):
+            return path
+        raise DataError(f"{path} does not exist; expected a results file of lm_eval or inspect, or its folder.")
+    found = _candidates(path)
+    if not found:
+        raise DataError(
+            f"{path} holds no results_*.json; expected the folder given to lm_eval --output_path, or a JSON log of "
+            "inspect."
+        )
+    if len(found) > 1:
+        shown = ", ".join(str(one.relative_to(path)) for one in found[:MOST_NAMED])
+        raise DataError(f"{path} holds {len(found)} result files ({shown}); name one of them.")
+    return found[0]
+
+
+def _candidates(path: Path) -> list[Path]:
+    """Return lm_eval's results in a folder at any depth, or else the JSON files in it, which inspect names freely."""
+    return sorted(path.rglob("results_*.json")) or sorted(path.glob("*.json"))
+
+
+def _require_common(ours: Evaluation, theirs: Evaluation) -> None:
+    if ours.numbers.keys().isdisjoint(theirs.numbers):
+        tasks = [", ".join(list(one.rules)[:MOST_NAMED]) for one in (ours, theirs)]
+        raise ConfigError(f"{ours.path} ({tasks[0]}) and {theirs.path} ({tasks[1]}) have no metric in common.")
+
+
+def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
+    """Return metric -> why its examples do not pair, for the metrics of both."""
+    tasks = {metric.partition("/")[0] for metric in ours.numbers.keys() & theirs.numbers.keys()}
+    why = {task: "; ".join(unpaired(ours, theirs, task)[:MOST_NAMED]) for task in tasks}
+    found = {metric: why[metric.partition("/")[0]] for metric in ours.numbers if metric in theirs.numbers}
+    for metric, text in found.items():
+        left, right = (one.examples.get(metric) for one in (ours, theirs))
+        if not text and left and right and left.sampled.keys() != right.sampled.keys():
+            found[metric] = "not the same examples"
+    return {metric: f"not the same evaluation: {text}" for metric, text in found.items() if text}
+
+
+def _refusal(of: Mapping[str, Evaluation], why: Mapping[str, Mapping[str, str]], base: Evaluation) -> str:
+    lines = []
+    for identity, reasons in why.items():
+        by_task = {metric.partition("/")[0]: text.partition(": ")[2] for metric, text in reasons.items()}
+        lines += [f"  {of[identity].path}: {task}: {text}." for task, text in list(by_task.items())[:MOST_NAMED]]
+        more = len(by_task) - MOST_NAMED
+        lines += [f"  and {more} more tasks."] if more > 0 else []
+    ending = "Evaluate both models alike, or add --anyway to see these tasks without a verdict."
+    return "\n".join([f"Not the same examples as in {base.path}:", *lines, ending])
+
+
+def _entry(one: Evaluation, name: str) -> Entry:
+    """Return an evaluation as a row of a comparison, which is on no board."""
+    fields: dict[str, Any] = {
+        "kind": "imported",
+        "supersedes": None,
+        "suite": {"name": one.harness, "version": 1},
+        "protocols": {},
+        "model": {"name": name, "source": hashlib.sha256(str(one.path).encode()).hexdigest()},
+        "objective": {"name": PRETRAINED, "version": "imported", "params": {}},
+        "recipe": {},
+        "seeds": [],
+        "metrics": {metric: _summary(number) for metric, number in one.numbers.items()},
+        "missing": {},
+        "runs": [],
+        "cost": {},
+        "source": {"cite": str(one.path)},
+        "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": EPOCH},
+    }
+    return new_entry(fields, str(one.path))
+
+
+def _summary(of: Measured) -> dict[str, Any]:
+    return {
+        "mean": of.value,
+        "std": None,
+        "values": [of.value],
+        "n": of.n,
+        "ci95": None if of.interval is None else list(of.interval),
+        "ci95_of": None if of.interval is None else "items",
+        "ci95_missing": None if of.interval else "the file gives no standard error",
+        "higher_is_better": of.higher_is_better,
+        "unit": of.unit,
+    }

@@ -1,0 +1,102 @@
+"""Is one trained model better than another on examples like these? The examples are the replicates.
+
+Two evaluations of single models, paired example by example. What follows holds for these two models: nothing is known
+of another seed of the same training, so that it is no verdict on an objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from emobench.leaderboard.schema.entry import ROUNDING, Entry
+from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader, adjusted, describing, plain_contrast
+from emobench.leaderboard.stats.paired_tests import mcnemar, paired_t
+from emobench.leaderboard.stats.random_effects import over_items
+from emobench.leaderboard.stats.series import Series, linearise
+from emobench.leaderboard.stats.thresholds import MIN_ITEMS
+from emobench.leaderboard.stats.within_seed import is_right_or_wrong
+
+NO_EXAMPLES = "no per-example results whose mean is this number"
+UNLIKE_WEIGHTS = "the examples have other numbers of tokens: two tokenizers are not on one scale"
+
+
+def compare_models(
+    baseline: Entry,
+    candidates: Sequence[Entry],
+    examples_of: ExamplesOf,
+    unpaired: Mapping[str, Mapping[str, str]],
+) -> Comparison:
+    """Compare models, each an entry of one evaluation, with a baseline on the metrics that both have.
+
+    `unpaired` says of a candidate's id and a metric why its examples are not the baseline's: it gets no verdict. p is
+    adjusted within each family of tests (Holm).
+    """
+    series = SeriesReader(examples_of)
+    found: list[Contrast] = []
+    missing = {}
+    for candidate in candidates:
+        shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
+        missing[candidate.id] = tuple(sorted(baseline.metrics.keys() ^ candidate.metrics.keys()))
+        made = []
+        for metric in shared:
+            plain = plain_contrast(candidate, baseline, metric, [metric])
+            why = unpaired.get(candidate.id, {}).get(metric)
+            made.append(
+                replace(plain, why=why) if why else _judged(plain, *(series(e, metric) for e in (candidate, baseline)))
+            )
+        found += adjusted(made)
+    return Comparison(
+        baseline=baseline,
+        candidates=tuple(candidates),
+        contrasts=tuple(found),
+        apart={},
+        missing={key: names for key, names in missing.items() if names},
+        replicates="items",
+    )
+
+
+def _judged(plain: Contrast, ours: Series | None, theirs: Series | None) -> Contrast:
+    tested = _tested(plain, ours, theirs)
+    if isinstance(tested, str):
+        tested = replace(plain, verdict="undetermined", why=tested)
+    return describing(tested) if plain.family is None else tested
+
+
+def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Contrast | str:
+    """Return a contrast with its test, or why there is none."""
+    left, right = (None if row is None else row.examples_of(None) for row in (ours, theirs))
+    if ours is None or theirs is None or left is None or right is None or ours.log_scale != theirs.log_scale:
+        return NO_EXAMPLES
+    if ours.log_scale and any(left[i][1] != right[i][1] for i in left):
+        return UNLIKE_WEIGHTS
+    ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
+    binary = is_right_or_wrong(left) and is_right_or_wrong(right)
+    if len(ids) < (2 if binary else MIN_ITEMS):
+        return f"{len(ids)} sampling units (examples, passages); {2 if binary else MIN_ITEMS} are needed"
+    delta_I = linearise(left, ids, ours.centre(None)) - linearise(right, ids, theirs.centre(None))
+    flat = float(np.ptp(delta_I)) <= ROUNDING * max(abs(ours.centre(None)), abs(theirs.centre(None)))
+    if flat and not binary:
+        same = abs(plain.effect) <= ROUNDING * max(abs(plain.baseline_mean), abs(plain.candidate_mean))
+        return (
+            replace(plain, verdict="tied", why="all values are equal", items=len(ids))
+            if same
+            else ("every example differs by the same amount, so that no noise is seen")
+        )
+    p, interval = (1.0, None) if flat else paired_t.paired_t(delta_I)
+    if binary:
+        p = mcnemar.mcnemar_exact(*(sum(a[i][0] > b[i][0] for i in ids) for a, b in ((left, right), (right, left))))
+    noise = None if flat else over_items(delta_I)
+    return replace(
+        plain,
+        effect=float(delta_I.mean()),
+        ci95=interval,
+        p=p,
+        test=mcnemar.EXACT if binary else paired_t.NAME,
+        items=len(ids),
+        detectable=noise.detectable if noise else None,
+    )

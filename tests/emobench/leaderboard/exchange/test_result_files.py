@@ -1,0 +1,304 @@
+"""Result files of two models are compared example by example, with the answers of scipy and statsmodels."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
+
+from emobench.errors import ConfigError, DataError
+from emobench.leaderboard.exchange.result_files import compare_files, names_results, read_evaluation
+from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.contrasts import Contrast
+
+STAMP = "2026-01-01T00-00-00"
+N = 200
+
+
+def evaluated(root: Path, model: str, seed: int, **changes: Any) -> Path:
+    """Write the results of one model on two tasks, in lm_eval's shape, each model in an order of its own."""
+    draw = random.Random(seed)
+    share = {"a": 0.4 + 0.2 * seed, "b": 0.5}
+    folder = root / model
+    folder.mkdir(parents=True)
+    results: dict[str, Any] = {}
+    for task in ("a", "b"):
+        rows = []
+        for doc in range(changes.get("examples", N)):
+            acc = float(draw.random() < share[task])
+            row = {"doc_id": doc, "doc_hash": f"{task}{doc:040}", "prompt_hash": f"p{doc}", "target_hash": f"t{doc}"}
+            row |= {"doc": {"question": doc}, "filter": "none", "metrics": ["acc", "score"]}
+            rows.append(row | {"acc": acc, "score": acc + draw.gauss(0, 0.5)})
+        changes.get("of_rows", lambda rows: None)(rows)
+        order = draw.sample(range(len(rows)), len(rows))
+        for place, i in enumerate(order):
+            rows[i]["doc_id"] = place  # where a document stands is no part of what it is
+        shown = [rows[i] for i in order]
+        (folder / f"samples_{task}_{STAMP}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shown))
+        results[task] = {
+            f"{metric},none": math.fsum(r[metric] for r in rows) / len(rows) for metric in ("acc", "score")
+        }
+    content = {
+        "results": results,
+        "model_name": f"org/{model}",
+        "versions": {"a": changes.get("version", 1.0), "b": 1.0},
+        "n-shot": {"a": changes.get("shots", 0), "b": 0},
+        "configs": {task: {"doc_to_text": "{{question}}"} for task in results},
+        "higher_is_better": {task: {"acc": True, "score": True} for task in results},
+        "n-samples": {task: {"effective": changes.get("examples", N)} for task in results},
+    }
+    (folder / f"results_{STAMP}.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[str]:
+    return [str(evaluated(tmp_path, "after", 1)), str(evaluated(tmp_path, "before", 0))]
+
+
+def paired(folders: list[str], task: str, metric: str) -> list[np.ndarray]:
+    """Read the values of both files, in the order of the documents, without a line of emobench."""
+    found = []
+    for folder in folders:
+        lines = next(Path(folder).glob(f"samples_{task}_*.jsonl")).read_text().splitlines()
+        rows = sorted(map(json.loads, lines), key=lambda row: row["doc_hash"])
+        found.append(np.array([row[metric] for row in rows]))
+    return found
+
+
+def by_metric(comparison: Comparison) -> dict[str, Contrast]:
+    return {contrast.metric: contrast for contrast in comparison.contrasts}
+
+
+def test_accuracies_have_the_p_of_mcnemar_in_statsmodels_and_of_scipy(pair: list[str]) -> None:
+    found = by_metric(compare_files(pair)[0])
+    ps = {}
+    for task in ("a", "b"):
+        ours, theirs = paired(pair, task, "acc")
+        table = [[np.sum((ours == i) & (theirs == j)) for j in (1, 0)] for i in (1, 0)]
+        ps[task] = mcnemar(table, exact=True).pvalue
+        contrast = found[f"{task}/acc"]
+        assert contrast.p == pytest.approx(ps[task], rel=1e-12)
+        discordant = int(table[0][1] + table[1][0])
+        assert contrast.p == pytest.approx(stats.binomtest(int(table[0][1]), discordant).pvalue, rel=1e-12)
+        interval = stats.ttest_rel(ours, theirs).confidence_interval()
+        assert contrast.ci95 == pytest.approx(tuple(interval), rel=1e-9)
+        assert (contrast.effect, contrast.items) == (pytest.approx((ours - theirs).mean()), N)
+    holm = dict(zip(ps, multipletests(list(ps.values()), method="holm")[1], strict=True))
+    assert {task: found[f"{task}/acc"].p_holm for task in ps} == pytest.approx(holm)
+    assert found["a/acc"].verdict == "better"
+    assert found["b/acc"].verdict == "tied"
+
+
+def test_scores_have_the_p_and_interval_of_scipys_paired_t(pair: list[str]) -> None:
+    found = by_metric(compare_files(pair)[0])
+    for task in ("a", "b"):
+        expected = stats.ttest_rel(*paired(pair, task, "score"))
+        contrast = found[f"{task}/score"]
+        assert contrast.p == pytest.approx(expected.pvalue, rel=1e-9)
+        assert contrast.ci95 == pytest.approx(tuple(expected.confidence_interval()), rel=1e-9)
+        assert contrast.test == "paired t test"
+
+
+def test_the_baseline_can_be_any_of_them(pair: list[str]) -> None:
+    last, first = (by_metric(compare_files(pair, baseline)[0]) for baseline in (None, pair[0]))
+    assert {name: -one.effect for name, one in first.items()} == pytest.approx(
+        {name: one.effect for name, one in last.items()}
+    )
+    assert first["a/acc"].verdict == "worse"
+
+
+def other_prompt(rows: list[dict[str, Any]]) -> None:
+    rows[3]["prompt_hash"] = "another"
+
+
+def other_document(rows: list[dict[str, Any]]) -> None:
+    rows[3]["doc_hash"] = "f" * 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"version": 2.0}, "a: version: 1.0 and 2.0"),
+        ({"shots": 5}, "a: shots: 0 and"),
+        ({"examples": 150}, "a: 150 examples in both, 50 and 0 in one alone"),
+        ({"of_rows": other_document}, "a: 199 examples in both, 1 and 1 in one alone"),
+        ({"of_rows": other_prompt}, "a: prompts or targets of 1 of 200 examples differ"),
+    ],
+)
+def test_examples_that_do_not_pair_are_refused_and_shown_without_a_verdict(
+    changes: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    files = [str(evaluated(tmp_path, "after", 1)), str(evaluated(tmp_path, "before", 0, **changes))]
+    with pytest.raises(ConfigError) as refused:
+        compare_files(files)
+    assert text.replace("shots", "n-shot") in str(refused.value)
+    assert "--anyway" in str(refused.value)
+    shown = by_metric(compare_files(files, anyway=True)[0])
+    assert shown["a/acc"].verdict is None
+    assert shown["a/acc"].p is None
+    assert text.partition(": ")[2].replace("shots", "n-shot") in (shown["a/acc"].why or "")
+    only_a = "version" in changes or "shots" in changes
+    assert (shown["b/acc"].verdict is not None) == only_a
+
+
+def test_equal_documents_are_paired_in_their_order(tmp_path: Path) -> None:
+    def twice(rows: list[dict[str, Any]]) -> None:
+        rows[1]["doc_hash"] = rows[0]["doc_hash"]
+        rows[1]["prompt_hash"], rows[1]["target_hash"] = rows[0]["prompt_hash"], rows[0]["target_hash"]
+
+    files = [str(evaluated(tmp_path, name, seed, of_rows=twice)) for seed, name in enumerate(("x", "y"))]
+    assert by_metric(compare_files(files)[0])["a/acc"].items == N
+
+
+def test_files_without_samples_have_no_verdict_and_say_so(pair: list[str]) -> None:
+    for path in Path(pair[0]).glob("samples_*"):
+        path.unlink()
+    found, problems = compare_files(pair)
+    assert {contrast.verdict for contrast in found.contrasts} == {"undetermined"}
+    assert "--log_samples" in problems[0]
+
+
+def test_a_renamed_results_file_finds_its_samples(pair: list[str]) -> None:
+    for folder in map(Path, pair):
+        next(folder.glob("results_*")).rename(folder / "results.json")
+    found, problems = compare_files([f"{folder}/results.json" for folder in pair])
+    assert problems == []
+    assert by_metric(found)["a/acc"].p is not None
+
+
+def test_two_models_of_one_name_are_called_by_their_files(tmp_path: Path, pair: list[str]) -> None:
+    copy = tmp_path / "copy" / "after"
+    shutil.copytree(pair[0], copy)
+    found, _ = compare_files([pair[0], str(copy)])
+    assert found.baseline.model.name == str(copy)
+    assert {contrast.verdict for contrast in found.contrasts} == {"tied"}
+
+
+@pytest.mark.slow
+def test_files_that_lm_eval_wrote(results_files: list[Path]) -> None:
+    found, problems = compare_files([str(path) for path in results_files])
+    contrasts = by_metric(found)
+    assert problems == []
+    assert contrasts["tiny_two/f1"].verdict == "undetermined"
+    assert contrasts["tiny_group/acc"].items == 40
+    ours, theirs = paired([str(path.parent) for path in results_files], "tiny_two", "acc")
+    only = [int((a > b).sum()) for a, b in ((ours, theirs), (theirs, ours))]
+    assert contrasts["tiny_two/acc"].p == pytest.approx(stats.binomtest(only[0], sum(only)).pvalue)
+    nats = [of[:, 0] for of in paired([str(path.parent) for path in results_files], "tiny_ppl", "word_perplexity")]
+    assert contrasts["tiny_ppl/word_perplexity"].p == pytest.approx(stats.ttest_rel(*nats).pvalue, rel=1e-6)
+
+
+def log(path: Path, model: str, right: str, **changes: Any) -> str:
+    """Write a log as inspect does, of one epoch or several for each sample: C is right, I is wrong."""
+    epochs = changes.get("epochs", 1)
+    samples = [
+        {"id": i // epochs, "epoch": 1 + i % epochs, "input": f"question {i // epochs}", "target": "x"}
+        | {"scores": {"match": {"value": letter}}}
+        for i, letter in enumerate(right)
+    ]
+    value = right.count("C") / len(right)
+    content = {
+        "version": 2,
+        "status": changes.get("status", "success"),
+        "eval": {"task": "arc", "task_version": 0, "model": model, "dataset": {}, "config": {"epochs": epochs}},
+        "plan": {"steps": [{"solver": changes.get("solver", "generate"), "params": {}}]},
+        "results": {"scores": [{"name": "match", "scorer": "match", "metrics": {"accuracy": {"value": value}}}]},
+        "samples": samples,
+    }
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_logs_of_inspect_are_compared_as_scipy_does(tmp_path: Path) -> None:
+    left, right = "CCCCCCCCCCCCIICC", "IIIIIIIICCCCIICI"
+    files = [log(tmp_path / f"{name}.json", name, text) for name, text in (("x", left), ("y", right))]
+    (contrast,) = compare_files(files)[0].contrasts
+    assert contrast.metric == "arc/match,accuracy"
+    assert contrast.p == pytest.approx(stats.binomtest(0, 9).pvalue)
+    assert (contrast.verdict, contrast.items) == ("better", 16)
+
+
+def test_the_epochs_of_a_sample_are_one_unit(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    texts = ["".join(draw.choices("CI", k=60)) for _ in range(2)]
+    files = [log(tmp_path / f"{i}.json", f"m{i}", text, epochs=3) for i, text in enumerate(texts)]
+    (contrast,) = compare_files(files)[0].contrasts
+    means = [np.array([letter == "C" for letter in text]).reshape(20, 3).mean(axis=1) for text in texts]
+    assert (contrast.items, contrast.p) == (20, pytest.approx(stats.ttest_rel(*means).pvalue))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"), [({"solver": "chain_of_thought"}, "solvers"), ({"status": "error"}, "status is 'error'")]
+)
+def test_another_solver_and_a_failed_log_are_refused(changes: dict[str, str], text: str, tmp_path: Path) -> None:
+    files = [log(tmp_path / "x.json", "x", "CCCC"), log(tmp_path / "y.json", "y", "CIII", **changes)]
+    with pytest.raises((ConfigError, DataError), match=text):
+        compare_files(files)
+
+
+def test_what_names_results() -> None:
+    assert names_results("a/results.json")
+    assert not names_results("emo")
+    assert not names_results("published:emo-table3/llama-7b/emo")
+    assert not names_results("./my_loss.py:MyLoss")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "no JSON"),
+        ("[]", "has no `results`"),
+        ('{"results": {}}', "has no `results`"),
+        ('{"status": "success", "eval": {"task": "t"}}', "no number under `results`"),
+        ('{"status": "success", "eval": {"task": "t"}, "samples": [{}]}', "no `id`"),
+    ],
+)
+def test_other_files_are_refused_in_a_sentence(content: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=text):
+        read_evaluation(str(path))
+
+
+def test_a_folder_of_several_and_of_no_results(tmp_path: Path, pair: list[str]) -> None:
+    with pytest.raises(DataError, match="holds 2 result files"):
+        read_evaluation(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no"):
+        read_evaluation(str(tmp_path / "empty"))
+    with pytest.raises(DataError, match="does not exist"):
+        read_evaluation(str(tmp_path / "none.json"))
+    (tmp_path / "log.eval").write_bytes(b"PK")
+    with pytest.raises(DataError, match="inspect log convert"):
+        read_evaluation(str(tmp_path / "log.eval"))
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        compare_files([pair[0], pair[0]])
+
+
+def test_the_command(pair: list[str], command: Callable[..., Any], tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    done = command("compare", *pair, "--leaderboard", board).ok()
+    assert "after against before · lm-eval" in done.out
+    assert "about these two models on examples like these, not about" in " ".join(done.out.split())
+    assert "McNemar" in done.out
+    assert not board.exists()
+    plain = command("compare", *pair, "--metric", "acc", "--json").json["comparisons"]
+    assert plain[0]["replicates"] == "items"
+    assert [c["metric"] for c in plain[0]["contrasts"]] == ["a/acc", "b/acc"]
+    assert plain[0]["contrasts"][0]["tests"] == 2
+    refused = command("compare", pair[0], "emo")
+    assert refused.code == 2
+    assert "emo is no result file" in refused.err
+    assert command("compare", *pair, "--across-bases").code == 2
+    assert command("compare", *pair, "--metric", "nothing").code == 2
