@@ -46,9 +46,11 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         status = "invalidated" if data["status"] == "success" else clip(str(data["status"]), 20)
         raise DataError(f"{path}: its status is {status!r}; expected a log whose evaluation is a success.")
     spec, task = mapping(data["eval"]), task_name(str(data["eval"]["task"]))
-    samples = [mapping(sample) for sample in data.get("samples") or ()]
+    samples = _listed(data.get("samples"))
     if any("id" not in sample or "input" not in sample for sample in samples):
         raise DataError(f"{path}: a sample has no `id` or no `input`; expected a log of inspect_ai.")
+    if len({(str(sample["id"]), sample.get("epoch", 1)) for sample in samples}) < len(samples):
+        raise DataError(f"{path}: a sample is there twice in one epoch; keep one.")
     units = by_content({str(sample["id"]): _content(sample) for sample in samples})
     numbers, examples = {}, {}
     for score, metric, value in _metrics(data):
@@ -72,9 +74,13 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     )
 
 
+def _listed(value: Any) -> list[Mapping[str, Any]]:
+    return [mapping(one) for one in value] if isinstance(value, list) else []
+
+
 def _metrics(data: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
     """Yield the score, name and value of each metric but standard errors."""
-    for score in map(mapping, mapping(data.get("results")).get("scores") or ()):
+    for score in _listed(mapping(data.get("results")).get("scores")):
         for metric, found in mapping(score.get("metrics")).items():
             value = number(mapping(found).get("value"))
             if value is not None and not metric.endswith(("stderr", "std", "var")):
@@ -97,7 +103,7 @@ def _measured(score: Mapping[str, Any], metric: str, value: float, n: int | None
 def _value(sample: Mapping[str, Any], score: Mapping[str, Any]) -> float | None:
     """Return the value of a sample by a scorer, or of the part of a scorer's values that has this name."""
     scores = mapping(sample.get("scores"))
-    value = mapping(scores.get(score.get("scorer")) or scores.get(score.get("name"))).get("value")
+    value = mapping(scores.get(str(score.get("scorer"))) or scores.get(str(score.get("name")))).get("value")
     if isinstance(value, Mapping):
         value = value.get(score.get("name"))
     if isinstance(value, bool):
@@ -123,7 +129,7 @@ def _content(sample: Mapping[str, Any]) -> str:
 def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides the numbers beside model and samples: the task's version, arguments, solvers and limits."""
     config = mapping(spec.get("config"))
-    steps = [[mapping(s).get("solver"), mapping(s).get("params")] for s in mapping(data.get("plan")).get("steps") or ()]
+    steps = [[step.get("solver"), step.get("params")] for step in _listed(mapping(data.get("plan")).get("steps"))]
     return {
         "version": spec.get("task_version"),
         "arguments": json.dumps(spec.get("task_args") or {}, sort_keys=True),

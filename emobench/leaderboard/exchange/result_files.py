@@ -47,7 +47,8 @@ def compare_files(
     Returns the comparison, and which files have no per-example results. Raises DataError for what is no result file,
     and ConfigError where examples do not pair, unless `anyway`: these metrics then have no verdict.
     """
-    named = list(dict.fromkeys([*texts, *([baseline] if baseline else [])]))
+    given = [*texts, *([baseline] if baseline else [])]
+    named: list[str] = list(dict.fromkeys(given))
     if len(named) < 2:
         raise ConfigError(f"{named[0]} alone has nothing to compare with; give two result files or folders.")
     read = {text: read_evaluation(text) for text in named}

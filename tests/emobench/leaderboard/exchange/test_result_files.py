@@ -23,6 +23,7 @@ from emobench.leaderboard.stats.contrasts import Contrast
 
 STAMP = "2026-01-01T00-00-00"
 N = 200
+TWICE = '{"id": 1, "input": ""}, {"id": 1, "input": ""}'
 
 
 def evaluated(root: Path, model: str, seed: int, **changes: Any) -> Path:
@@ -262,6 +263,11 @@ def test_what_names_results() -> None:
         ('{"results": {}}', "has no `results`"),
         ('{"status": "success", "eval": {"task": "t"}}', "no number under `results`"),
         ('{"status": "success", "eval": {"task": "t"}, "samples": [{}]}', "no `id`"),
+        ('{"status": "success", "eval": {"task": "t"}, "samples": 1, "plan": {"steps": 1}}', "no number"),
+        (
+            '{"status": "success", "eval": {"task": "t"}, "samples": [{"id": 1, "input": ""}, {"id": 1, "input": ""}]}',
+            "twice",
+        ),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(content: str, text: str, tmp_path: Path) -> None:
