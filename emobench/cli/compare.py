@@ -25,7 +25,7 @@ from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.across_bases import compare_across_bases
 from emobench.leaderboard.stats.compare import Comparison, comparisons
 
-FILES = "A result file of lm_eval or inspect (JSON), or the folder that holds it."
+FILES = "A result file of lm_eval, inspect or Every Eval Ever (JSON), or the folder that holds it."
 
 
 def compare(

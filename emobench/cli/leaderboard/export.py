@@ -12,12 +12,12 @@ from emobench.cli.console import print_json_text
 from emobench.cli.streams import print_text, remark
 from emobench.errors import ConfigError
 from emobench.files import write_whole
-from emobench.leaderboard.exchange import model_card, rows
+from emobench.leaderboard.exchange import every_eval_ever, model_card, rows
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.store.board import Leaderboard
 
-Format = Literal["jsonl", "csv", "model-card"]
+Format = Literal["jsonl", "csv", "model-card", "every-eval-ever"]
 
 
 def export(
@@ -33,12 +33,12 @@ def export(
         typer.Option(
             "--to",
             help="jsonl: JSON Lines, one line for each entry and metric; csv: the same as a table; "
-            "model-card: a Hugging Face model card with model-index.",
+            "model-card: a Hugging Face model card with model-index; every-eval-ever: records of its schema 0.3.",
         ),
     ] = "jsonl",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="A file (jsonl, csv) or a folder (model-card). Default: stdout."),
+        typer.Option("--out", help="A file (jsonl, csv) or a folder (model-card, every-eval-ever). Default: stdout."),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
 ) -> None:
@@ -50,7 +50,7 @@ def export(
             raise ConfigError(
                 f"--to {to} writes a file for each of {len(texts)} entries; name a folder with --out DIR."
             )
-        (print_json_text if to == "jsonl" else print_text)(next(iter(texts.values())))
+        (print_json_text if to in ("jsonl", "every-eval-ever") else print_text)(next(iter(texts.values())))
         return
     for name, text in texts.items():
         path = out if to in ("jsonl", "csv") else out / name
@@ -77,4 +77,6 @@ def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
         return {"": rows.to_json_lines(entries)}
     if to == "csv":
         return {"": rows.to_csv(entries)}
+    if to == "every-eval-ever":
+        return {every_eval_ever.record_name(e): every_eval_ever.to_json(e) for e in entries}
     return {model_card.card_name(e): model_card.model_card(e) for e in entries}

@@ -14,7 +14,7 @@ from typing import Any
 
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content
-from emobench.leaderboard.exchange.lm_eval_results import mapping
+from emobench.leaderboard.exchange.lm_eval_results import listed, mapping
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.leaderboard.stats.distributions import NORMAL
 from emobench.tasks.lm_eval_numbers import clip, number, task_name
@@ -46,7 +46,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         status = "invalidated" if data["status"] == "success" else clip(str(data["status"]), 20)
         raise DataError(f"{path}: its status is {status!r}; expected a log whose evaluation is a success.")
     spec, task = mapping(data["eval"]), task_name(str(data["eval"]["task"]))
-    samples = _listed(data.get("samples"))
+    samples = listed(data.get("samples"))
     if any("id" not in sample or "input" not in sample for sample in samples):
         raise DataError(f"{path}: a sample has no `id` or no `input`; expected a log of inspect_ai.")
     if len({(str(sample["id"]), sample.get("epoch", 1)) for sample in samples}) < len(samples):
@@ -74,13 +74,9 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     )
 
 
-def _listed(value: Any) -> list[Mapping[str, Any]]:
-    return [mapping(one) for one in value] if isinstance(value, list) else []
-
-
 def _metrics(data: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, float]]:
     """Yield the score, name and value of each metric but standard errors."""
-    for score in _listed(mapping(data.get("results")).get("scores")):
+    for score in listed(mapping(data.get("results")).get("scores")):
         for metric, found in mapping(score.get("metrics")).items():
             value = number(mapping(found).get("value"))
             if value is not None and not metric.endswith(("stderr", "std", "var")):
@@ -129,7 +125,7 @@ def _content(sample: Mapping[str, Any]) -> str:
 def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return what decides the numbers beside model and samples: the task's version, arguments, solvers and limits."""
     config = mapping(spec.get("config"))
-    steps = [[step.get("solver"), step.get("params")] for step in _listed(mapping(data.get("plan")).get("steps"))]
+    steps = [[step.get("solver"), step.get("params")] for step in listed(mapping(data.get("plan")).get("steps"))]
     return {
         "version": spec.get("task_version"),
         "arguments": json.dumps(spec.get("task_args") or {}, sort_keys=True),

@@ -127,6 +127,10 @@ class ResultsFile:
         return clip(found) if isinstance(found, str) and found.strip() else None
 
 
+def listed(value: Any) -> list[Mapping[str, Any]]:
+    return [mapping(one) for one in value] if isinstance(value, list) else []
+
+
 def read_json(path: Path, content: bytes | None = None) -> tuple[bytes, Mapping[str, Any]]:
     """Return a file's bytes, or those that were read before, and the mapping in them. Raises DataError."""
     try:
@@ -166,7 +170,7 @@ def read_samples(results: ResultsFile) -> Samples:
     contents: dict[str, dict[str, str]] = {}
     prompts: dict[str, dict[str, str]] = {}
     for path, task in samples_files(results.path):
-        for where, row in _rows(path):
+        for where, row in json_lines(path):
             example, metrics = example_id(row), row.get("metrics")
             if row.get("doc_id") is None or not isinstance(metrics, list):
                 raise DataError(f"{where}: expected a sample of lm_eval with `doc_id` and `metrics`.")
@@ -204,7 +208,8 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def json_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the place and the content of each line. Raises DataError for a line that is no JSON."""
     count = 0
     try:
         with path.open(encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Result files of lm-evaluation-harness and inspect, compared as they are: nothing is recorded on a board."""
+"""Result files of lm-evaluation-harness, inspect and Every Eval Ever, compared as they are: nothing is recorded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.exchange.evaluation import MOST_NAMED, Evaluation, Measured, unpaired
+from emobench.leaderboard.exchange.every_eval_ever import is_record, record_evaluation
 from emobench.leaderboard.exchange.inspect_log import inspect_evaluation, is_inspect_log
 from emobench.leaderboard.exchange.lm_eval_evaluation import lm_eval_evaluation
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json
@@ -36,7 +37,9 @@ def read_evaluation(text: str) -> Evaluation:
     if path.suffix == ".eval":
         raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
     content, data = read_json(path)
-    return inspect_evaluation(path, data) if is_inspect_log(data) else lm_eval_evaluation(ResultsFile(path, content))
+    if is_inspect_log(data):
+        return inspect_evaluation(path, data)
+    return record_evaluation(path, data) if is_record(data) else lm_eval_evaluation(ResultsFile(path, content))
 
 
 def compare_files(
