@@ -37,7 +37,7 @@ from emobench.kinds.generation.decoding.ancestral import (
 )
 from emobench.kinds.generation.decoding.request import Batch, Continuation
 from emobench.kinds.generation.decoding.shared_cache import repeat_cache
-from emobench.kinds.generation.decoding.stepwise import can_step, decode_steps
+from emobench.kinds.generation.decoding.stepwise import can_step, decode_steps, takes_fixed_layers
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import pad
 
@@ -85,7 +85,8 @@ def _decode_shared(
         read = model.generate(input_ids=ids_PT, attention_mask=mask_PT)
     ids_RT, mask_RT = ids_PT.repeat_interleave(samples, 0), mask_PT.repeat_interleave(samples, 0)
     stepwise = can_step(model) and bool(mask_PT.all())
-    if not repeat_cache(read.past_key_values, samples, left, fixed=stepwise and ids_PT.is_cuda):
+    fixed = ids_PT.is_cuda and stepwise and takes_fixed_layers(model)
+    if not repeat_cache(read.past_key_values, samples, left, fixed=fixed):
         # RWKV's states, a list, give wrong logits for more than one row (transformers 5.23 broadcasts rows with rows).
         cached = not isinstance(read.past_key_values, list)
         return _decode_alone(model, ids_RT, mask_RT, LogitsProcessorList([*processors, chooser]), batch, cached=cached)

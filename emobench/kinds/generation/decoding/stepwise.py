@@ -34,6 +34,11 @@ def can_step(model: Any) -> bool:
     return own and "past_key_values" in inspect.signature(model.forward).parameters
 
 
+def takes_fixed_layers(model: Any) -> bool:
+    """Say whether the model masks the empty positions of a fixed layer, as for transformers' static cache."""
+    return can_step(model) and bool(getattr(model, "_can_compile_fullgraph", False))
+
+
 def decode_steps(
     model: Any,
     batch: Batch,
