@@ -1,0 +1,124 @@
+"""How commands grow: 1, 10 and 100 objectives x seeds, and corpora of 1, 10 and 100 MB.
+
+    python tests/benchmarks speed.growth [--sizes 1 10 100] [--out FILE]
+
+Each is a fresh process; its CPU seconds, user and system together, and the most memory that it held. The model is a
+tiny one with weights as they are drawn, and texts are of the oracle language: what grows with a model is not measured.
+A training is one step, so that the rest of a command is seen. One process of each: the smallest of three sizes has the
+fixed costs, and what the two others add a unit is to be the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from measuring import RESULTS, fresh_process, origin, write
+
+from emobench.data.oracle import oracle_texts
+from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+
+LINEAR = 1.3
+"""What a unit may cost more from the second size to the third than from the first to the second."""
+SEEDS = 10
+MEGABYTE = 10**6
+
+
+def main(argv: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs=3, default=(1, 10, 100))
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed" / "growth.json")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_untrained(TINY_MODELS["tiny-icl"], folder / "tiny-icl")
+        found = {
+            "runs": grown(folder, options.sizes, runs_commands),
+            "megabytes": grown(folder, options.sizes, corpus_commands),
+        }
+    write({**origin(__file__, argv, "cpu"), "sizes": list(options.sizes), "measured": found}, options.out)
+    for unit, commands in found.items():
+        for command, row in commands.items():
+            print(f"{command:32} {shown(row)} for {', '.join(map(str, options.sizes))} {unit}")
+
+
+def shown(row: dict[str, Any]) -> str:
+    """Return a row in words."""
+    seconds = ", ".join(f"{value:.1f}" for value in row["cpu_seconds"])
+    memory = ", ".join(f"{value / MEGABYTE:.0f}" for value in row["peak_bytes"])
+    return f"{seconds} s of CPU, {memory} MB{'' if row['linear'] else ', NOT LINEAR'}"
+
+
+def grown(folder: Path, sizes: tuple[int, int, int], commands: Any) -> dict[str, Any]:
+    """Return what each command takes for each size, and whether it grows linearly."""
+    found: dict[str, dict[str, Any]] = {}
+    for size in sizes:
+        for name, words in commands(folder, size):
+            used = fresh_process([sys.executable, "-m", "emobench", *words], folder)
+            row = found.setdefault(name, {"cpu_seconds": [], "peak_bytes": []})
+            row["cpu_seconds"].append(round(used.cpu_seconds, 2))
+            row["peak_bytes"].append(used.peak_bytes)
+    for row in found.values():
+        row["linear"] = is_linear(sizes, row["cpu_seconds"], 1.0) and is_linear(sizes, row["peak_bytes"], 50 * MEGABYTE)
+    return found
+
+
+def is_linear(sizes: tuple[int, int, int], costs: list[float], noise: float) -> bool:
+    """Return whether a unit costs no more from the second size on than before; `noise` is what a cost may be off."""
+    first, second = ((costs[i + 1] - costs[i]) / (sizes[i + 1] - sizes[i]) for i in range(2))
+    # Fixed costs and noise hide small sizes: a line through the first size that explains the last one is one, too.
+    least = (noise + costs[1] - costs[0]) / (sizes[1] - sizes[0])
+    return second <= LINEAR * max(first, least)
+
+
+def runs_commands(folder: Path, size: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield commands about so many objectives x seeds, and the model as it is."""
+    seeds = min(size, SEEDS)
+    names = [f"tailr(gamma=0.{place + 10})" for place in range(-(-size // seeds))]
+    places = ["--leaderboard", f"board-{size}", "--runs", f"runs-{size}"]
+    given = ["run", "--suite", "nlu-tiny", "--model", "tiny-icl", "--offline", "--device", "cpu", "--quiet", *places]
+    given += [word for name in (*names, "pretrained") for word in ("--objective", name)]
+    given += [word for seed in range(seeds) for word in ("--seed", str(seed))]
+    settings = ("recipe.max_tokens=1024", "recipe.batch=64", "icl.shots=0", "icl.retriever=none")
+    given += [word for setting in settings for word in ("--set", setting)]
+    given += ["--limit", "16"]
+    yield "run --dry-run", [*given, "--dry-run"]
+    yield "run", given
+    yield "run, all finished", given
+    yield "leaderboard show", ["leaderboard", "show", *places]
+    yield "compare", ["compare", names[-1], "pretrained", *places]
+
+
+def corpus_commands(folder: Path, size: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield commands about a corpus of so many megabytes, from which a training takes one step."""
+    data = folder / f"data-{size}"
+    data.mkdir()
+    for split, count in (("train", size * MEGABYTE), ("validation", MEGABYTE // 10)):
+        write_corpus(data / f"wikitext2.{split}.jsonl", count)
+    given = ["train", "--recipe", "lm-finetune", "--model", "tiny-icl", "--objective", "mle", "--offline", "--quiet"]
+    given += ["--device", "cpu", "--data-dir", str(data), "--runs", f"runs-of-{size}-MB"]
+    settings = ("corpus=wikitext2", "recipe.max_length=128", "recipe.epochs=1", "recipe.max_tokens=1024")
+    given += [word for setting in settings for word in ("--set", setting)]
+    yield "train --dry-run, not packed", [*given, "--seed", "0", "--dry-run"]
+    yield "train, with packing", [*given, "--seed", "0"]
+    yield "train another seed", [*given, "--seed", "1"]
+    yield "train --dry-run, packed", [*given, "--seed", "2", "--dry-run"]
+
+
+def write_corpus(path: Path, size: int) -> None:
+    """Write rows of about 600 bytes, of texts of the oracle language over and over, `size` bytes of text in all."""
+    texts, written, place = oracle_texts("source", "train"), 0, 0
+    with path.open("w") as file:
+        while written < size:
+            row = " ".join(texts[(place + i) % len(texts)] for i in range(8))
+            file.write(json.dumps({"text": row}) + "\n")
+            written, place = written + len(row), place + 8
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
