@@ -37,14 +37,12 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_untrained(TINY_MODELS["tiny-icl"], folder / "tiny-icl")
-        found = {
-            "runs": grown(folder, options.sizes, runs_commands),
-            "megabytes": grown(folder, options.sizes, corpus_commands),
-        }
+        found = {}
+        for unit, commands in (("runs", runs_commands), ("megabytes", corpus_commands)):
+            found[unit] = grown(folder, options.sizes, commands)
+            for command, row in found[unit].items():
+                print(f"{command:32} {shown(row)} for {', '.join(map(str, options.sizes))} {unit}", flush=True)
     write({**origin(__file__, argv, "cpu"), "sizes": list(options.sizes), "measured": found}, options.out)
-    for unit, commands in found.items():
-        for command, row in commands.items():
-            print(f"{command:32} {shown(row)} for {', '.join(map(str, options.sizes))} {unit}")
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -60,6 +58,7 @@ def grown(folder: Path, sizes: tuple[int, int, int], commands: Any) -> dict[str,
     for size in sizes:
         for name, words in commands(folder, size):
             used = fresh_process([sys.executable, "-m", "emobench", *words], folder)
+            print(f"  {size:4} {name}: {used.cpu_seconds:.1f} s", flush=True)
             row = found.setdefault(name, {"cpu_seconds": [], "peak_bytes": []})
             row["cpu_seconds"].append(round(used.cpu_seconds, 2))
             row["peak_bytes"].append(used.peak_bytes)
@@ -81,7 +80,7 @@ def runs_commands(folder: Path, size: int) -> Iterator[tuple[str, list[str]]]:
     seeds = min(size, SEEDS)
     names = [f"tailr(gamma=0.{place + 10})" for place in range(-(-size // seeds))]
     places = ["--leaderboard", f"board-{size}", "--runs", f"runs-{size}"]
-    given = ["run", "--suite", "nlu-tiny", "--model", "tiny-icl", "--offline", "--device", "cpu", "--quiet", *places]
+    given = ["run", "--suite", "nlu-tiny", "--model", "./tiny-icl", "--offline", "--device", "cpu", "--quiet", *places]
     given += [word for name in (*names, "pretrained") for word in ("--objective", name)]
     given += [word for seed in range(seeds) for word in ("--seed", str(seed))]
     settings = ("recipe.max_tokens=1024", "recipe.batch=64", "icl.shots=0", "icl.retriever=none")
@@ -100,7 +99,7 @@ def corpus_commands(folder: Path, size: int) -> Iterator[tuple[str, list[str]]]:
     data.mkdir()
     for split, count in (("train", size * MEGABYTE), ("validation", MEGABYTE // 10)):
         write_corpus(data / f"wikitext2.{split}.jsonl", count)
-    given = ["train", "--recipe", "lm-finetune", "--model", "tiny-icl", "--objective", "mle", "--offline", "--quiet"]
+    given = ["train", "--recipe", "lm-finetune", "--model", "./tiny-icl", "--objective", "mle", "--offline", "--quiet"]
     given += ["--device", "cpu", "--data-dir", str(data), "--runs", f"runs-of-{size}-MB"]
     settings = ("corpus=wikitext2", "recipe.max_length=128", "recipe.epochs=1", "recipe.max_tokens=1024")
     given += [word for setting in settings for word in ("--set", setting)]
