@@ -22,6 +22,7 @@ RESULTS = ROOT / "tests" / "benchmarks" / "results"
 sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` does
 
 from evidence import oracle_objectives  # noqa: E402
+from speed import growth  # noqa: E402
 
 README, CHANGES = "README.md", "CHANGELOG.md"
 GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
@@ -96,6 +97,11 @@ def _as_trained(one: Any) -> list[float]:
     return [seconds["emo-cached"] / seconds[peer] for peer in ("cross-entropy", "official")]
 
 
+def start_up() -> list[float]:
+    seconds = result("start_up")["cpu_seconds"]
+    return [seconds[name]["median"] for name in ("run --dry-run", "import torch")]
+
+
 def padding() -> list[float]:
     rows = {(row["rows"], row["kind"]): row for row in result("padded_head-cpu")["measured"]}
     kinds = [(rows_of, kind) for rows_of in (7, 128) for kind in ("resized", "zeros")]
@@ -156,6 +162,7 @@ CLAIMS = (
         r"official loss",
         below_a_body,
     ),
+    Claim(SPEED, rf"`emobench run --suite nlu` takes {N} s of CPU time; importing torch is {N} s", start_up),
     Claim(
         GENERATION,
         rf"with 7 of them {N} % as transformers adds rows and {N} % for rows of zeros, "
@@ -205,6 +212,12 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
     text = (ROOT / OBJECTIVES).read_text()
     shown = text[text.index(oracle_objectives.BEGIN) + len(oracle_objectives.BEGIN) : text.index(oracle_objectives.END)]
     assert shown.strip() == oracle_objectives.table(result("oracle_objectives-cpu")).strip()
+
+
+def test_the_table_of_growth_is_that_of_the_results() -> None:
+    found = result("growth")
+    assert f"<!-- growth: begin -->\n{growth.table(found)}\n<!-- growth: end -->" in (ROOT / SPEED).read_text()
+    assert all(row["linear"] for commands in found["measured"].values() for row in commands.values())
 
 
 def test_what_is_said_of_the_table_of_objectives() -> None:

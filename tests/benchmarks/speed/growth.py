@@ -24,7 +24,7 @@ from emobench.data.oracle import oracle_texts
 from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
 
 LINEAR = 1.3
-"""What a unit may cost more from the second size to the third than from the first to the second."""
+"""What a unit may cost up to the third size, as a multiple of what it costs up to the second."""
 SEEDS = 10
 MEGABYTE = 10**6
 
@@ -43,6 +43,16 @@ def main(argv: list[str]) -> None:
             for command, row in found[unit].items():
                 print(f"{command:32} {shown(row)} for {', '.join(map(str, options.sizes))} {unit}", flush=True)
     write({**origin(__file__, argv, "cpu"), "sizes": list(options.sizes), "measured": found}, options.out)
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return a result as a table in Markdown."""
+    lines = [f"| command | {' | '.join(map(str, found['sizes']))} | most memory |", "| --- | --- | --- | --- | --- |"]
+    for unit, commands in found["measured"].items():
+        for command, row in commands.items():
+            seconds = " | ".join(f"{value:.1f}" for value in row["cpu_seconds"])
+            lines.append(f"| `{command}`, {unit} | {seconds} | {max(row['peak_bytes']) / MEGABYTE:.0f} MB |")
+    return "\n".join(lines)
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -68,11 +78,12 @@ def grown(folder: Path, sizes: tuple[int, int, int], commands: Any) -> dict[str,
 
 
 def is_linear(sizes: tuple[int, int, int], costs: list[float], noise: float) -> bool:
-    """Return whether a unit costs no more from the second size on than before; `noise` is what a cost may be off."""
-    first, second = ((costs[i + 1] - costs[i]) / (sizes[i + 1] - sizes[i]) for i in range(2))
-    # Fixed costs and noise hide small sizes: a line through the first size that explains the last one is one, too.
-    least = (noise + costs[1] - costs[0]) / (sizes[1] - sizes[0])
-    return second <= LINEAR * max(first, least)
+    """Return whether a unit costs no more up to the third size than up to the second.
+
+    `noise` is what a cost may be off.
+    """
+    to_second, to_third = ((costs[i] - costs[0]) / (sizes[i] - sizes[0]) for i in (1, 2))
+    return to_third <= LINEAR * max(to_second, noise / (sizes[1] - sizes[0]))
 
 
 def runs_commands(folder: Path, size: int) -> Iterator[tuple[str, list[str]]]:
