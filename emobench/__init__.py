@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         objective_loss,
         param,
     )
+    from emobench.results import Compared, Results, compare, evaluate, load_board, run
     from emobench.tasks.rules import Rules
     from emobench.tasks.scores import Measure, Score
     from emobench.tasks.spec import Task
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Attached",
     "AuxiliaryModel",
+    "Compared",
     "Cost",
     "CostEmbedding",
     "DenseTargetObjective",
@@ -59,6 +61,7 @@ __all__ = [
     "Objective",
     "ObjectiveLoss",
     "Packages",
+    "Results",
     "RetrievalContext",
     "Retriever",
     "Rules",
@@ -74,17 +77,22 @@ __all__ = [
     "UnitLosses",
     "WeightedLikelihood",
     "attach",
+    "compare",
     "compute_loss_func",
+    "evaluate",
     "hookimpl",
+    "load_board",
     "load_texts",
     "objective",
     "objective_loss",
     "param",
+    "run",
 ]
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
 _HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
 _HOME |= dict.fromkeys(("Metric", "MetricContext", "MetricGroup"), "emobench.kinds.generation.metric")
 _HOME |= dict.fromkeys(("Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"), "emobench.library")
+_HOME |= dict.fromkeys(("Compared", "Results", "compare", "evaluate", "load_board", "run"), "emobench.results")
 _HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")
 _HOME |= dict.fromkeys(("Kind", "Runtime", "Scored", "Subject"), "emobench.kinds.interface")
 _HOME |= dict.fromkeys(("AuxiliaryModel", "Packages"), "emobench.kinds.auxiliary")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import emobench
 from emobench import objectives
@@ -34,9 +35,12 @@ OF_KINDS = {
 """For packages with a kind of task or a metric."""
 OF_LIBRARY = {"Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"}
 """For trainings of one's own."""
+OF_RESULTS = {"Compared", "Results", "compare", "evaluate", "load_board", "run"}
+"""For notebooks."""
 OFFERED = (
     OF_KINDS
     | OF_LIBRARY
+    | OF_RESULTS
     | {
         "CostEmbedding",
         "DenseTargetObjective",
@@ -63,7 +67,7 @@ def test_all_is_what_is_offered() -> None:
     assert set(emobench.__all__) == OFFERED
     assert list(emobench.__all__) == sorted(emobench.__all__, key=lambda name: (name.islower(), name))
     assert set(dir(emobench)) == OFFERED | {"__version__"}
-    for name in OFFERED - OF_KINDS - OF_LIBRARY - {"hookimpl"}:
+    for name in OFFERED - OF_KINDS - OF_LIBRARY - OF_RESULTS - {"hookimpl"}:
         assert getattr(emobench, name) is getattr(retriever if "Retriev" in name else objectives, name)
 
 
@@ -84,6 +88,8 @@ def test_the_version_is_that_of_the_distribution() -> None:
     from importlib.metadata import version
 
     assert emobench.__version__ == version("emobench")
+    citation = Path(__file__).parents[2] / "CITATION.cff"
+    assert yaml.safe_load(citation.read_text())["version"] == emobench.__version__
 
 
 HEAVY = ("torch", "transformers", "datasets", "numpy", "scipy", "peft", "accelerate", "mauve", "faiss", "pyarrow")

@@ -118,7 +118,13 @@ def _heading(comparison: Comparison, candidate: Entry) -> str:
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """Return one line for each contrast, numbers as stored: fractions, and logarithms of ratios where `log_scale`."""
-    return csv_text(_CSV, (_csv_row(comparison, c) for comparison in comparisons for c in comparison.contrasts))
+    return csv_text(_CSV, (row for comparison in comparisons for row in plain_rows(comparison)))
+
+
+def plain_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return a mapping for each contrast, with the columns of the CSV and numbers as stored."""
+    rows = [_csv_row(comparison, contrast) for contrast in comparison.contrasts]
+    return [{name: row[name] for name in _CSV} for row in rows]
 
 
 def _csv_row(comparison: Comparison, contrast: Contrast) -> dict[str, Any]:
