@@ -19,7 +19,7 @@ EMO, MLE = "published:emo-table3/llama-7b/emo", "published:emo-table3/llama-7b/m
 def test_a_board_is_a_frame_of_its_metrics() -> None:
     board = emobench.load_board("published:")
     frame = board.metrics
-    assert len(board) > 50
+    assert len(board) > 40
     assert len(frame) == sum(len(entry.metrics) + len(entry.missing) for entry in board.entries)
     chosen = frame[(frame.suite == "emo-table3") & (frame.model == "llama-7b") & (frame.task == "sst2")]
     by_objective = dict(zip(chosen.objective, chosen["mean"], strict=True))
@@ -81,6 +81,6 @@ def test_a_run_gives_entries_runs_and_examples(tmp_path: Path) -> None:
     mle = examples[(examples.metric == metric) & (examples.objective == "mle")]
     assert len(mle) == made.entries[0].metrics[metric].n
     compared = made.compare("emo", "mle")
-    assert set(compared.frame.verdict) <= {"undetermined", None}
+    assert set(compared.frame.verdict.dropna()) == {"undetermined"}
     base = emobench.evaluate("oracle-language", limit=16, device="cpu", **places)
     assert base.entries[0].untrained
