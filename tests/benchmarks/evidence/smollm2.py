@@ -4,8 +4,10 @@
 
 Runs what is missing, one entry after another; finished stages are reused, so that it may be stopped at any time. DIR
 holds <corpus>.<split>.jsonl of WikiText-2, WebText, AG News and five labelled data sets. Needs the packages of SmolLM2,
-Gemma 3 270M and all-mpnet-base-v2 (`emobench models list`); the part `bases` needs --small-model, a folder. On two
-idle cores an objective with one seed takes about 10 min.
+Gemma 3 270M and all-mpnet-base-v2 (`emobench models list`); the part `bases` needs --small-model, a folder. On one
+core, a seed of the main condition takes about half an hour, and a changed one half of that.
+
+`--list` prints the commands, one for each entry, for those who run several at once.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,8 +36,9 @@ SETTINGS = {
     "recipe.epochs": "1",
     "recipe.max_tokens": "65536",
     "recipe.batch": "8",
+    "recipe.precision": "bfloat16",
     "generation.sampling.samples": "1",
-    "generation.test_blocks": "100",
+    "generation.test_blocks": "200",
     "mauve.featurizer": "gemma-3-270m",
     "oracle.model": "gemma-3-270m",
     "coherence.encoder": "all-mpnet-base-v2",
@@ -42,12 +46,10 @@ SETTINGS = {
 SHORT = {"ag_news": "32768", "webtext": "32768"}
 """Tokens of a training where there are fewer than in `SETTINGS`."""
 SLOW = ("oracle.model", "coherence.encoder")
-"""Half the time of an evaluation, and left out where only MAUVE is asked for: all but WikiText-2's first tables."""
+"""Half the time of an evaluation, and left out where only MAUVE is asked for: all but WikiText-2's main condition."""
 SKIPPED = {"wikitext2": (), "ag_news": SLOW, "webtext": SLOW}
-ENOUGH = {"generation.test_blocks": "200"}
-"""With 100 blocks WikiText-2 has 7 documents, and a verdict on PPL_test needs 10."""
-LIMIT, MANY = 400, 1000
-"""Texts: of all conditions, and of the part `texts`. MAUVE has no verdict with fewer than 1,000."""
+LIMIT, FEWER = 1000, 400
+"""Texts: of the main condition, and where one setting is changed. MAUVE has no verdict with fewer than 1,000."""
 CHANGES: dict[str, tuple[str, ...]] = {
     "recipe.learning_rate": ("1e-5", "2e-4"),
     "generation.sampling.temperature": ("0.9", "0.8"),
@@ -68,33 +70,32 @@ def conditions(part: str, places: Places) -> Iterator[list[str]]:
     """Yield the arguments of the runs of a part."""
     if part == "main":
         for task in TASKS:
-            # One seed of each comes first: it may be looked at early.
-            yield _writing(task, ("pretrained", *MAIN), without=SKIPPED[task])
-            yield _writing(task, MAIN, seeds=SEEDS, without=SKIPPED[task])
-    elif part == "texts":
-        given = ("pretrained", *MAIN)
-        yield _writing("wikitext2", given, seeds=SEEDS, limit=MANY, without=SLOW, **ENOUGH)
+            yield _writing(task, "pretrained", without=SKIPPED[task])
+            yield from (_writing(task, name, seeds=SEEDS, without=SKIPPED[task]) for name in MAIN)
     elif part == "objectives":
-        yield from (_writing(task, (name,), without=SKIPPED[task]) for task in TASKS for name in OTHERS)
+        yield from (_writing(task, name, without=SKIPPED[task]) for task in TASKS for name in OTHERS)
     elif part == "changes":
+        yield from (_writing("wikitext2", name, limit=FEWER, without=SLOW) for name in ("pretrained", *MAIN))
         for setting, values in CHANGES.items():
-            yield from (_writing("wikitext2", MAIN, without=SLOW, **{setting: value}) for value in values)
-        yield _writing("wikitext2", MAIN, limit=100, without=SLOW)
+            for value, name in product(values, MAIN):
+                yield _writing("wikitext2", name, limit=FEWER, without=SLOW, **{setting: value})
+        yield from (_writing("wikitext2", name, limit=100, without=SLOW) for name in MAIN)
     elif part == "weights":
-        yield from (_writing("wikitext2", (name,)) for name in WEIGHTS)
+        yield from (_writing("wikitext2", name, limit=FEWER, without=SLOW) for name in WEIGHTS)
     elif part == "costs":
-        yield _writing("wikitext2", (f"emo(cost='{centred(MODEL, places.runs)}')",))
+        name = f"emo(cost='{centred(MODEL, places.runs)}')"
+        yield _writing("wikitext2", name, limit=FEWER, without=SLOW)
     elif part == "bases" and places.small_model:
         cost = centred(places.small_model, places.runs)
-        names = ("pretrained", *MAIN, f"emo(cost='{cost}')")
-        yield _writing("wikitext2", names, seeds=SEEDS, model=places.small_model, without=SLOW)
+        for name in ("pretrained", *MAIN, f"emo(cost='{cost}')"):
+            yield _writing("wikitext2", name, seeds=SEEDS, model=places.small_model, limit=FEWER, without=SLOW)
     elif part == "answers":
         for model in (MODEL, "gemma-3-270m"):
             for protocol in ("paper", "official-code"):
                 yield _answering(model, protocol)
 
 
-PARTS = ("main", "texts", "changes", "weights", "costs", "bases", "objectives", "answers")
+PARTS = ("main", "changes", "weights", "costs", "bases", "objectives", "answers")
 
 
 class Places(NamedTuple):
@@ -121,7 +122,7 @@ def centred(model: str, runs: Path) -> Path:
 
 def _writing(
     task: str,
-    objectives: Iterable[str],
+    objective: str,
     *,
     seeds: Iterable[int] = (0,),
     model: str = MODEL,
@@ -132,7 +133,7 @@ def _writing(
     settings = {key: value for key, value in SETTINGS.items() if key not in without}
     tokens = {"recipe.max_tokens": SHORT[task]} if task in SHORT else {}
     rules = _settings({**settings, **tokens, **changed, "tasks": task})
-    return ["--suite", "generation", "--model", model, "--limit", str(limit), *_trained(objectives, seeds), *rules]
+    return ["--suite", "generation", "--model", model, "--limit", str(limit), *_trained((objective,), seeds), *rules]
 
 
 def _answering(model: str, protocol: str) -> list[str]:

