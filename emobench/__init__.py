@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from emobench.kinds.generation.metric import Metric, MetricContext, MetricGroup
     from emobench.kinds.generation.samples import GeneratedTexts
     from emobench.kinds.icl.retrieval.retriever import RetrievalContext, Retriever
+    from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, JudgeReply, JudgeRequest, Pair, PairJudge
     from emobench.kinds.interface import Kind, Runtime, Scored, Subject
     from emobench.library import Attached, ObjectiveLoss, attach, compute_loss_func, objective
     from emobench.objectives import (
@@ -50,6 +51,10 @@ __all__ = [
     "CostEmbedding",
     "DenseTargetObjective",
     "GeneratedTexts",
+    "GradeJudge",
+    "Judge",
+    "JudgeReply",
+    "JudgeRequest",
     "Kind",
     "KnownLanguage",
     "LogitsObjective",
@@ -61,6 +66,8 @@ __all__ = [
     "Objective",
     "ObjectiveLoss",
     "Packages",
+    "Pair",
+    "PairJudge",
     "Results",
     "RetrievalContext",
     "Retriever",
@@ -91,6 +98,9 @@ __all__ = [
 _HOME = {name: "emobench.objectives" for name in __all__ if name != "hookimpl"}
 _HOME |= dict.fromkeys(("RetrievalContext", "Retriever"), "emobench.kinds.icl.retrieval.retriever")
 _HOME |= dict.fromkeys(("Metric", "MetricContext", "MetricGroup"), "emobench.kinds.generation.metric")
+_HOME |= dict.fromkeys(
+    ("GradeJudge", "Judge", "JudgeReply", "JudgeRequest", "Pair", "PairJudge"), "emobench.kinds.instruct.judging.judge"
+)
 _HOME |= dict.fromkeys(("Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"), "emobench.library")
 _HOME |= dict.fromkeys(("Compared", "Results", "compare", "evaluate", "load_board", "run"), "emobench.results")
 _HOME |= dict.fromkeys(("Measure", "Score"), "emobench.tasks.scores")

@@ -2,7 +2,8 @@
 
 A plugin is a module named by an entry point, in `emobench.objectives` (one name per objective), in `emobench.tasks`
 (a folder of YAML), in `emobench.kinds` (one name per kind of task), in `emobench.components` (one name per retriever)
-or in `emobench.metrics` (one name per metric of generated texts).
+in `emobench.metrics` (one name per metric of generated texts) or in `emobench.judges` (one name per judge of
+responses).
 Mark an implementation with `@emobench.hookimpl`.
 """
 
@@ -16,6 +17,7 @@ from emobench.hooks import hookspec
 if TYPE_CHECKING:
     from emobench.kinds.generation.metric import MetricGroup
     from emobench.kinds.icl.retrieval.retriever import Retriever
+    from emobench.kinds.instruct.judging.judge import Judge
     from emobench.kinds.interface import Kind
     from emobench.objectives import Objective
 
@@ -38,6 +40,11 @@ def emobench_retrievers() -> list[type[Retriever]]:  # type: ignore[empty-body]
 @hookspec
 def emobench_metrics() -> list[type[MetricGroup]]:  # type: ignore[empty-body]
     """Return the metrics of generated texts, judges among them, that this module offers: classes with a `name`."""
+
+
+@hookspec
+def emobench_judges() -> list[type[Judge]]:  # type: ignore[empty-body]
+    """Return the judges of responses that this module offers: classes, each with its `name`."""
 
 
 @hookspec

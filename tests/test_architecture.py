@@ -94,6 +94,7 @@ def test_nothing_is_executed_from_text() -> None:
 def test_each_hook_is_documented_and_implemented() -> None:
     specs = {n: f for n, f in vars(hookspecs).items() if inspect.isfunction(f) and n.startswith("emobench_")}
     assert set(specs) == {
+        "emobench_judges",
         "emobench_kinds",
         "emobench_metrics",
         "emobench_objectives",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from emobench.registry.components import (
     COMPONENTS,
+    judge_class,
+    judge_names,
+    load_judge,
     load_metric,
     load_retriever,
     metric_class,
@@ -41,8 +44,11 @@ __all__ = [
     "find_suite",
     "find_table",
     "find_task",
+    "judge_class",
+    "judge_names",
     "kind_names",
     "kind_of_name",
+    "load_judge",
     "load_kind",
     "load_metric",
     "load_objective",

@@ -1,4 +1,4 @@
-"""Names to the components that a protocol's rules name: retrievers of shots, metrics of generated texts."""
+"""Names to the components that a protocol's rules name: retrievers of shots, metrics of generated texts, judges."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from emobench.config import build, parse_call
 from emobench.errors import ConfigError, PluginError
 from emobench.kinds.interface import LoadedComponent
 from emobench.plugin_checks import check_arguments
-from emobench.registry.plugins import METRICS, RETRIEVERS, brought, class_of, files_digest, origin, plugin_names
+from emobench.registry.plugins import JUDGES, METRICS, RETRIEVERS, brought, class_of, files_digest, origin, plugin_names
 from emobench.versions import minor_versions
 
 if TYPE_CHECKING:
     from emobench.kinds.generation.metric import MetricGroup
     from emobench.kinds.icl.retrieval.retriever import Retriever
+    from emobench.kinds.instruct.judging.judge import Judge
 
 
 def retriever_names() -> list[str]:
@@ -28,6 +29,11 @@ def retriever_names() -> list[str]:
 def metric_names() -> list[str]:
     """Return the names of the installed metrics of generated texts, without importing them."""
     return plugin_names(METRICS)
+
+
+def judge_names() -> list[str]:
+    """Return the names of the installed judges of responses, without importing them."""
+    return plugin_names(JUDGES)
 
 
 def metric_origin(name: str) -> str:
@@ -57,6 +63,19 @@ def metric_class(name: str) -> type[MetricGroup]:
     return cls
 
 
+def judge_class(name: str) -> type[Judge]:
+    """Return the class of an installed judge; raises PluginError where it does not keep the contract."""
+    from emobench.kinds.instruct.judging.judge import GradeJudge, Judge, PairJudge
+
+    cls = class_of(JUDGES, name, "emobench_judges", Judge, "judge")
+    base, method = (PairJudge, "preference") if issubclass(cls, PairJudge) else (GradeJudge, "grade")
+    if not issubclass(cls, base):
+        raise PluginError(f"The plugin '{name}': {cls.__name__} is neither a PairJudge nor a GradeJudge.")
+    _check_method(cls, base, "request")
+    _check_method(cls, base, method)
+    return cls
+
+
 def _check_method(cls: type, base: type, method: str) -> None:
     label = f"The plugin '{cls.name}': {cls.__name__}"  # type: ignore[attr-defined]
     if inspect.isabstract(cls):
@@ -83,18 +102,27 @@ def load_metric(text: str) -> LoadedComponent[MetricGroup]:
     return _loaded(METRICS, metric_class(name), given, "metric")
 
 
+def load_judge(text: str) -> LoadedComponent[Judge]:
+    """Build a judge by name: `pandalm`, or with parameters, `alpaca-eval(config=alpaca_eval_gpt4)`.
+
+    A judge refuses a parameter's value with a ValueError in its `__post_init__`.
+    """
+    name, given = parse_call(text)
+    return _loaded(JUDGES, judge_class(name), given, "judge")
+
+
 def _loaded(group: str, cls: Any, given: Mapping[str, Any], kind: str) -> LoadedComponent[Any]:
     name, has_parameters = cls.name, is_dataclass(cls)
     if given and not has_parameters:
         raise ConfigError(f"The {kind} '{name}' has no parameters; expected {name} alone.")
     try:
-        component = build(cls, given, f"{kind} {name}") if has_parameters else cls()
-    except ValueError as error:
-        raise ConfigError(f"{kind} {name}: {error}") from None
-    try:
         named = minor_versions(*cls.packages)
     except PackageNotFoundError as error:
         raise PluginError(f"The {kind} '{name}' computes with {error.name}, which is not installed.") from None
+    try:
+        component = build(cls, given, f"{kind} {name}") if has_parameters else cls()
+    except ValueError as error:
+        raise ConfigError(f"{kind} {name}: {error}") from None
     return LoadedComponent(component, files_digest([cls]), {**named, **brought(group, name)})
 
 

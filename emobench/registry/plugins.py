@@ -23,8 +23,8 @@ from emobench.errors import EmobenchError, PluginError, UnknownNameError
 from emobench.hooks import PROJECT
 from emobench.versions import brought_versions
 
-OBJECTIVES, TASKS, KINDS, RETRIEVERS, METRICS = (
-    f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components", "metrics")
+OBJECTIVES, TASKS, KINDS, RETRIEVERS, METRICS, JUDGES = (
+    f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components", "metrics", "judges")
 )
 
 T = TypeVar("T")

@@ -35,10 +35,13 @@ OF_KINDS = {
 """For packages with a kind of task or a metric."""
 OF_LIBRARY = {"Attached", "ObjectiveLoss", "attach", "compute_loss_func", "objective"}
 """For trainings of one's own."""
+OF_JUDGES = {"GradeJudge", "Judge", "JudgeReply", "JudgeRequest", "Pair", "PairJudge"}
+"""For packages with a judge of responses."""
 OF_RESULTS = {"Compared", "Results", "compare", "evaluate", "load_board", "run"}
 """For notebooks."""
 OFFERED = (
-    OF_KINDS
+    OF_JUDGES
+    | OF_KINDS
     | OF_LIBRARY
     | OF_RESULTS
     | {
@@ -67,7 +70,7 @@ def test_all_is_what_is_offered() -> None:
     assert set(emobench.__all__) == OFFERED
     assert list(emobench.__all__) == sorted(emobench.__all__, key=lambda name: (name.islower(), name))
     assert set(dir(emobench)) == OFFERED | {"__version__"}
-    for name in OFFERED - OF_KINDS - OF_LIBRARY - OF_RESULTS - {"hookimpl"}:
+    for name in OFFERED - OF_JUDGES - OF_KINDS - OF_LIBRARY - OF_RESULTS - {"hookimpl"}:
         assert getattr(emobench, name) is getattr(retriever if "Retriev" in name else objectives, name)
 
 

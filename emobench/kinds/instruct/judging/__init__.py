@@ -1,0 +1,1 @@
+"""Judges: language models that compare two responses to an instruction, or give one a grade."""

@@ -1,0 +1,285 @@
+"""Asks an OpenAI-compatible endpoint many requests: at once, within a rate, with retries, each reply kept as it comes.
+
+The package openai speaks the protocol. It retries cut connections, time-outs, 408, 409, 429 and 5xx with growing
+pauses, or with the one that Retry-After names. It does not retry what is no reply: broken JSON, no choice in it.
+
+The key is read from OPENAI_API_KEY by the package, and the address from OPENAI_BASE_URL unless it is given. Neither the
+key nor a header is written or shown anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from emobench.errors import ModelError, RunError
+from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
+
+OPENAI = "https://api.openai.com/v1"
+BROKEN = 3
+"""How often a request is sent again whose reply cannot be read."""
+REFUSED = {400, 413, 422}
+HOPELESS = 5
+"""Requests in a row that fail after all retries, with no reply between them: the endpoint is taken to be down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Who answers, and how fast it may be asked."""
+
+    model: str
+    url: str | None = None
+    """None: OPENAI_BASE_URL, or OpenAI's own."""
+    concurrency: int = 8
+    """Requests that are under way at once."""
+    per_minute: float | None = None
+    """Requests that are begun in a minute at most."""
+    retries: int = 6
+    """How often a request is sent again after a fault of the connection or of the server."""
+    seconds: float = 120.0
+    """Time for one attempt, from its first byte to its last."""
+
+    @property
+    def address(self) -> str:
+        """Where requests go, without a user, a password or a query."""
+        parts = urlsplit(self.url or os.environ.get("OPENAI_BASE_URL") or OPENAI)
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
+
+
+@dataclass
+class Asked:
+    """What became of the requests."""
+
+    replies: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    """Requests that the endpoint refuses whenever they are sent (too long, filtered), with its reason."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Requests without a reply after all retries: they may be sent again later."""
+
+
+def ask(
+    endpoint: Endpoint,
+    requests: Mapping[str, JudgeRequest],
+    keep: Callable[[str, JudgeReply], None],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Asked:
+    """Send the requests, and call `keep` with each reply as soon as it is there: what was paid for is not lost.
+
+    At most len(requests) * (1 + retries) * (1 + BROKEN) attempts are made. Raises ModelError where no request can
+    succeed: nobody answers at the address, the key is wrong, the model is unknown there.
+    """
+    return asyncio.run(_Asking(endpoint, keep, progress, len(requests)).all(requests))
+
+
+class _Asking:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        keep: Callable[[str, JudgeReply], None],
+        progress: Callable[[int, int], None],
+        total: int,
+    ) -> None:
+        self.endpoint, self.keep, self.progress, self.total = endpoint, keep, progress, total
+        self.asked = Asked()
+        self._in_a_row = 0
+        self._next = 0.0
+
+    async def all(self, requests: Mapping[str, JudgeRequest]) -> Asked:
+        async with self._client() as client:
+            await self._check(client)
+            waiting = iter(requests.items())
+
+            async def work() -> None:
+                # One iterator for all workers: a request is taken when its turn comes, so that a stop leaves the rest.
+                for key, request in waiting:
+                    await self._one(client, key, request)
+                    self.progress(self.asked.replies + len(self.asked.refused) + len(self.asked.failed), self.total)
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(max(1, self.endpoint.concurrency)):
+                        group.create_task(work())
+            except BaseExceptionGroup as errors:
+                raise _first(errors) from None
+        return self.asked
+
+    def _client(self) -> Any:
+        import openai
+
+        local = self.endpoint.address != OPENAI
+        key = os.environ.get("OPENAI_API_KEY") or ("none" if local else None)
+        if key is None:
+            raise ModelError("Judging with OpenAI's models needs a key. Set OPENAI_API_KEY, or --set judge.url=URL.")
+        return openai.AsyncOpenAI(
+            api_key=key,
+            base_url=self.endpoint.url,
+            max_retries=self.endpoint.retries,
+            http_client=_with_deadline(self.endpoint.seconds),
+        )
+
+    async def _check(self, client: Any) -> None:
+        """Ask for the list of models, which costs nothing; an endpoint without one is taken as it is."""
+        import openai
+
+        try:
+            await client.with_options(max_retries=min(1, self.endpoint.retries)).models.list()
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise self._wrong_key(error) from None
+        except openai.APIConnectionError:
+            raise ModelError(
+                f"Nobody answers at {self.endpoint.address}. Start the server, or name another address: "
+                "--set judge.url=URL, or OPENAI_BASE_URL."
+            ) from None
+        except Exception:  # a list of another form, or none
+            return
+
+    def _wrong_key(self, error: Any) -> ModelError:
+        return ModelError(f"{self.endpoint.address} refuses the key ({error.status_code}). Set OPENAI_API_KEY.")
+
+    async def _one(self, client: Any, key: str, request: JudgeRequest) -> None:
+        import openai
+
+        for attempt in range(1 + BROKEN):
+            await self._turn()
+            try:
+                reply = await self._reply(client, request)
+            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+                raise self._wrong_key(error) from None
+            except openai.NotFoundError:
+                raise ModelError(
+                    f"{self.endpoint.address} has no model {self.endpoint.model}, or is not an OpenAI-compatible "
+                    "endpoint, whose address ends in /v1 as a rule. Name another: --set judge.model=MODEL or "
+                    "--set judge.url=URL."
+                ) from None
+            except openai.OpenAIError as error:
+                if getattr(error, "status_code", None) in REFUSED:
+                    self.asked.refused[key] = _reason(error)
+                else:
+                    self._give_up(key, _reason(error))
+                return
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                # Broken JSON, or JSON of another form. The next attempt may be whole.
+                if attempt == BROKEN:
+                    self._give_up(key, f"{1 + BROKEN} replies could not be read ({type(error).__name__})")
+                continue
+            self._in_a_row = 0
+            self.keep(key, reply)
+            self.asked.replies += 1
+            return
+
+    async def _reply(self, client: Any, request: JudgeRequest) -> JudgeReply:
+        options = dict(request.options)
+        tops = options.pop("top_logprobs", None)
+        if isinstance(request.prompt, str):
+            given = {"prompt": request.prompt, **options, **({} if tops is None else {"logprobs": tops})}
+            call = client.completions.create
+        else:
+            given = {"messages": list(request.prompt), **options}
+            given |= {} if tops is None else {"logprobs": True, "top_logprobs": tops}
+            call = client.chat.completions.create
+        return _read(await call(model=self.endpoint.model, **given))
+
+    async def _turn(self) -> None:
+        if self.endpoint.per_minute:
+            now = time.monotonic()
+            begin = max(now, self._next)
+            self._next = begin + 60 / self.endpoint.per_minute
+            await asyncio.sleep(begin - now)
+
+    def _give_up(self, key: str, reason: str) -> None:
+        self.asked.failed[key] = reason
+        self._in_a_row += 1
+        if self._in_a_row >= HOPELESS:
+            raise RunError(
+                f"{self.endpoint.address} gave no reply to {HOPELESS} requests in a row: {reason}. The "
+                f"{self.asked.replies} replies before them are kept. Give the same command again when it answers."
+            )
+
+
+def _with_deadline(seconds: float) -> Any:
+    """Return an HTTP client whose requests end after a time.
+
+    The library's own limits are between two bytes: a reply that trickles would never reach them.
+    """
+    import openai
+
+    base = openai.DefaultAsyncHttpxClient
+    # httpx, or httpx2 since openai 3: the package retries the time-out of its own library.
+    library = next(one.__module__ for one in base.__mro__ if one.__name__ == "AsyncClient").partition(".")[0]
+    timed_out = importlib.import_module(library).ReadTimeout
+
+    class WithDeadline(base):
+        async def send(self, request: Any, **options: Any) -> Any:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await super().send(request, **options)
+            except TimeoutError:
+                raise timed_out("no whole reply in time", request=request) from None
+
+    return WithDeadline(timeout=seconds)
+
+
+def _read(found: Any) -> JudgeReply:
+    """Return a reply of either form; raises ValueError, TypeError, LookupError or AttributeError for anything else."""
+    choice = found.choices[0]
+    message = getattr(choice, "message", None)
+    if message is None:
+        text = choice.text
+    else:
+        calls = getattr(message, "tool_calls", None)
+        call = calls[0].function if calls else getattr(message, "function_call", None)
+        text = message.content if call is None else call.arguments
+    if text is not None and not isinstance(text, str):
+        raise TypeError("the text of a reply is no string")
+    usage = found.usage
+    return JudgeReply(
+        text or "",
+        tuple(_top_logprobs(choice)),
+        str(found.model or ""),
+        usage.prompt_tokens if usage else 0,
+        usage.completion_tokens if usage else 0,
+    )
+
+
+def _top_logprobs(choice: Any) -> list[dict[str, float]]:
+    found = getattr(choice, "logprobs", None)
+    if getattr(choice, "message", None) is None:
+        return [dict(top) for top in getattr(found, "top_logprobs", None) or []]
+    return [{top.token: top.logprob for top in token.top_logprobs} for token in getattr(found, "content", None) or []]
+
+
+def _reason(error: Any) -> str:
+    body = getattr(error, "body", None)
+    told = body.get("message") if isinstance(body, dict) else None
+    text = str(told or getattr(error, "message", "") or type(error).__name__)
+    status = getattr(error, "status_code", None)
+    return f"{'' if status is None else f'{status}, '}{text[:200]}{'...' if len(text) > 200 else ''}"
+
+
+def _first(errors: BaseExceptionGroup) -> BaseException:
+    found: BaseException = errors
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
+
+
+def as_json(reply: JudgeReply) -> str:
+    """Return a reply as one line of JSON."""
+    return json.dumps({
+        "text": reply.text, "top_logprobs": [dict(top) for top in reply.top_logprobs], "model": reply.model,
+        "prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens,
+    })  # fmt: skip
+
+
+def from_json(line: str) -> JudgeReply:
+    """Return the reply that `as_json` wrote."""
+    found = json.loads(line)
+    return JudgeReply(**{**found, "top_logprobs": tuple(found["top_logprobs"])})

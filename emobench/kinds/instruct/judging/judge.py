@@ -1,0 +1,94 @@
+"""What a judge is: what it is asked about responses, and how its reply is read.
+
+A judge is a prompt and a parser. Who answers, an endpoint or a local model, is chosen apart from it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two responses to an instruction, in the order in which the judge sees them."""
+
+    instruction: str
+    first: str
+    second: str
+    input: str = ""
+    """What the instruction is about, where the data set has it in a field of its own."""
+
+    def swapped(self) -> Pair:
+        return Pair(self.instruction, self.second, self.first, self.input)
+
+
+@dataclass(frozen=True)
+class JudgeRequest:
+    """What is sent to the model of a judge: the messages of a chat, or a text that it continues."""
+
+    prompt: str | tuple[Mapping[str, str], ...]
+    """A text, or messages with `role` and `content`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What decides the reply besides: `max_tokens`, `temperature`, `top_logprobs`, under the names of OpenAI's API."""
+
+
+@dataclass(frozen=True)
+class JudgeReply:
+    """What the model of a judge answered."""
+
+    text: str
+    top_logprobs: tuple[Mapping[str, float], ...] = ()
+    """For each token of the reply, the likeliest ones with their log probabilities, if the request asks for them."""
+    model: str = ""
+    """The model, as the one who answered names it."""
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+
+
+class Judge(ABC):
+    """Asks a language model about responses. A subclass is a dataclass if it has parameters."""
+
+    name: ClassVar[str]
+    model: ClassVar[str]
+    """The model that its authors ask."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Whose prompts and parsers it uses: another version may judge otherwise."""
+
+
+class PairJudge(Judge):
+    """Compares two responses."""
+
+    graded: ClassVar[bool] = False
+    """Whether a preference may be any number from 0 to 1: the two orders are then averaged. Else they must agree."""
+
+    @abstractmethod
+    def request(self, pair: Pair) -> JudgeRequest:
+        """Return what the model is asked. The same pair gives the same request."""
+
+    @abstractmethod
+    def preference(self, reply: JudgeReply) -> float | None:
+        """Return how much the first response is preferred: 1, 0, or 0.5 for a tie; None where the reply has no verdict.
+
+        Any text is read: an empty one, a refusal, and one of 100 kB.
+        """
+
+
+class GradeJudge(Judge):
+    """Gives a response a grade."""
+
+    scale: ClassVar[tuple[float, float]] = (1.0, 10.0)
+
+    @abstractmethod
+    def request(self, instruction: str, response: str) -> JudgeRequest:
+        """Return what the model is asked. The same texts give the same request."""
+
+    @abstractmethod
+    def grade(self, reply: JudgeReply) -> float | None:
+        """Return the grade; None where the reply has none, or one that is not on the scale."""
+
+    def on_scale(self, value: float) -> float | None:
+        """Return a grade that is on the scale, and None for another number."""
+        return value if self.scale[0] <= value <= self.scale[1] else None

@@ -1,0 +1,91 @@
+"""AlpacaEval's judges: prompts and parsers of the package alpaca-eval, by the names of its configurations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import emobench
+
+FIELD = re.compile(r"\{(instruction|output_1|output_2)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlpacaEval(emobench.PairJudge):
+    """Dubois et al., 2023 and 2024. `alpaca_eval_gpt4` is AlpacaEval 1; `weighted_alpaca_eval_gpt4_turbo` is 2."""
+
+    name = "alpaca-eval"
+    packages = ("alpaca-eval",)
+    config: str = "alpaca_eval_gpt4"
+    """The annotator: a folder of the package's `evaluators_configs`, whose prompt is about one pair."""
+
+    def __post_init__(self) -> None:
+        asks = self._annotator["fn_completions"]
+        if asks != "openai_completions" or self._annotator.get("batch_size", 1) != 1:
+            raise ValueError(f"`config` is {self.config}, which does not ask a chat model about one pair at a time.")
+
+    @property
+    def model(self) -> str:  # type: ignore[override]
+        return self._annotator["completions_kwargs"]["model_name"]
+
+    @property
+    def graded(self) -> bool:  # type: ignore[override]
+        return self._annotator["fn_completion_parser"] == "logprob_parser"
+
+    @cached_property
+    def _annotator(self) -> Mapping[str, Any]:
+        import yaml
+        from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
+
+        folder = Path(EVALUATORS_CONFIG_DIR)
+        file = folder / self.config / "configs.yaml"
+        known = sorted(path.parent.name for path in folder.glob("*/configs.yaml"))
+        if self.config not in known:
+            raise ValueError(f"`config` is {self.config!r}; expected one of {', '.join(known)}.")
+        (annotator,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
+        return annotator
+
+    @cached_property
+    def _template(self) -> tuple[Mapping[str, str], ...]:
+        from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
+        from alpaca_eval.utils import prompt_to_chatml
+
+        text = (Path(EVALUATORS_CONFIG_DIR) / self._annotator["prompt_template"]).read_text(encoding="utf-8")
+        return tuple(prompt_to_chatml(text))
+
+    def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
+        """The package's prompt. Fields are filled in once: braces and chat markers in a response stay text."""
+        task = f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction
+        fields = {"instruction": task, "output_1": pair.first, "output_2": pair.second}
+        messages = [
+            {**message, "content": FIELD.sub(lambda match: fields[match[1]], message["content"])}
+            for message in self._template
+        ]
+        options = {"temperature": 0.7, "top_p": 1.0, **self._annotator["completions_kwargs"]}
+        del options["model_name"]
+        return emobench.JudgeRequest(tuple(messages), options)
+
+    def preference(self, reply: emobench.JudgeReply) -> float | None:
+        """1 to 2 in the package, where 1 prefers the first response, and 0 is a tie, too."""
+        from alpaca_eval import completion_parsers
+
+        parse = getattr(completion_parsers, self._annotator["fn_completion_parser"])
+        read: Any = reply.text or " "
+        if self._annotator.get("completion_key") == "completions_all":
+            tops = [[{"token": t, "logprob": p} for t, p in top.items()] for top in reply.top_logprobs]
+            read = {"text": read, "logprobs": {"content": [{"top_logprobs": top} for top in tops]}}
+        try:
+            (found,) = parse(read, **self._annotator.get("completion_parser_kwargs", {}))
+            value = 1.5 if found == 0 else float(found)
+        except Exception:  # the parsers raise anything for a reply that they cannot read
+            return None
+        return 2 - value if 1 <= value <= 2 else None
+
+
+@emobench.hookimpl
+def emobench_judges() -> list[type[emobench.Judge]]:
+    return [AlpacaEval]

@@ -1,0 +1,85 @@
+"""MT-bench's judges (Zheng et al., NeurIPS 2023), for one turn: a grade from 1 to 10, and a comparison.
+
+Prompts, parsers and options are those of lm-sys/FastChat, fastchat/llm_judge: `single-v1` and `pair-v2` of
+data/judge_prompts.jsonl, and common.py.
+"""
+
+from __future__ import annotations
+
+import re
+
+import emobench
+
+MODEL = "gpt-4"
+OPTIONS = {"temperature": 0.0, "max_tokens": 2048}
+RATINGS = re.compile(r"\[\[(\d+\.?\d*)\]\]"), re.compile(r"\[(\d+\.?\d*)\]")
+"""Its code reads the first rating in double brackets, else the first in single ones."""
+SINGLE = """[Instruction]
+Please act as an impartial judge and evaluate the quality of the response provided by an AI assistant to the user \
+question displayed below. Your evaluation should consider factors such as the helpfulness, relevance, accuracy, depth, \
+creativity, and level of detail of the response. Begin your evaluation by providing a short explanation. Be as \
+objective as possible. After providing your explanation, you must rate the response on a scale of 1 to 10 by strictly \
+following this format: "[[rating]]", for example: "Rating: [[5]]".
+
+[Question]
+{question}
+
+[The Start of Assistant's Answer]
+{answer}
+[The End of Assistant's Answer]"""
+RULES = """Please act as an impartial judge and evaluate the quality of the responses provided by two AI assistants to \
+the user question displayed below. You should choose the assistant that follows the user's instructions and answers \
+the user's question better. Your evaluation should consider factors such as the helpfulness, relevance, accuracy, \
+depth, creativity, and level of detail of their responses. Begin your evaluation by comparing the two responses and \
+provide a short explanation. Avoid any positional biases and ensure that the order in which the responses were \
+presented does not influence your decision. Do not allow the length of the responses to influence your evaluation. Do \
+not favor certain names of the assistants. Be as objective as possible. After providing your explanation, output your \
+final verdict by strictly following this format: "[[A]]" if assistant A is better, "[[B]]" if assistant B is better, \
+and "[[C]]" for a tie."""
+PAIR = """[User Question]
+{question}
+
+[The Start of Assistant A's Answer]
+{first}
+[The End of Assistant A's Answer]
+
+[The Start of Assistant B's Answer]
+{second}
+[The End of Assistant B's Answer]"""
+VERDICTS = {"[[A]]": 1.0, "[[B]]": 0.0, "[[C]]": 0.5}
+
+
+class MTBench(emobench.GradeJudge):
+    """Rates a response from 1 to 10, after an explanation."""
+
+    name = "mt-bench"
+    model = MODEL
+
+    def request(self, instruction: str, response: str) -> emobench.JudgeRequest:
+        text = SINGLE.format(question=instruction, answer=response)
+        messages = {"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}
+        return emobench.JudgeRequest(messages, OPTIONS)
+
+    def grade(self, reply: emobench.JudgeReply) -> float | None:
+        found = next((match for pattern in RATINGS if (match := pattern.search(reply.text))), None)
+        return None if found is None else self.on_scale(float(found[1]))
+
+
+class MTBenchPair(emobench.PairJudge):
+    """Compares two responses, and ends with "[[A]]", "[[B]]" or "[[C]]"."""
+
+    name = "mt-bench-pair"
+    model = MODEL
+
+    def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
+        question = f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction
+        text = PAIR.format(question=question, first=pair.first, second=pair.second)
+        return emobench.JudgeRequest(({"role": "system", "content": RULES}, {"role": "user", "content": text}), OPTIONS)
+
+    def preference(self, reply: emobench.JudgeReply) -> float | None:
+        return next((value for words, value in VERDICTS.items() if words in reply.text), None)
+
+
+@emobench.hookimpl
+def emobench_judges() -> list[type[emobench.Judge]]:
+    return [MTBench, MTBenchPair]

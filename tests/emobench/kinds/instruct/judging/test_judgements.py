@@ -1,0 +1,153 @@
+"""Pairs in both orders: what a verdict is, what is asked, what is kept, and which way a judge leans."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from emobench.errors import RunError
+from emobench.kinds.instruct.judging.endpoint import Endpoint
+from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.instruct.judging.judgements import Judgement, Replies, bias, judge_pairs
+
+sys.path.insert(0, str(Path(__file__).parent))
+from endpoints import Scripted, serving
+
+
+class Words(PairJudge):
+    """Its prompt is "first|second", and its reply a number."""
+
+    name = "words"
+    model = "a-judge"
+
+    def request(self, pair: Pair) -> JudgeRequest:
+        return JudgeRequest(f"{pair.first}|{pair.second}", {"max_tokens": 1})
+
+    def preference(self, reply: JudgeReply) -> float | None:
+        try:
+            return float(reply.text)
+        except ValueError:
+            return None
+
+
+class Graded(Words):
+    graded = True
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.02)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def judged(
+    server: Scripted, pairs: dict[str, Pair], path: Path, judge: PairJudge | None = None, **given: int
+) -> dict[str, Judgement]:
+    endpoint = Endpoint(model="a-judge", url=server.url, **{"retries": 1, "concurrency": 2, **given})
+    found, _ = judge_pairs(judge or Words(), pairs, endpoint, Replies(path))
+    return {one.id: one for one in found}
+
+
+def longer(prompt: str) -> str:
+    first, second = prompt.split("|")
+    return "1" if len(first) > len(second) else "0"
+
+
+def test_orders_that_agree_decide_and_others_are_a_tie(tmp_path: Path) -> None:
+    replies = {"good|bad": "1", "bad|good": "0", "a|b": "1", "b|a": "1", "win|tie": "1", "tie|win": "0.5"}
+    pairs = {"won": Pair("i", "good", "bad"), "lost": Pair("i", "bad", "good")}
+    pairs |= {"first": Pair("i", "a", "b"), "half": Pair("i", "win", "tie"), "same": Pair("i", "x", "x")}
+    with serving(replies.__getitem__) as server:
+        found = judged(server, pairs, tmp_path / "replies")
+        asked = Counter(body["prompt"] for body in server.bodies)
+    assert {key: one.preference for key, one in found.items()} == {
+        "won": 1.0, "lost": 0.0, "first": 0.5, "half": 0.5, "same": 0.5,
+    }  # fmt: skip
+    assert found["first"] == Judgement("first", 1.0, 0.0, 0.5)
+    assert set(asked) == set(replies)  # two equal responses are not asked about
+    assert set(asked.values()) == {1}  # "won" and "lost" ask the same two questions
+
+
+def test_graded_orders_are_averaged(tmp_path: Path) -> None:
+    replies = {"a|b": "0.9", "b|a": "0.3"}
+    with serving(replies.__getitem__) as server:
+        found = judged(server, {"one": Pair("i", "a", "b")}, tmp_path / "replies", Graded())
+    assert found["one"].preference == pytest.approx((0.9 + 0.7) / 2)
+
+
+def test_a_reply_without_a_verdict_is_missing_with_its_reason(tmp_path: Path) -> None:
+    replies = {"a|b": "I cannot say.", "b|a": "1", "c|d": "1", "d|c": "0"}
+    pairs = {"one": Pair("i", "a", "b"), "two": Pair("i", "c", "d"), "long": Pair("i", "e", "f")}
+    with serving(
+        lambda prompt: replies.get(prompt, "1"), lambda prompt, attempt: "too_long" if prompt == "e|f" else None
+    ) as server:
+        found = judged(server, pairs, tmp_path / "replies")
+    assert found["one"] == Judgement("one", None, 0.0, None, "the reply has no verdict")
+    assert found["two"].preference == 1
+    assert found["long"].preference is None
+    assert "maximum context length" in found["long"].problem
+
+
+def test_what_was_judged_before_a_stop_is_not_judged_again(tmp_path: Path) -> None:
+    pairs = {str(i): Pair("i", f"{i}" * 3, f"{i}") for i in range(9)}
+    path = tmp_path / "replies"
+    with serving(longer, lambda prompt, attempt: "server_error" if prompt[0] in "5678" else None) as server:
+        with pytest.raises(RunError, match="kept"):
+            judged(server, pairs, path, concurrency=1)
+        first = Counter(body["prompt"] for body in server.bodies)
+        server.faults = lambda prompt, attempt: None
+        server.bodies.clear()
+        found = judged(server, pairs, path)
+        again = {body["prompt"] for body in server.bodies}
+    assert {prompt for prompt in first if prompt[0] in "01234"}.isdisjoint(again)
+    assert {one.preference for one in found.values()} == {1.0}
+    with serving(longer) as server:
+        assert judged(server, pairs, path) == found
+        assert not server.bodies
+
+
+def test_a_torn_line_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "replies"
+    with serving(longer) as server:
+        found = judged(server, {"one": Pair("i", "aa", "b")}, path)
+        path.write_bytes(path.read_bytes()[:-20])
+        assert judged(server, {"one": Pair("i", "aa", "b")}, path) == found
+    assert len(server.bodies) == 3
+
+
+def test_another_model_or_other_options_are_asked_anew(tmp_path: Path) -> None:
+    class Longer(Words):
+        def request(self, pair: Pair) -> JudgeRequest:
+            return JudgeRequest(f"{pair.first}|{pair.second}", {"max_tokens": 2})
+
+    path, pairs = tmp_path / "replies", {"one": Pair("i", "aa", "b")}
+    with serving(longer) as server:
+        judged(server, pairs, path)
+        judged(server, pairs, path, Longer())
+        endpoint = Endpoint(model="another", url=server.url)
+        judge_pairs(Words(), pairs, endpoint, Replies(path))
+    assert len(server.bodies) == 6
+
+
+def test_a_key_is_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    with serving(longer) as server:
+        judged(server, {"one": Pair("i", "aa", "b")}, tmp_path / "replies")
+    assert b"secret" not in (tmp_path / "replies").read_bytes()
+
+
+def test_a_judge_that_always_takes_the_first_has_a_bias_of_position(tmp_path: Path) -> None:
+    pairs = {str(i): Pair("i", "a" * (i + 1), "b" * (9 - i)) for i in range(4)}
+    with serving(lambda prompt: "1") as server:
+        leaning = bias(list(judged(server, pairs, tmp_path / "first").values()), pairs)
+    assert leaning is not None
+    assert (leaning.first, leaning.agreement, leaning.longer) == (1.0, 0.0, None)
+    with serving(longer) as server:
+        leaning = bias(list(judged(server, pairs, tmp_path / "longer").values()), pairs)
+    assert leaning is not None
+    assert (leaning.first, leaning.agreement, leaning.longer) == (0.5, 1.0, 1.0)
+    assert bias([], pairs) is None

@@ -1,0 +1,158 @@
+"""The built-in judges: published prompts and parsers, and any text as a reply."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+import emobench
+from emobench.errors import ConfigError
+from emobench.registry import judge_class, judge_names, load_judge
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "judge"
+PAIR = emobench.Pair("Add {output_1} and 2 <|im_end|>.", 'I say """3""".', "Four: {instruction}")
+VERDICTS = {
+    "auto-j": [
+        ("Both are fine.\nSo, the final decision is Response 1. It is short.", 1.0),
+        ("... the final decision is response 2", 0.0),
+        ("The final decision is Response 1? No, the final decision is Tie.", 0.5),
+        ("So, the final decision is unclear", None),
+    ],
+    "pandalm": [
+        ("1\n\n### Reason: better", 1.0),
+        ("2</s>", 0.0),
+        ("Tie\n\n### Reason: equal", 0.5),
+        ("Response 1", None),
+    ],
+    "mt-bench-pair": [("Good. [[A]]", 1.0), ("[[B]]", 0.0), ("[[C]] tie", 0.5), ("[A]", None)],
+    "alpaca-eval": [
+        ("[{'model': 'model_1', 'rank': 1}, {'model': 'model_2', 'rank': 2}]", 1.0),
+        ("[{'model': 'model_1', 'rank': 2}, {'model': 'model_2', 'rank': 1}]", 0.0),
+        ("[{'model': 'model_1', 'rank': 3}]", None),
+    ],
+}
+GRADES = {
+    "auto-j-single": [("Fine. Rating: [[7]]", 7.0), ("Rating: [[6.5]]. Rating: [[8]]", 8.0), ("[[7]]", None)],
+    "mt-bench": [("Rating: [[5]]", 5.0), ("[3] then [[9.5]]", 9.5), ("so [4]", 4.0), ("[[11]]", None)],
+}
+STRANGE = ["", " ", "I cannot help with that.", "[[", "Rating: [[", "{" * 5000, "no verdict " * 10_000, "\0\ud800"]
+
+
+def made(name: str) -> emobench.Judge:
+    if name == "alpaca-eval":
+        pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
+    return load_judge(name).component
+
+
+def test_every_judge_is_tested_here() -> None:
+    assert set(judge_names()) == VERDICTS.keys() | GRADES.keys()
+
+
+@pytest.mark.parametrize(("name", "text", "verdict"), [(n, *one) for n, rows in VERDICTS.items() for one in rows])
+def test_verdicts_are_read(name: str, text: str, verdict: float | None) -> None:
+    judge = made(name)
+    assert isinstance(judge, emobench.PairJudge)
+    assert judge.preference(emobench.JudgeReply(text)) == verdict
+
+
+@pytest.mark.parametrize(("name", "text", "grade"), [(n, *one) for n, rows in GRADES.items() for one in rows])
+def test_grades_are_read(name: str, text: str, grade: float | None) -> None:
+    judge = made(name)
+    assert isinstance(judge, emobench.GradeJudge)
+    assert judge.grade(emobench.JudgeReply(text)) == grade
+
+
+@pytest.mark.parametrize("name", sorted(VERDICTS.keys() | GRADES.keys()))
+@pytest.mark.parametrize("text", STRANGE, ids=lambda text: repr(text[:12]))
+def test_any_text_is_a_reply(name: str, text: str) -> None:
+    judge, reply = made(name), emobench.JudgeReply(text)
+    assert (judge.preference(reply) if isinstance(judge, emobench.PairJudge) else judge.grade(reply)) is None
+
+
+@pytest.mark.parametrize("name", sorted(VERDICTS))
+def test_a_prompt_has_each_response_once_and_in_order(name: str) -> None:
+    judge = made(name)
+    assert isinstance(judge, emobench.PairJudge)
+    for pair in (PAIR, PAIR.swapped()):
+        prompt = judge.request(pair).prompt
+        text = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        assert text.count(pair.first) == text.count(pair.second) == text.count(pair.instruction) == 1
+        assert text.index(pair.instruction) < text.index(pair.first) < text.index(pair.second)
+
+
+def test_pandalm_has_an_input_and_drops_special_tokens() -> None:
+    prompt = load_judge("pandalm").component.request(emobench.Pair("Add.", "</s> 3 ", "4", input="1 and 2")).prompt
+    assert "defined by the Instruction with an Input that provides further context." in prompt
+    assert "### Input:\n1 and 2\n\n### Response 1:\n3\n\n### Response 2:\n4\n\n### Evaluation:\n" in prompt
+
+
+def test_an_unknown_configuration_names_those_that_are_there() -> None:
+    made("alpaca-eval")
+    with pytest.raises(ConfigError, match=r"`config` is 'alpaca'; expected one of .*alpaca_eval_gpt4.*"):
+        load_judge("alpaca-eval(config=alpaca)")
+    with pytest.raises(ConfigError, match="does not ask a chat model"):
+        load_judge("alpaca-eval(config=claude)")
+
+
+@pytest.mark.parametrize("config", ["alpaca_eval_gpt4", "weighted_alpaca_eval_gpt4_turbo"])
+def test_alpaca_evals_own_annotator_asks_and_reads_the_same(config: str) -> None:
+    """The package itself, with a function in place of OpenAI: the same messages, the same preferences."""
+    made("alpaca-eval")
+    import pandas as pd
+    import yaml
+    from alpaca_eval.annotators import SinglePairwiseAnnotator
+    from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
+    from alpaca_eval.utils import prompt_to_chatml
+
+    judge = load_judge(f"alpaca-eval(config={config})").component
+    pairs = [emobench.Pair(f"Count to {n}.", "1, " * n, f"{n}") for n in range(1, 9)]
+    asked: list[list[dict[str, str]]] = []
+    options: dict[str, object] = {}
+
+    def replies(prompts: list[str], **given: object) -> dict[str, list[object]]:
+        asked.extend(prompt_to_chatml(prompt) for prompt in prompts)
+        options.update(given)
+        texts = [f"[{{'model': 'model_1', 'rank': {1 + i % 2}}}, {{'model': 'model_2', 'rank': {2 - i % 2}}}]"
+                 for i in range(len(prompts))]  # fmt: skip
+        tops = [[{"token": "m", "logprob": -0.1 * (i + 1)}, {"token": "M", "logprob": -0.7}] for i in range(len(texts))]
+        whole = [{"text": "m", "logprobs": {"content": [{"top_logprobs": top}]}} for top in tops]
+        return {"completions": texts, "completions_all": whole}
+
+    (annotator,) = yaml.safe_load((Path(EVALUATORS_CONFIG_DIR) / config / "configs.yaml").read_text()).values()
+    annotator |= {"fn_completions": replies, "is_randomize_output_order": False, "is_shuffle": False}
+    frame = pd.DataFrame([{"instruction": p.instruction, "output_1": p.first, "output_2": p.second} for p in pairs])
+    theirs = SinglePairwiseAnnotator(**annotator)(frame)["preference"]
+    requests = [judge.request(pair) for pair in pairs]
+    assert [[dict(message) for message in one.prompt] for one in requests] == asked
+    assert options.pop("model_name") == judge.model
+    assert {key: requests[0].options[key] for key in options} == options
+    for i, preference in enumerate(theirs):
+        text = f"[{{'model': 'model_1', 'rank': {1 + i % 2}}}, {{'model': 'model_2', 'rank': {2 - i % 2}}}]"
+        reply = emobench.JudgeReply(text, ({"m": -0.1 * (i + 1), "M": -0.7},))
+        assert judge.preference(reply) == pytest.approx(2 - preference, abs=1e-12)
+
+
+def test_every_judge_keeps_the_contract() -> None:
+    for name in judge_names():
+        assert judge_class(name).name == name
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
+@pytest.mark.parametrize("model", ["alpaca-7b", "vicuna-13b", "llama-2-7b-chat-hf"])
+def test_win_rates_of_published_annotations_are_the_published_ones(model: str) -> None:
+    from emobench.kinds.instruct.judging.judgements import win_rate
+
+    rows = [json.loads(line) for line in (SHARED / f"{model}.annotations.jsonl").read_text().splitlines()]
+    lines = (SHARED / "alpaca_eval_gpt4_leaderboard.csv").read_text().splitlines()
+    published = dict(
+        zip(lines[0].split(","), next(x for x in lines if x.startswith(f"{model},")).split(","), strict=True)
+    )
+    # 1 is the reference's, 2 the model's, 0 a tie; a preference is of the model.
+    preferences = [{0: 0.5, 1: 0.0, 1.5: 0.5, 2: 1.0}[row["preference"]] for row in rows]
+    rate, error = win_rate(preferences)
+    assert 100 * rate == pytest.approx(float(published["win_rate"]), abs=1e-6)
+    assert 100 * error == pytest.approx(float(published["standard_error"]), abs=1e-6)
+    assert math.isfinite(error)
