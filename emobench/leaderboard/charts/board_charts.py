@@ -1,4 +1,4 @@
-"""The charts of a board's page as Vega-Lite templates: differences, metrics, training curves and scaling.
+"""The charts of a board's page as Vega-Lite templates: differences, trade-off, metrics, curves and scaling.
 
 A text "$name" in a template stands for a value that the page fills in, such as "$rows", the rows of its table.
 Colours are variables of `site/assets/page.css`, so that a chart follows the theme without being drawn again.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from emobench.leaderboard.charts.compare_chart import VERDICTS, forest
+from emobench.leaderboard.charts.compare_chart import forest
+from emobench.leaderboard.render.palette import VERDICTS
 
 TEXT, MUTED, LINE, SURFACE = "var(--text)", "var(--muted)", "var(--line)", "var(--surface)"
 WORSE, EVEN, BETTER = "var(--worse)", "var(--even)", "var(--better)"
-PAGE_VERDICTS = dict.fromkeys(VERDICTS, MUTED) | {"better": "var(--better-text)", "worse": "var(--worse-text)"}
+PAGE_VERDICTS = dict.fromkeys(VERDICTS, "var(--open-text)") | {
+    word: f"var(--{word}-text)" for word in ("better", "worse", "tied")
+}
 FONT = "system-ui, sans-serif"
 DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [14, 4], [4, 4], [14, 3, 2, 3], [1, 4])
 """Each series has dashes of its own, so that a line shows through another that lies on it."""
@@ -29,6 +32,7 @@ def page_charts() -> dict[str, Any]:
         "metric": metric(),
         "curves": curves(),
         "scaling": scaling(),
+        "trade_off": trade_off(),
         "forest": {**forest("$rows", "$unit", TEXT, PAGE_VERDICTS), **IN_PLACE, "height": "$height"},
     }
 
@@ -173,6 +177,41 @@ def scaling() -> dict[str, Any]:
             {
                 "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
                 "encoding": {"y": _quantity("mean", **y), "shape": shape, "tooltip": tooltip},
+            },
+        ],
+    }
+
+
+def trade_off() -> dict[str, Any]:
+    """Return one metric against another: points {name, x, x_low, x_high, x_text, y, ...}, named where they stand."""
+    tooltip = _tips(name="objective", x_text="$x", y_text="$y")
+    axis = {"tickCount": 6, "grid": False, "domain": True}
+    x = {"title": "$x", "scale": {"type": "$x_type", "zero": "$x_zero", "nice": False, "padding": 36}, "axis": axis}
+    y = {"title": "$y", "scale": {"type": "$y_type", "zero": "$y_zero", "nice": False, "padding": 24}, "axis": axis}
+    color = {"field": "name", "type": "nominal", "scale": SERIES, "legend": None}
+    at = {"x": _quantity("x", **x), "y": _quantity("y", **y)}
+
+    def rule(side: str, along: dict[str, Any]) -> dict[str, Any]:
+        across = {**at, side: _quantity(f"{side}_low", **along), f"{side}2": {"field": f"{side}_high"}}
+        known = {"filter": f"isValid(datum.{side}_low)"}
+        return {"transform": [known], "mark": {"type": "rule", "strokeWidth": 1.6, "opacity": 0.6}, "encoding": across}
+
+    return {
+        "description": "$y against $x",
+        **IN_PLACE,
+        "height": 340,
+        "data": {"values": "$rows"},
+        "encoding": {"color": color},
+        "layer": [
+            rule("x", x),
+            rule("y", y),
+            {
+                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+                "encoding": {**at, "tooltip": tooltip},
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 9, "dy": -10, "fontSize": 12},
+                "encoding": {**at, "text": {"field": "shown"}, "color": {"value": TEXT}},
             },
         ],
     }

@@ -10,16 +10,16 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.charts.vega_lite import write_picture
 from emobench.leaderboard.render.compare_table import pair_tables
 from emobench.leaderboard.render.numbers import effect, p_value
+from emobench.leaderboard.render.palette import VERDICTS
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.stats.compare import Comparison
-from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast
+from emobench.leaderboard.stats.contrasts import Contrast
 
 WIDTH = 420  # points of a panel
 AXIS = {"title": None, "ticks": False, "labelLimit": 240, "minExtent": 240}  # as wide in each panel
 TEXT = "#374151"
-VERDICTS = {"better": "#1a7f5a", "worse": "#c2410c", "tied": "#6b7280"}
-VERDICTS |= dict.fromkeys(("undetermined", NO_VERDICT), "#c4c8cf")
-"""Colours of marks, apart for colour-blind readers too; the verdict also stands beside each row."""
+LIGHT = {word: tone.light for word, tone in VERDICTS.items()}
+"""Colours of marks on paper; the verdict also stands beside each row."""
 
 
 def write(comparisons: Sequence[Comparison], path: Path) -> None:
@@ -47,7 +47,7 @@ def specification(comparisons: Sequence[Comparison]) -> dict[str, Any]:
                 if unit_of(contrast) == unit
             ]
             title = {"text": "" if place else grid.title, "fontSize": 12}
-            panels.append({"title": title, "width": WIDTH, **forest(rows, unit, TEXT, VERDICTS)})
+            panels.append({"title": title, "width": WIDTH, **forest(rows, unit, TEXT, LIGHT)})
     return {
         "background": "white",
         "padding": 12,

@@ -8,8 +8,9 @@ from typing import Any
 
 from emobench.errors import ConfigError
 from emobench.leaderboard.charts.generation_charts import scatter as scatter_of
-from emobench.leaderboard.charts.vega_lite import COLOURS, GREY, picture, write_picture
+from emobench.leaderboard.charts.vega_lite import picture, write_picture
 from emobench.leaderboard.render import numbers as figures
+from emobench.leaderboard.render.palette import GREY, OBJECTIVES
 from emobench.leaderboard.render.paper_table import PaperComparison
 from emobench.leaderboard.schema.labels import clean
 
@@ -55,7 +56,7 @@ def _panel(tables: Sequence[PaperComparison], table: PaperComparison, metric: st
     x = {"type": "quantitative", "scale": {"zero": False}, "axis": {"title": clean(unit), "tickCount": 5}}
     colour = {
         "type": "nominal",
-        "scale": {"domain": [PAPER, HERE], "range": [GREY, COLOURS[0]]},
+        "scale": {"domain": [PAPER, HERE], "range": [GREY.light, OBJECTIVES[0].light]},
         "legend": {"title": None, "orient": "bottom", "symbolOpacity": 1},
     }
 

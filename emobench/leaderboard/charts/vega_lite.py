@@ -10,14 +10,12 @@ from typing import Any
 import vl_convert
 
 from emobench.errors import StorageError
+from emobench.leaderboard.render.palette import GREY, on_paper
 from emobench.leaderboard.schema.labels import clean
 
 HUMAN = "human"
 """A series that is drawn in grey."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c6d31")
-"""Apart for colour-blind readers too (Okabe and Ito), in the order of the series; more series begin again."""
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-GREY = "#9ca3af"
 SIDE, COLUMNS, SCALE = 260, 3, 3
 """Points of a panel's side, panels in a row, and pixels for each point."""
 LONGEST = 48
@@ -59,7 +57,8 @@ def series_of(rows: Iterable[Row]) -> list[str]:
 
 
 def _colour(series: Sequence[str], symbol: str | None) -> dict[str, Any]:
-    own = [GREY if name == HUMAN else COLOURS[i % len(COLOURS)] for i, name in enumerate(series)]
+    colours = dict(zip(series, on_paper(series), strict=True)) | {HUMAN: GREY.light}
+    own = [colours[name] for name in series]
     legend = {**LEGEND, **({"symbolType": symbol} if symbol else {})}
     return {"field": "series", "type": "nominal", "scale": {"domain": list(series), "range": own}, "legend": legend}
 

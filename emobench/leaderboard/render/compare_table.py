@@ -8,7 +8,7 @@ from typing import Any
 from emobench.config import to_plain
 from emobench.leaderboard.render.captions import compare_legend, names, within_lines
 from emobench.leaderboard.render.csv_text import csv_text
-from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Notes, TableReport, numbered
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Notes, TableReport, numbered
 from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components
 from emobench.leaderboard.render.numbers import (
     contrast_effect,
@@ -18,6 +18,7 @@ from emobench.leaderboard.render.numbers import (
     p_value,
     unit_label,
 )
+from emobench.leaderboard.render.palette import TERMINAL
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import MEAN, clean
 from emobench.leaderboard.stats.compare import Comparison, place, title
@@ -93,7 +94,7 @@ def _cells(contrast: Contrast, notes: Notes) -> list[Cell]:
         Cell(contrast_interval(contrast, contrast.ci95, places)),
         Cell(p_value(contrast.p_holm)),
         Cell(contrast_effect(contrast, contrast.detectable, places, "")),
-        Cell(word or ABSENT, contrast.beyond_noise, why, VERDICT_STYLES.get(word, "")),
+        Cell(word or ABSENT, contrast.beyond_noise, why, TERMINAL.get(word or "", "")),
     ]
 
 

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from emobench.leaderboard.schema.labels import clean
-from emobench.leaderboard.stats.contrasts import NO_VERDICT
 
-Style = Literal["", "bold", "dim", "green", "red"]
 ABSENT = "–"
-VERDICT_STYLES: dict[str | None, Style] = {"better": "green", "worse": "red", "undetermined": "dim", NO_VERDICT: "dim"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +20,8 @@ class Cell:
     text: str
     marked: bool = False
     notes: tuple[int, ...] = ()
-    style: Style = ""
+    style: str = ""
+    """Of rich: "bold", "dim", or that of a verdict (`palette`)."""
 
     def __str__(self) -> str:
         return self.text + marks(self.notes)

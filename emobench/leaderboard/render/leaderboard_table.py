@@ -15,7 +15,8 @@ from emobench.leaderboard.query.standings import Standings, standings
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
-from emobench.leaderboard.render.grid import ABSENT, VERDICT_STYLES, Cell, Column, Grid, Notes, TableReport
+from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Notes, TableReport
+from emobench.leaderboard.render.palette import TERMINAL
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
@@ -192,7 +193,7 @@ def difference_cell(contrast: Contrast | None, column: Sequence[MetricSummary], 
     if contrast is None:
         return Cell(ABSENT)
     places = (figures.relative_decimals if contrast.log_scale else figures.decimals)(column)
-    style = VERDICT_STYLES.get(contrast.verdict, "") if contrast.beyond_noise else ""
+    style = TERMINAL.get(contrast.verdict or "", "") if contrast.beyond_noise else ""
     return Cell(figures.difference(contrast, places, interval=intervals), contrast.beyond_noise, style=style)
 
 

@@ -70,17 +70,17 @@ def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
 def _summary(board: Board, path: Path) -> dict[str, Any]:
     entries = board.entries
     counts = {
-        "entries": len(entries),
-        "suites": len({str(entry.suite) for entry in entries}),
-        "models": len({entry.model.name for entry in entries}),
-        "objectives": len({entry.objective.name for entry in entries}),
+        ("entry", "entries"): len(entries),
+        ("suite", "suites"): len({str(entry.suite) for entry in entries}),
+        ("model", "models"): len({entry.model.name for entry in entries}),
+        ("objective", "objectives"): len({entry.objective.name for entry in entries}),
     }
     return {
         "name": board.name,
         "title": f"{board.name[:1].upper()}{board.name[1:]} results",
         "href": path.name,
         "empty": not entries,
-        "counts": [f"{word}: {count:,}" for word, count in counts.items()],
+        "counts": [f"{count:,} {words[count != 1]}" for words, count in counts.items()],
         "newest": max((entry.provenance.created[:10] for entry in entries), default=""),
     }
 

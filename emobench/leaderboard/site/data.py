@@ -12,17 +12,21 @@ from typing import Any, NamedTuple
 
 from emobench.config import to_plain
 from emobench.leaderboard.charts.board_charts import page_charts
+from emobench.leaderboard.query.ranks import Ranking
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
 from emobench.leaderboard.render.grid import ABSENT, Notes, numbered
 from emobench.leaderboard.render.noise_table import noise_row
-from emobench.leaderboard.schema.comparable import changed_rules, conditions, shared_rules
+from emobench.leaderboard.render.palette import slots
+from emobench.leaderboard.schema.comparable import conditions
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, labels
 from emobench.leaderboard.schema.private_paths import published
 from emobench.leaderboard.site.contrasts import FIELDS, PageContrasts
 from emobench.leaderboard.site.groups import BoardGroup, board_groups
+from emobench.leaderboard.site.titles import group_titles
+from emobench.metrics.catalog import MetricInfo, describe
 
 FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
 
@@ -41,7 +45,8 @@ class BoardData:
     def __init__(self, entries: Sequence[Entry], examples_of: ExamplesOf | None, baseline: str | None = None) -> None:
         self.columns: dict[str, list[MetricColumn]] = {}
         self.plain: dict[str, Any] = {"suites": [], "groups": [], "entries": []}
-        self.plain |= {"fields": FIELDS, "charts": page_charts()}
+        colours = slots(entry.objective.name for entry in entries)
+        self.plain |= {"fields": FIELDS, "charts": page_charts(), "colours": colours}
         self._numbers: dict[str, int] = {}
         self._contrasts = PageContrasts(examples_of)
         by_suite: dict[str, list[BoardGroup]] = {}
@@ -73,25 +78,33 @@ class _SuiteOfPage:
         named = any(entry.objective.name == baseline for group in groups for entry in group.rows)
         self.baseline = baseline if named else _default_baseline(groups)
         self.keys = list(dict.fromkeys(key for group in groups for key in group.metrics))
-        self.keys.sort(key=lambda key: not key.startswith(f"{MEAN}/"))
+        primary = {entry.primary for group in groups for entry in group.rows}
+        secondary = {m for group in groups for e in group.rows for m, value in e.metrics.items() if value.secondary}
+        self.keys.sort(key=lambda key: (not key.startswith(f"{MEAN}/"), key not in primary, key in secondary))
         tasks = {key.split("/", 1)[0] for key in self.keys}
         self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
         self._notes = Notes()
         self._shown: dict[str, list[Entry]] = {}
+        self._titles = group_titles([group.first for group in groups])
 
     def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
+        """Return a column: its heading is `name` over `head`, its tip `about`."""
         first = next(value for group in self.groups for e in group.rows if (value := group.value(e, key)))
         task, metric = key.split("/", 1)
+        known = describe(metric)
         unit = figures.unit_label([first])
-        name, head = (metric, unit) if one_task else (task, f"{metric} {unit}".strip())
+        name, head = (known.title, unit) if one_task else (task, f"{known.title} {unit}".strip())
         return {
+            "key": key,
             "task": task,
             "name": name,
             "head": head,
             "title": f"{name} {head}".strip(),
+            "about": _definition(key, known, first.higher_is_better),
             "fraction": first.unit == "fraction",
             "log": first.unit == "perplexity",
             "better": first.higher_is_better,
+            "secondary": first.secondary,
         }
 
     def _places(self, group: BoardGroup) -> list[int]:
@@ -102,7 +115,7 @@ class _SuiteOfPage:
         return [MetricColumn(*column) for column in zip(self.keys, titles, self._places(group), strict=True)]
 
     def group(self, group: BoardGroup, numbers: Sequence[int], contrasts: PageContrasts) -> dict[str, Any]:
-        """Return a group: its rows are [entry's number, label, rank, cells]."""
+        """Return a group: its rows are [entry's number, label, rank or why there is none, n, cells]."""
         rows, first, places = group.rows, group.first, self._places(group)
         named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
         above = self._shown.setdefault(first.model.name, [])
@@ -113,15 +126,17 @@ class _SuiteOfPage:
             [self._cell(group, entry, key, place) for key, place in zip(self.keys, places, strict=True)]
             for entry in rows
         ]
-        ranks = group.standings.ranking.places if group.standings.ranking else {}
+        ranking = group.standings.ranking
+        ranks = ranking.places if ranking else {}
         size = [f"{figures.large(first.model.parameters)} parameters"] if first.model.parameters else []
-        ranks_of = [ranks.get(entry.id) for entry in rows]
+        ranks_of = [ranks.get(entry.id) or _unranked(ranking, entry) for entry in rows]
+        counts = [_counts(entry, group.standings.metrics) for entry in rows]
+        names = labels(rows, group.standings.older)
         return {
-            "title": self._title(first, len(above)),
+            "title": self._titles[self.groups.index(group)],
             "lines": [*size, *shared],
             "protocols": dict(first.protocols),
-            "rows": list(zip(numbers, labels(rows, group.standings.older), ranks_of, cells, strict=True)),
-            "ranked": bool(ranks),
+            "rows": list(zip(numbers, names, ranks_of, counts, cells, strict=True)),
             "baseline": named[0] if named else None,
             "places": places,
             "tests": contrasts.of(rows, named[0] if named else 0, self.keys),
@@ -166,18 +181,26 @@ class _SuiteOfPage:
         }
         return " ".join(text for text, shown in sentences.items() if shown)
 
-    def _title(self, first: Entry, number: int) -> str:
-        """Return a model's name, and what sets this group apart from others of the model: changed rules, or its number.
 
-        Rules that all groups of the model share in all tasks set none apart.
-        """
-        like = [group.first for group in self.groups if group.first.model.name == first.model.name]
-        common = shared_rules([entry.changes.get(task, {}) for entry in like for task in entry.protocols])
-        own = [changed_rules(entry, leaving=common) for entry in like]
-        words = own[number - 1]
-        if own.count(words) == 1:
-            return " · ".join(filter(None, [first.model.name, words]))
-        return first.model.name if number == 1 and not words else f"{first.model.name} · {number}"
+def _definition(key: str, known: MetricInfo, better: bool | None) -> str:
+    """Return what a heading's tip says, in lines."""
+    task = key.split("/", 1)[0]
+    way = {True: "Higher is better.", False: "Lower is better.", None: "Neither way is better."}[better]
+    if task == MEAN:
+        return "\n".join(["The mean over the tasks of the suite.", *filter(None, [known.definition]), way])
+    source = f" ({known.source})" if known.source else ""
+    return "\n".join(filter(None, [known.definition + source, way, key]))
+
+
+def _unranked(ranking: Ranking | None, entry: Entry) -> str | None:
+    """Return why a row has no rank, where that is known."""
+    return ranking and (ranking.unranked.get(entry.id) or (f"not ranked: {ranking.remark}" if ranking.remark else None))
+
+
+def _counts(entry: Entry, keys: Sequence[str]) -> list[int]:
+    """Return the fewest and the most examples behind a value of a row, once where they are equal."""
+    counts = {entry.metrics[key].n or 0 for key in keys if key in entry.metrics} - {0}
+    return sorted({min(counts), max(counts)}) if counts else []
 
 
 def _default_baseline(groups: Sequence[BoardGroup]) -> str | None:

@@ -42,7 +42,10 @@ class BoardGroup:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        return (*([self.mean] if self.mean else []), *self.standings.metrics)
+        """All metrics that a row has, the secondary ones last: a page hides these until they are asked for."""
+        first = (*([self.mean] if self.mean else []), *self.standings.metrics)
+        rest = (m for m in group_metrics(self.rows) if m not in first and any(m in e.metrics for e in self.rows))
+        return (*first, *rest)
 
     def value(self, entry: Entry, key: str) -> MetricSummary | None:
         """Return a metric of a row, or its mean over tasks, without an interval, if it has them all."""
@@ -60,8 +63,15 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
         pairs = len(members) * (len(members) - 1) // 2
         ranked = pairs <= left
         left -= pairs if ranked else 0
-        found.append(BoardGroup(standings(members, examples_of)[0] if ranked else _unranked(members), ranked))
+        shown = standings(members, examples_of, _view(members))[0] if ranked else _unranked(members)
+        found.append(BoardGroup(shown, ranked))
     return sorted(found, key=_place)
+
+
+def _view(members: Sequence[Entry]) -> View:
+    """Return the order of a group's rows: that of its primary endpoint, which of several tasks is their mean."""
+    primary = next((entry.primary for entry in members if entry.primary), None)
+    return View(sort=primary) if primary in group_metrics(members) else View()
 
 
 def _unranked(members: Sequence[Entry]) -> Standings:

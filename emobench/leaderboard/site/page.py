@@ -21,9 +21,13 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from emobench.errors import ConfigError
+from emobench.leaderboard.render.palette import style_sheet
 
 _HERE = Path(__file__).parent
-SCRIPTS = ("elements.js", "board.js", "board_charts.js", "entries.js")
+SCRIPTS = (
+    "elements.js", "data.js", "address.js", "tips.js", "downloads.js", "charts.js", "columns.js", "board.js",
+    "board_charts.js", "trade_off.js", "samples.js", "entry.js", "compare.js", "route.js",
+)  # fmt: skip
 """The page's own script, in one scope: a thin layer over DataTables and Vega-Lite."""
 MARK = '<meta name="generator" content="emobench leaderboard site">'
 """Stands in every file that we write, and tells it from a foreign one."""
@@ -32,7 +36,7 @@ MARK = '<meta name="generator" content="emobench leaderboard site">'
 def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> str:
     """Return the page of a board: `facts` for its template, the index, and the chunks of entries' details."""
     scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
-    style = _of_itables("dt_bundle.css") + _asset("page.css")
+    style = _of_itables("dt_bundle.css") + style_sheet() + _asset("page.css")
     return _template("page.html.j2").render(
         **facts,
         mark=MARK,
@@ -45,8 +49,8 @@ def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> 
 
 
 def render_index(boards: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page that links the boards."""
-    style = _asset("page.css")
+    """Return the page that links the boards, and says what each holds."""
+    style = style_sheet() + _asset("page.css")
     return _template("index.html.j2").render(boards=boards, mark=MARK, style=style, policy=_policy((), style))
 
 

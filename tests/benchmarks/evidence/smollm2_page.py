@@ -16,7 +16,7 @@ from typing import Any
 
 from evidence.smollm2 import LIMIT, MANY, MODEL, OTHERS, SETTINGS, SHORT, TASKS
 
-from emobench.leaderboard.charts.compare_chart import TEXT, VERDICTS, forest
+from emobench.leaderboard.charts.compare_chart import LIGHT, TEXT, forest
 from emobench.leaderboard.charts.vega_lite import axis, panel, picture, shape, write_picture
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
@@ -183,7 +183,7 @@ def forest_picture(title: str, rows: Iterable[dict[str, Any] | None]) -> dict[st
         "title": {"text": title, "anchor": "start", "fontSize": 13},
         "config": {"font": "DejaVu Sans, Arial, sans-serif", "view": {"stroke": None}},
         "width": 420,
-        **forest(kept, unit, TEXT, VERDICTS),
+        **forest(kept, unit, TEXT, LIGHT),
     }
 
 

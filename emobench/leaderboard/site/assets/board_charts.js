@@ -34,7 +34,7 @@ function baseOf(group) {
 function heatMap(rows, groups) {
   const every = view.metric.startsWith("g");
   const shown = every ? [board.groups[Number(view.metric.slice(1))]] : groups;
-  const metrics = every ? suiteNow().metrics.keys() : [Number(view.metric)];
+  const metrics = every ? [...suiteNow().metrics.keys()].filter((i) => isShown(suiteNow().metrics[i])) : [Number(view.metric)];
   const lines = [...metrics].flatMap((metric) => shown.map((group) => ({ group, metric, base: baseOf(group) })));
   const known = lines.filter(({ base, metric }) => base && measured(base, metric));
   const own = [...unique(known.map(({ base }) => base)), ...rows.filter((row) => shown.includes(row.group))];
@@ -109,19 +109,19 @@ function bars(rows, naming) {
     const known = rows.filter((row) => measured(row, i)).map((row) => ({ name: naming(row), ...row.cells[i], end: Math.max(...ends(row.cells[i])) }));
     const all = known.flatMap(ends);
     const domain = [Math.min(0, ...all), (Math.max(0, ...all) || 1) * 1.3];
-    const values = { rows: known, title: metric.title, height: 26 * known.length, fraction: metric.fraction, domain, ...series(rows.map(naming)) };
-    return known.length > 0 && chart(`Metric ${metric.title}`, "metric", values);
+    const values = { rows: known, title: metric.title, height: 26 * known.length, fraction: metric.fraction, domain, ...series(rows.map(naming), rows.map((row) => row.entry.name)) };
+    return known.length > 0 && isShown(metric) && chart(`Metric ${metric.title}`, "metric", values);
   });
   return h("div", { class: "bars" }, panels);
 }
 
 async function curvesOf(named) {
-  return Promise.all(named.map(async ([name, entry]) => ({ name, curves: (await details(entry)).curves })));
+  return Promise.all(named.map(async ([name, entry]) => ({ name, objective: entry.name, curves: (await details(entry)).curves })));
 }
 
-/** Curves of {name, curves}, with a control for what is drawn. */
+/** Curves of {name, objective, curves}, with a control for what is drawn. */
 function curvesBody(all) {
-  const lines = all.flatMap(({ name, curves }) => curves.map(({ training, parts }) => ({ name: training > 1 ? `${name}, training ${training}` : name, parts })));
+  const lines = all.flatMap(({ name, objective, curves }) => curves.map(({ training, parts }) => ({ name: training > 1 ? `${name}, training ${training}` : name, objective, parts })));
   const parts = unique(lines.flatMap((line) => Object.keys(line.parts)));
   if (!parts.length) return h("p", { class: "empty" }, "No training curves are available. They come from the runs folder: emobench leaderboard site OUT --runs DIR.");
   return controlled((set) => {
@@ -131,7 +131,7 @@ function curvesBody(all) {
       Object.entries({ ...seeds, mean }).flatMap(([seed, curve]) => curve.steps.map((step, i) => ({ name, seed, step, value: curve.values[i] }))),
     );
     const steps = unique(points.map((point) => point.step)).length;
-    const values = { rows: points, title: view.part, point: steps < 20 && { size: 50 }, ...series(known.map((line) => line.name)) };
+    const values = { rows: points, title: view.part, point: steps < 20 && { size: 50 }, ...series(known.map((line) => line.name), known.map((line) => line.objective)) };
     return [
       h("div", { class: "controls" }, select("Curve", same(parts), view.part, set("part"))),
       chart("Training curves", "curves", steps > 1 ? values : oneStep(points)),
@@ -161,7 +161,7 @@ function scaling(rows) {
     const naming = (row) => (unique(own.map((one) => one.label)).length > 12 ? row.entry.name : row.label);
     const points = own.map((row) => ({ ...row.cells[place], name: naming(row), x: row.entry.sizes[view.axis][0], shown: row.entry.sizes[view.axis][1], model: row.entry.model }));
     const few = known.length ? `All of these rows have the same number of ${axes[view.axis]}: a curve needs two.` : `No row here says its number of ${axes[view.axis]}.`;
-    const values = { rows: points, x: axes[view.axis], y: title, line_opacity: own.length < 100 ? 1 : 0, ...series(unique(own.map(naming))) };
+    const values = { rows: points, x: axes[view.axis], y: title, line_opacity: own.length < 100 ? 1 : 0, ...seriesOf(own, naming) };
     const notes = [
       alike.length > own.length && `${own.length} of ${alike.length} rows are drawn; choose fewer above.`,
       known.length > alike.length && `${known.length - alike.length} rows with other protocols of ${task} are left out.`,

@@ -48,6 +48,30 @@ FILLED: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["parameters", "10B"],
     ),
+    "trade_off": (
+        {
+            "rows": [
+                {
+                    "name": name,
+                    "shown": f"{name} here",
+                    "x": x,
+                    "x_low": x - 1,
+                    "x_high": x + 1,
+                    "y": 50.0,
+                    "y_text": "",
+                }
+                for name, x in (("mle", 70.0), ("emo", 90.0))
+            ],
+            "x": "Perplexity",
+            "y": "MAUVE (%)",
+            "x_type": "log",
+            "x_zero": None,
+            "y_type": "linear",
+            "y_zero": False,
+            **NAMES,
+        },
+        ["Perplexity", "MAUVE (%)", "mle here", "emo here"],
+    ),
     "forest": (
         {
             "rows": [{"metric": "a", "effect": 2.0, "low": 1.0, "high": 3.0, "verdict": "better", "label": "better"}],

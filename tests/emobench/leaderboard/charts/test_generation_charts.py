@@ -9,7 +9,8 @@ import pytest
 
 from emobench.errors import StorageError
 from emobench.leaderboard.charts.generation_charts import divergence_curves, histograms, scatter
-from emobench.leaderboard.charts.vega_lite import COLOURS, GREY, write_pictures
+from emobench.leaderboard.charts.vega_lite import write_pictures
+from emobench.leaderboard.render.palette import GREY, on_paper
 
 POINTS = [
     {"objective": name, "corpus": corpus, "forward": 3.0 + i, "reverse": 4.0 - i, "reverse_low": 3.5 - i}
@@ -34,7 +35,7 @@ def test_the_scatter_has_a_panel_for_each_corpus_around_all_intervals() -> None:
     assert same == [[low, high]] * 2
     series = ["mle", "emo�[31m"]
     assert {tuple(scale["domain"]) for scale in scales(first, "color")} == {tuple(series)}
-    assert scales(first, "color")[0]["range"] == list(COLOURS[:2])
+    assert scales(first, "color")[0]["range"] == on_paper(scales(first, "color")[0]["domain"])
 
 
 def test_one_point_without_an_interval_stands_in_the_middle() -> None:
@@ -65,7 +66,7 @@ def test_a_histogram_counts_every_value_once_in_bars_that_series_have_in_common(
     }
     assert {place: share for (name, place), share in shares.items() if name == "emo" and share} == {4: 40, 5: 60}
     assert [place for name, place in shares if name == "emo"] == list(range(2, 11))
-    assert scales(panel, "color")[0] == {"domain": ["emo", "human"], "range": [COLOURS[0], GREY]}
+    assert scales(panel, "color")[0] == {"domain": ["emo", "human"], "range": [*on_paper(["emo"]), GREY.light]}
 
 
 def test_lengths_begin_at_no_less_than_no_word() -> None:

@@ -148,7 +148,7 @@ def test_only_what_is_beyond_noise_has_a_colour(board: Opened, row: Row, drawn: 
 def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:
     page = opened(toy)
     drawn(page)
-    assert page.locator(".chart svg.marks").count() == 5
+    assert page.locator(".chart svg.marks").count() == 6
     curves = page.get_by_role("group", name="Training curves").locator("svg")
     # One line for each of three seeds and their mean, for three objectives.
     assert curves.locator("g.mark-line path").count() == 12

@@ -43,7 +43,7 @@ def test_the_same_board_gives_the_same_bytes(page_of: PageOf, one: Entry, row: R
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["index.html", "measured.html"]
     index = (tmp_path / "a" / "index.html").read_text()
     assert 'href="measured.html"' in index
-    assert "entries: 2 · suites: 1 · models: 1 · objectives: 2" in index
+    assert "2 entries · 1 suite · 1 model · 2 objectives" in index
 
 
 def test_our_own_page_is_replaced_and_a_foreign_file_is_not(page_of: PageOf, one: Entry, tmp_path: Path) -> None:

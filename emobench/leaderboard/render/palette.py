@@ -1,0 +1,74 @@
+"""The colours of results: one for each objective and one for each verdict, on the page, in pictures and in terminals.
+
+Both sets stay apart for colour-blind readers: the hues of objectives are those of Okabe and Ito (2008), and
+verdicts are blue and orange, never green and red. No colour stands alone: a name or a word is always with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from emobench.leaderboard.stats.contrasts import NO_VERDICT
+
+
+class Tone(NamedTuple):
+    """A colour on white paper and on a dark ground."""
+
+    light: str
+    dark: str
+
+
+OBJECTIVES: tuple[Tone, ...] = (
+    Tone("#0072b2", "#4da3dd"),
+    Tone("#d55e00", "#f08445"),
+    Tone("#009e73", "#2fc79a"),
+    Tone("#b5548f", "#dd8bbf"),
+    Tone("#c28400", "#e6ab2e"),
+    Tone("#3aa0dc", "#8fd0f7"),
+    Tone("#5b5b66", "#b4b7c2"),
+    Tone("#8e6c4a", "#c6a07a"),
+)
+GREY = Tone("#9ca3af", "#7b8490")
+BETTER, WORSE = Tone("#0a58a6", "#82bcff"), Tone("#8f4700", "#f4ab68")
+"""Of words and marks; each is read on the page's ground with a contrast of 4.5 at least."""
+TIED, OPEN = Tone("#57606a", "#a3aeba"), Tone("#9aa1aa", "#6f7a86")
+FILLS = {"better": Tone("#7fb8de", "#1d649c"), "even": Tone("#f1f2f3", "#252c34"), "worse": Tone("#e8a565", "#91500f")}
+"""Of cells, with words on them."""
+VERDICTS = {"better": BETTER, "worse": WORSE, "tied": TIED, "undetermined": OPEN, NO_VERDICT: OPEN}
+TERMINAL = {"better": "dodger_blue1", "worse": "dark_orange3", "undetermined": "dim", NO_VERDICT: "dim"}
+"""Verdict -> style of rich; these hues are read on black and on white. `tied` is as the text around it."""
+
+_SEED = 22041
+"""Gives the objectives of the EMO paper colours that are far apart."""
+
+
+def slots(names: Iterable[str]) -> dict[str, int]:
+    """Return the place of each objective's colour in `OBJECTIVES`.
+
+    It follows from the name alone, so that an objective looks the same on every board, unless the names before it in
+    the alphabet have taken the place; more names than colours share them.
+    """
+    taken: dict[str, int] = {}
+    for name in sorted({*names}):
+        digest = hashlib.blake2b(f"{_SEED} {name}".encode("utf-8", "replace"), digest_size=2).digest()
+        first = digest[0] % len(OBJECTIVES)
+        free = [place % len(OBJECTIVES) for place in range(first, first + len(OBJECTIVES))]
+        taken[name] = next((place for place in free if place not in taken.values()), first)
+    return taken
+
+
+def on_paper(labels: Sequence[str]) -> list[str]:
+    """Return the colour of each row's objective, whatever its parameters: "tailr(gamma=0.2)" has that of "tailr"."""
+    names = [re.split(r"[(\[ ]", label, maxsplit=1)[0] or label for label in labels]
+    found = slots(names)
+    return [OBJECTIVES[found[name]].light for name in names]
+
+
+def style_sheet() -> str:
+    """Return the colours as variables of a style sheet, which follow the theme."""
+    tones = {f"series-{number}": tone for number, tone in enumerate(OBJECTIVES, 1)}
+    tones |= {"better-text": BETTER, "worse-text": WORSE, "tied-text": TIED, "open-text": OPEN} | FILLS
+    return ":root {\n" + "".join(f"  --{name}: light-dark({t.light}, {t.dark});\n" for name, t in tones.items()) + "}\n"

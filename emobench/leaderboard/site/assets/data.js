@@ -1,0 +1,33 @@
+// The data of the page: an index at once, the details of an entry when they are asked for.
+
+let board = null;
+const chunks = new Map();
+
+async function inflate(id) {
+  const bytes = Uint8Array.from(atob(byId(id).textContent), (sign) => sign.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
+async function loadBoard() {
+  board = await inflate("index");
+  board.entries.forEach((entry, place) => Object.assign(entry, { place, rows: [] }));
+  board.groups.forEach((group, place) => {
+    group.number = place;
+    group.suite = board.suites[group.suite];
+    group.rows = group.rows.map(([entry, label, rank, counts, cells], at) => ({ group, place: at, entry: board.entries[entry], label, rank, counts, cells }));
+    for (const row of group.rows) row.entry.rows.push(row);
+    const tests = group.tests.map((values) => Object.fromEntries(board.fields.map((name, i) => [name, values[i]])));
+    group.tests = new Map(tests.map((test) => [`${test.baseline}/${test.candidate}/${test.metric}`, test]));
+  });
+}
+
+async function details(entry) {
+  const chunk = Math.floor(entry.place / board.chunk);
+  if (!chunks.has(chunk)) chunks.set(chunk, inflate(`chunk-${chunk}`));
+  return (await chunks.get(chunk))[entry.place % board.chunk];
+}
+
+const entryOf = (id) => board.entries.find((entry) => entry.id === id);
+const testOf = (base, row, metric) => base.group.tests.get(`${base.place}/${row.place}/${metric}`);
+const measured = (row, metric) => typeof row.cells[metric] === "object" && row.cells[metric];
+const shownValue = (cell) => [cell.text, cell.spread].filter(Boolean).join(" ± ");
