@@ -1,4 +1,4 @@
-"""Writing the package of a plugin from templates: an objective, or a metric."""
+"""Writing the package of a plugin from templates: an objective, a metric, or a judge."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def write_package(
     """Write the package of a plugin into a new folder `directory/name`, and return the folder.
 
     `templates` maps a path in the package to the template of its file; both take `words`, and `name`, `module` and
-    `class_name`. `what` is "an objective" or "a metric". Raises ConfigError where the name is not in kebab case, or its
-    module or the folder exists.
+    `class_name`. `what` is "an objective", "a metric" or "a judge". Raises ConfigError where the name is not in kebab
+    case, or its module or the folder exists.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(

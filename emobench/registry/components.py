@@ -36,6 +36,11 @@ def judge_names() -> list[str]:
     return plugin_names(JUDGES)
 
 
+def judge_origin(name: str) -> str:
+    """Return the distribution that brings a judge, and its version."""
+    return origin(JUDGES, name)
+
+
 def metric_origin(name: str) -> str:
     """Return the distribution that brings a metric, and its version."""
     return origin(METRICS, name)

@@ -26,7 +26,7 @@ SOURCE = re.compile(
     r"|(?i:\bmine\b|(?<!its\s)(?<!their\s)(?<!'s\s)(?<!s'\s)\bown\b)"
 )
 LIBRARY = "emobench.objectives."
-INTERFACES = (LIBRARY, "emobench.kinds.generation.metric")
+INTERFACES = (LIBRARY, "emobench.kinds.generation.metric", "emobench.kinds.instruct.judging.judge")
 STEPS = 3
 
 

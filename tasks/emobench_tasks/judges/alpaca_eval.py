@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import emobench
 
@@ -20,6 +20,10 @@ class AlpacaEval(emobench.PairJudge):
 
     name = "alpaca-eval"
     packages = ("alpaca-eval",)
+    examples: ClassVar = {
+        "[{'model': 'model_1', 'rank': 1}, {'model': 'model_2', 'rank': 2}]": 1.0,
+        "[{'model': 'model_1', 'rank': 2}, {'model': 'model_2', 'rank': 1}]": 0.0,
+    }
     config: str = "alpaca_eval_gpt4"
     """The annotator: a folder of the package's `evaluators_configs`, whose prompt is about one pair."""
 
@@ -72,6 +76,7 @@ class AlpacaEval(emobench.PairJudge):
     def preference(self, reply: emobench.JudgeReply) -> float | None:
         """1 to 2 in the package, where 1 prefers the first response, and 0 is a tie, too."""
         from alpaca_eval import completion_parsers
+        from alpaca_eval.utils import DisableLogger
 
         parse = getattr(completion_parsers, self._annotator["fn_completion_parser"])
         read: Any = reply.text or " "
@@ -79,7 +84,8 @@ class AlpacaEval(emobench.PairJudge):
             tops = [[{"token": t, "logprob": p} for t, p in top.items()] for top in reply.top_logprobs]
             read = {"text": read, "logprobs": {"content": [{"top_logprobs": top} for top in tops]}}
         try:
-            (found,) = parse(read, **self._annotator.get("completion_parser_kwargs", {}))
+            with DisableLogger():  # it logs each reply that it cannot read, whole
+                (found,) = parse(read, **self._annotator.get("completion_parser_kwargs", {}))
             value = 1.5 if found == 0 else float(found)
         except Exception:  # the parsers raise anything for a reply that they cannot read
             return None

@@ -6,6 +6,8 @@ message of LLaMA 2 is the "[INST] ... [/INST]" that its code writes.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import emobench
 
 MODEL = "GAIR/autoj-13b"
@@ -49,6 +51,9 @@ class AutoJ(emobench.PairJudge):
 
     name = "auto-j"
     model = MODEL
+    examples: ClassVar = {
+        f"Both are short.\nSo, the final decision is {words.title()}.": value for words, value in DECISIONS.items()
+    }
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
         query = f"{pair.instruction}\n{pair.input}" if pair.input else pair.instruction
@@ -66,6 +71,7 @@ class AutoJSingle(emobench.GradeJudge):
 
     name = "auto-j-single"
     model = MODEL
+    examples: ClassVar = {"It is short.\nRating: [[5]]": 5.0, "Rating: [[9.5]]": 9.5}
 
     def request(self, instruction: str, response: str) -> emobench.JudgeRequest:
         text = SINGLE.format(query=instruction, response=response)

@@ -7,6 +7,7 @@ data/judge_prompts.jsonl, and common.py.
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 import emobench
 
@@ -54,6 +55,7 @@ class MTBench(emobench.GradeJudge):
 
     name = "mt-bench"
     model = MODEL
+    examples: ClassVar = {"It is short. Rating: [[5]]": 5.0, "Rating: [9.5]": 9.5}
 
     def request(self, instruction: str, response: str) -> emobench.JudgeRequest:
         text = SINGLE.format(question=instruction, answer=response)
@@ -70,6 +72,7 @@ class MTBenchPair(emobench.PairJudge):
 
     name = "mt-bench-pair"
     model = MODEL
+    examples: ClassVar = {f"Both are short. {words}": value for words, value in VERDICTS.items()}
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
         question = f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction

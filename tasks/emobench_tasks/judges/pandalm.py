@@ -7,6 +7,7 @@ beams, which endpoints do not offer: through one the likeliest token is taken.
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 import emobench
 
@@ -28,6 +29,7 @@ class PandaLM(emobench.PairJudge):
 
     name = "pandalm"
     model = "WeOpenML/PandaLM-7B-v1"
+    examples: ClassVar = {f"{words}\n\n### Reason: It is short.": value for words, value in VERDICTS.items()}
 
     def request(self, pair: emobench.Pair) -> emobench.JudgeRequest:
         first, second = (SPECIAL.sub("", text.strip()).strip() for text in (pair.first, pair.second))

@@ -54,6 +54,8 @@ class Judge(ABC):
     name: ClassVar[str]
     model: ClassVar[str]
     """The model that its authors ask."""
+    examples: ClassVar[Mapping[str, float]]
+    """Replies in the form that the prompt asks for, with what they mean: `emobench judges check` reads each."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Whose prompts and parsers it uses: another version may judge otherwise."""
 
