@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from emobench.cli import options
+from emobench.cli.leaderboard.recorded_objectives import recorded_objective
 from emobench.cli.reports import remark_unpaired
 from emobench.cli.streams import print_text, remark
+from emobench.kinds.views import WrittenText
+from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.site.build import Board, write_site
 from emobench.leaderboard.site.runs import RunFiles
@@ -50,11 +53,18 @@ def site(
         if not entries:
             remark(f"{boards[-1].name} has no entry yet. `emobench run` makes the first.")
     examples = ExamplesReader(runs, roots)
-    page = write_site(boards, out, examples, RunFiles(runs, _read_curves, mean_curve, roots), baseline)[0]
+    files = RunFiles(runs, _read_curves, mean_curve, roots, lambda entry, run: _texts(entry, run, runs))
+    page = write_site(boards, out, examples, files, baseline, recorded_objective)[0]
     remark_unpaired(examples.problems)
     print_text(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())
+
+
+def _texts(entry: Entry, run: Run, runs: Path) -> Mapping[str, Sequence[WrittenText]]:
+    from emobench.pipeline.inspect.recorded_runs import texts_of  # with the kinds of task comes torch
+
+    return texts_of(entry, run, runs)
 
 
 def _read_curves(path: Path) -> Mapping[str, Mapping[int, float]]:

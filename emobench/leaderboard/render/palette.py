@@ -26,9 +26,9 @@ OBJECTIVES: tuple[Tone, ...] = (
     Tone("#d55e00", "#f08445"),
     Tone("#009e73", "#2fc79a"),
     Tone("#b5548f", "#dd8bbf"),
-    Tone("#c28400", "#e6ab2e"),
+    Tone("#dba400", "#f2c14e"),
     Tone("#3aa0dc", "#8fd0f7"),
-    Tone("#5b5b66", "#b4b7c2"),
+    Tone("#5b5b66", "#8f94a6"),
     Tone("#8e6c4a", "#c6a07a"),
 )
 GREY = Tone("#9ca3af", "#7b8490")

@@ -13,6 +13,8 @@ from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.site.data import BoardData, details
+from emobench.leaderboard.site.front import told_suites
+from emobench.leaderboard.site.objectives import FactsOf, PageObjectives
 from emobench.leaderboard.site.page import MARK, render_index, render_page
 from emobench.leaderboard.site.runs import RunFiles
 
@@ -30,11 +32,17 @@ class Board:
 
 
 def write_site(
-    boards: Sequence[Board], out: Path, examples_of: ExamplesOf, runs: RunFiles, baseline: str | None = None
+    boards: Sequence[Board],
+    out: Path,
+    examples_of: ExamplesOf,
+    runs: RunFiles,
+    baseline: str | None = None,
+    objective_facts: FactsOf = lambda _: (),
 ) -> list[Path]:
     """Write a page for each board and `index.html`, which comes first in the paths that are returned.
 
-    `baseline` is the objective that differences are shown against at first. Raises UnknownNameError where no
+    `baseline` is the objective that differences are shown against at first, `objective_facts` what is known of an
+    entry's objective. Raises UnknownNameError where no
     entry has it, ConfigError where a file of another origin is in the way, StorageError where one cannot be written.
     """
     names = {entry.objective.name for board in boards for entry in board.entries}
@@ -44,14 +52,20 @@ def write_site(
     links = [_summary(board, path) for board, path in zip(boards, paths, strict=True)]
     for path in (out / "index.html", *paths):
         _check_ours(path)
-    for place, (board, path) in enumerate(zip(boards, paths, strict=True)):
-        data = BoardData(board.entries, examples_of, baseline)
+    objectives = PageObjectives(objective_facts)
+    found = [BoardData(board.entries, examples_of, baseline) for board in boards]
+    for place, (board, path, data) in enumerate(zip(boards, paths, found, strict=True)):
         by_id = {entry.id: entry for entry in board.entries}
         shown = [by_id[entry["id"]] for entry in data.plain["entries"]]
-        of_entries = [details(entry, data.columns[entry.id]) | runs.of(entry) for entry in shown]
+        of_entries = [
+            details(entry, data.columns[entry.id]) | runs.of(entry) | {"objective": objectives.number(entry)}
+            for entry in shown
+        ]
         chunks = [of_entries[start : start + CHUNK] for start in range(0, len(shown), CHUNK)]
         facts = links[place] | {"links": links, "place": place, "problems": board.problems}
-        _write(path, render_page(facts, data.plain | {"chunk": CHUNK}, chunks))
+        _write(path, render_page(facts, data.plain | {"chunk": CHUNK}, chunks, objectives.plain))
+    for link, data in zip(links, found, strict=True):  # the pages name them by their counts alone
+        link |= {"suites": told_suites(data.plain), "suite_count": len(data.plain["suites"])}
     _write(out / "index.html", render_index(links))
     return [out / "index.html", *paths]
 

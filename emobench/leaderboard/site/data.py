@@ -25,6 +25,7 @@ from emobench.leaderboard.schema.labels import MEAN, labels
 from emobench.leaderboard.schema.private_paths import published
 from emobench.leaderboard.site.contrasts import FIELDS, PageContrasts
 from emobench.leaderboard.site.groups import BoardGroup, board_groups
+from emobench.leaderboard.site.links import links
 from emobench.leaderboard.site.titles import group_titles
 from emobench.metrics.catalog import MetricInfo, describe
 
@@ -234,6 +235,7 @@ def details(entry: Entry, columns: Sequence[MetricColumn]) -> dict[str, Any]:
     return {
         "entry": {**plain_entry, "source": published(plain_entry["source"])},
         "conditions": conditions(entry),
+        "links": links(entry),
         "metrics": [_metric(entry, c) for c in columns if c.key in entry.metrics or c.key in entry.missing],
         "noise": [[column.title, *noise_row([entry.metrics[column.key]])] for column in repeated],
     }

@@ -33,8 +33,8 @@ MARK = '<meta name="generator" content="emobench leaderboard site">'
 """Stands in every file that we write, and tells it from a foreign one."""
 
 
-def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> str:
-    """Return the page of a board: `facts` for its template, the index, and the chunks of entries' details."""
+def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any], objectives: Sequence[Any]) -> str:
+    """Return the page of a board: `facts` for its template, and what its script reads."""
     scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
     style = _of_itables("dt_bundle.css") + style_sheet() + _asset("page.css")
     return _template("page.html.j2").render(
@@ -45,6 +45,7 @@ def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any]) -> 
         policy=_policy(scripts, style),
         index=_packed(index),
         chunks=[_packed(chunk) for chunk in chunks],
+        objectives=_packed(objectives),
     )
 
 

@@ -11,16 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from emobench.data.oracle import oracle_words
 from emobench.errors import UserError
-from emobench.leaderboard.schema.entry import Entry, File
+from emobench.leaderboard.schema.entry import Entry, File, Run
 from emobench.leaderboard.schema.run_files import SHORTENED, find_file, is_recorded
 
 T = TypeVar("T")
 Curve = Mapping[int, float]
 """Optimizer step -> value."""
+
+
+class Written(Protocol):
+    """One generated text, as kinds of task read it back."""
+
+    @property
+    def sample(self) -> int: ...
+    @property
+    def prefix(self) -> str | None: ...
+    @property
+    def human(self) -> str | None: ...
+    @property
+    def generated(self) -> str: ...
+
 
 MOST_BYTES = 200_000_000
 POINTS = 200
@@ -41,6 +55,8 @@ class RunFiles:
     mean_curve: Callable[[Sequence[Curve]], Mapping[int, float]]
     boards: Sequence[Path] = ()
     """Boards that ship files of their runs, which are read where `root` has them not."""
+    written: Callable[[Entry, Run], Mapping[str, Sequence[Written]]] | None = None
+    """Reads what a run wrote where its files hold only tokens: texts with their prompts, by task."""
 
     def of(self, entry: Entry) -> dict[str, Any]:
         """Return {"curves", "samples", "problems"} of an entry, plain; a problem is a sentence on files not used."""
@@ -74,6 +90,9 @@ class RunFiles:
         if not entry.runs:
             return []
         run = entry.runs[0]
+        texts_elsewhere = self.written and not any(file.path.endswith(".jsonl") for file in run.samples)
+        if texts_elsewhere and run.samples and (found := self._written(entry, run, problems)) is not None:
+            return found
         # A file does not say its task; where there is one for each, they are in the tasks' order.
         tasks = list(entry.protocols) if len(run.samples) == len(entry.protocols) else [f.path for f in run.samples]
         texts_of = [self._read(file, _read_samples, problems) for file in run.samples]
@@ -81,6 +100,20 @@ class RunFiles:
             {"task": task, "seed": run.seed, "texts": texts}
             for task, texts in zip(tasks, texts_of, strict=True)
             if texts is not None
+        ]
+
+    def _written(self, entry: Entry, run: Run, problems: list[str]) -> list[dict[str, Any]] | None:
+        """Return samples with prompts and human texts, None where the files are not all there as they were recorded."""
+        assert self.written is not None
+        if not all(self._read(file, lambda path: path, problems) for file in run.samples):
+            return []
+        try:
+            tasks = self.written(entry, run)
+        except UserError:
+            return None
+        return [
+            {"task": task, "seed": run.seed, "texts": [_plain(text) for text in texts if not text.sample][:SAMPLES]}
+            for task, texts in tasks.items()
         ]
 
     def _read(self, file: File, read: Callable[[Path], T], problems: list[str]) -> T | None:
@@ -142,6 +175,11 @@ def _read_samples(path: Path) -> list[dict[str, str]]:
         sample |= {"reference": row["reference_text"]} if row.get("reference_text") else {}
         samples.append({name: _short(str(text)) for name, text in sample.items()})
     return samples
+
+
+def _plain(text: Written) -> dict[str, str]:
+    parts = {"prompt": text.prefix, "continuation": text.generated, "reference": text.human}
+    return {name: _short(part) for name, part in parts.items() if part is not None}
 
 
 def _short(text: str) -> str:

@@ -27,6 +27,13 @@ async function details(entry) {
   return (await chunks.get(chunk))[entry.place % board.chunk];
 }
 
+/** What is known of an entry's objective: its terms, none where it was not installed. */
+async function termsOf({ objective }) {
+  if (objective === null) return [];
+  if (!chunks.has("objectives")) chunks.set("objectives", inflate("objectives"));
+  return (await chunks.get("objectives"))[objective];
+}
+
 const entryOf = (id) => board.entries.find((entry) => entry.id === id);
 const testOf = (base, row, metric) => base.group.tests.get(`${base.place}/${row.place}/${metric}`);
 const measured = (row, metric) => typeof row.cells[metric] === "object" && row.cells[metric];

@@ -9,6 +9,7 @@ async function drawEntry(host, id) {
   if (!entry) return notHere(host, "No such entry", `This board has no entry ${id}. It may have been superseded.`);
   const found = await details(entry);
   const full = found.entry;
+  const terms = await termsOf(found);
   const seeds = full.seeds.length ? `${full.seeds.length} ${full.seeds.length === 1 ? "seed" : "seeds"}` : "no seeds";
   const others = entry.rows.flatMap((row) => row.group.rows.filter((other) => other !== row));
   const options = others.map((row) => [row.entry.id, `${row.label} · ${row.group.title}`]);
@@ -25,16 +26,32 @@ async function drawEntry(host, id) {
     h("p", { class: "lead" }, [`${full.suite.name} v${full.suite.version}`, full.kind, seeds, entry.created].join(" · ")),
     full.source.cite && h("p", { class: "about" }, `Taken from ${full.source.cite}`),
     full.source.command && h("p", { class: "about" }, "Made by ", h("code", {}, full.source.command)),
+    found.links.length > 0 && h("p", { class: "about links" }, found.links.map(([text, address]) => h("a", { href: address, rel: "noreferrer" }, text))),
     options.length > 0 && h("div", { class: "actions" }, select("Compare with", [["", "choose an entry"], ...options], "", compared)),
     section("Metrics", "Means over the seeds, with the values of each.", [], table("Metrics", heads, metrics, [1, 2, 3, 5])),
     found.noise.length > 0 &&
       section("Where the noise comes from", noise, [], table("Where the noise comes from", ["Metric", "Training seed", "Sampling", "k-means", "Texts", "Averaged over", "Left in the mean"], found.noise, [1, 2, 3, 4, 5, 6])),
     entry.rows.map(rivals),
     curves && section("Training curves", "What the trainings logged, over the optimizer's steps.", [], curves),
+    terms.length > 0 && objective(terms, full.objective),
     samples(found.samples, entry.rows[0].label),
     found.problems.length > 0 && section("Files", "Some files of this entry could not be used.", [], h("ul", {}, found.problems.map((text) => h("li", {}, text)))),
     section("Everything in the entry", "The entry as it is on disk. Fractions are stored here as they are.", [], h("div", { class: "json" }, Object.entries(full).map(tree))),
   );
+}
+
+/** The equation of an objective, its source, and its code where it is what the entry was trained with. */
+function objective(terms, trained) {
+  const values = Object.entries(trained.params).map(([name, value]) => `${name} = ${value}`).join(", ");
+  const about = [values && `With ${values}.`, terms.some((term) => term.code === null) && "As it is installed where this page was made; the code that the entry was trained with is another one, or not recorded."];
+  const term = ({ name, equation, about: text, source, code }) => [
+    terms.length > 1 && h("h3", {}, name),
+    equation && h("code", { class: "equation" }, equation),
+    h("p", { class: "about" }, text),
+    source && h("p", { class: "about" }, `Source: ${source}`),
+    code && h("details", {}, h("summary", {}, "Code"), h("pre", { class: "code", tabindex: "0", "aria-label": `Code of ${name}` }, code)),
+  ];
+  return section("Objective", about.filter(Boolean).join(" "), [], terms.map(term));
 }
 
 /** The tests of a row against each other one of its group. */

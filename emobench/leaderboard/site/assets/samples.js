@@ -1,4 +1,4 @@
-// Generated texts beside the human text of the same prompt, with the words that differ marked.
+// Generated texts beside the reference, the human text, of the same prompt, with the words that differ marked.
 
 const MOST_WORDS = 400;
 
@@ -10,13 +10,13 @@ function samples(files, name) {
   return shown.length ? section("Samples", `The first texts that the model generated, not chosen by anyone. ${compared ? MARKED : ""}`, [], shown) : "";
 }
 
-const MARKED = "Marked are the words that the human text does not have in this order; where it is not here, those that the first text does not have.";
+const MARKED = "The reference is how the text of the data goes on. Marked are the words that it does not have in this order; without a reference, those that the first text does not have.";
 
 /** One prompt with a column for the human text and for each [name, text]. */
 function sample({ prompt, reference }, named) {
   const origin = reference ?? (named.length > 1 ? named[0][1] : undefined);
   const column = ([name, text], i) => h("div", { class: "text" }, h("b", {}, name), h("span", {}, origin === undefined || (i === 0 && reference === undefined) ? text : marked(origin, text)));
-  const human = reference !== undefined && h("div", { class: "reference" }, h("b", {}, "Human text"), h("span", {}, reference));
+  const human = reference !== undefined && h("div", { class: "reference" }, h("b", {}, "Reference text"), h("span", {}, reference));
   return h("li", {}, prompt !== undefined && h("p", { class: "prompt" }, h("b", {}, "Prefix"), h("span", {}, prompt)), h("div", { class: "columns" }, human, named.map(column)));
 }
 
@@ -44,7 +44,7 @@ function marked(origin, text) {
     else if (last?.own === own) last.text += part;
     else nodes.push({ own, text: part });
   }
-  return nodes.map(({ own, text: shown }) => (own ? shown : h("mark", {}, shown)));
+  return nodes.flatMap(({ own, text: shown }) => (own ? shown : [h("mark", {}, shown.trimEnd()), shown.slice(shown.trimEnd().length)]));
 }
 
 /** The prompts that several entries have in common, with a column for each. */

@@ -92,7 +92,7 @@ def test_two_entries_are_compared_and_the_link_shows_the_same(opened: Opened, to
     expect(row).to_contain_text("worse")
     shared = again.get_by_role("region", name="Samples", exact=True).locator("li").first
     assert shared.locator("span").all_inner_texts() == ["Prompt 0", " of emo-small-0, 0", " of mle-small-0, 0"]
-    assert shared.locator("mark").all_inner_texts() == ["mle-small-0, "]
+    assert shared.locator("mark").all_inner_texts() == ["mle-small-0,"]
 
 
 def test_the_verdicts_are_those_of_compare(board: Opened, row: Row) -> None:

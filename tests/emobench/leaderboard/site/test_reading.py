@@ -84,4 +84,4 @@ def test_paper_has_charts_that_were_never_in_the_window(opened: Opened, toy: Pat
     assert page.locator(".chart svg.marks").count() < 5
     # What is there when the event has been handled is what is printed.
     assert page.evaluate("dispatchEvent(new Event('beforeprint')), 0") == 0
-    assert page.locator(".chart svg.marks").count() == 5
+    assert page.locator(".chart svg.marks").count() == 6

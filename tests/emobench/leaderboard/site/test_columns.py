@@ -1,0 +1,162 @@
+"""The columns of a board's table in a real browser: definitions, the menu, the link, files, and a phone."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from emobench.leaderboard.schema.entry import Entry
+
+Opened = Callable[..., Page]
+Row = Callable[..., Entry]
+
+HEADS = "table.grid thead th:visible .dt-column-title"
+
+
+def heads(page: Page) -> list[str]:
+    return [text.split("\n")[0] for text in page.locator(HEADS).all_inner_texts()]
+
+
+def place(page: Page) -> str:
+    """Return what of a page's address its file has not."""
+    return page.url.partition("html")[2]
+
+
+@pytest.fixture
+def scored(board: Callable[..., Page], row: Row) -> Callable[..., Page]:
+    """The page of a board whose task has an accuracy, a perplexity, and a secondary metric."""
+
+    def opened(place: str = "", **more: int) -> Page:
+        entries = [
+            row(name, {"toy/accuracy": accuracy, "toy/ppl": ppl, "toy/diversity": [0.9, 0.9, 0.8]})
+            for name, accuracy, ppl in (
+                ("mle", [0.60, 0.61, 0.59], [30.0, 30.3, 29.7]),
+                ("emo", [0.70, 0.71, 0.69], [25.0, 25.3, 24.7]),
+                ("=sum", [0.65, 0.66, 0.64], [27.0, 27.3, 26.7]),
+            )
+        ]
+        return board([_secondary(entry, "toy/diversity") for entry in entries], place, **more)
+
+    return opened
+
+
+def _secondary(entry: Entry, key: str) -> Entry:
+    from dataclasses import replace
+
+    return replace(entry, metrics={**entry.metrics, key: replace(entry.metrics[key], flags=("secondary",))})
+
+
+def test_a_metric_says_what_it_is_on_hover_and_on_focus(scored: Callable[..., Page]) -> None:
+    page = scored()
+    head = page.locator("table.grid thead th", has_text="Perplexity")
+    head.hover()
+    tip = page.get_by_role("tooltip")
+    expect(tip).to_contain_text("The exponential of the model's mean negative log-likelihood")
+    expect(tip).to_contain_text("Lower is better.")
+    expect(tip).to_contain_text("toy/ppl")
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    head.locator("[tabindex='0']").focus()
+    expect(tip).to_be_visible()
+    assert page.locator("[aria-describedby=tip]").count() == 1
+
+
+def test_columns_can_be_hidden_and_secondary_ones_shown_and_the_link_shows_the_same(
+    scored: Callable[..., Page],
+) -> None:
+    page = scored()
+    assert heads(page) == ["Compare", "Objective", "Accuracy", "Perplexity", "n", "Seeds", "Recorded"]
+    page.locator("summary", has_text="Columns").click()
+    page.get_by_label("Accuracy (%) ↑", exact=True).uncheck()
+    page.get_by_label("Diversity (%) ↑", exact=True).check()
+    page.get_by_label("Recorded", exact=True).uncheck()
+    assert heads(page) == ["Compare", "Objective", "Perplexity", "Diversity", "n", "Seeds"]
+    header = page.locator("table.grid thead th", has_text="Perplexity")
+    header.click()
+    expect(header).to_have_attribute("aria-sort", "ascending")
+    names = page.locator("table.grid .name a").all_inner_texts()
+    assert names == ["emo", "=sum", "mle"]
+    again = scored(place(page))
+    assert heads(again) == ["Compare", "Objective", "Perplexity", "Diversity", "n", "Seeds"]
+    assert again.locator("table.grid .name a").all_inner_texts() == names
+    again.locator("summary", has_text="Columns").click()
+    again.get_by_role("button", name="As at first").click()
+    assert heads(again) == ["Compare", "Objective", "Accuracy", "Perplexity", "n", "Seeds", "Recorded"]
+    assert "hide=" not in again.url
+
+
+def test_the_better_a_value_in_its_column_the_deeper_its_shade(scored: Callable[..., Page]) -> None:
+    page = scored()
+    shares = {
+        name: line.locator("td.heat").evaluate_all("nodes => nodes.map((n) => n.style.getPropertyValue('--share'))")
+        for name, line in ((name, page.locator("table.grid tr", has_text=name)) for name in ("mle", "emo", "=sum"))
+    }
+    # By hand: (65 - 60) / (70 - 60) of an accuracy, (log 30 - log 27) / (log 30 - log 25) of a perplexity.
+    assert shares == {"mle": ["0%", "0%"], "emo": ["100%", "100%"], "=sum": ["50%", "58%"]}
+
+
+def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page], tmp_path: Path) -> None:
+    page = scored()
+    page.get_by_label("Search", exact=True).fill("m")  # emo, =sum and mle
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download the table as CSV").click()
+    assert saved.value.suggested_filename == "measured-results-toy-v1.csv"
+    saved.value.save_as(tmp_path / "table.csv")
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text(encoding="utf-8"))))
+    assert {line["objective"] for line in lines} == {"mle", "emo", "'=sum"}  # no formula of a spreadsheet
+    (emo,) = (line for line in lines if line["objective"] == "emo")
+    assert float(emo["toy/accuracy (%)"]) == pytest.approx(70)
+    assert float(emo["toy/accuracy sd"]) == pytest.approx(1.0)
+    assert "toy/diversity (%)" not in emo
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download the table as PNG").click()
+    saved.value.save_as(tmp_path / "table.png")
+    with Image.open(tmp_path / "table.png") as picture:
+        assert picture.width > 1000
+        # Words and shades: a picture of nothing has one colour.
+        assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 50
+
+
+def test_a_chart_is_saved_as_a_picture(
+    opened: Opened, toy: Path, drawn: Callable[[Page], None], tmp_path: Path
+) -> None:
+    page = opened(toy)
+    drawn(page)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download Differences from the baseline as PNG").click()
+    saved.value.save_as(tmp_path / "chart.png")
+    with Image.open(tmp_path / "chart.png") as picture:
+        colours = {colour for count, colour in picture.convert("RGB").getcolors(1 << 24) or [] if count > 500}
+    assert (0x7F, 0xB8, 0xDE) in colours  # the cell of the largest gain
+
+
+def test_two_metrics_can_be_read_on_a_phone(scored: Callable[..., Page]) -> None:
+    page = scored(width=390)
+    cells = page.locator("table.grid tbody tr:not(.dtrg-group)").first.locator("td.heat")
+    boxes = [cell.bounding_box() for cell in cells.all()]
+    assert len(boxes) == 2
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 376 for box in boxes)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_one_metric_is_drawn_against_any_other_with_intervals(
+    opened: Opened, toy: Path, drawn: Callable[[Page], None]
+) -> None:
+    page = opened(toy)
+    page.get_by_label("Across", exact=True).select_option("wikitext2/ppl")
+    page.get_by_label("Up", exact=True).select_option("sst2/accuracy")
+    drawn(page)
+    plane = page.get_by_role("group", name="Trade-off")
+    texts = plane.locator("svg text").all_text_contents()
+    assert {"wikitext2 Perplexity ↓", "sst2 Accuracy (%) ↑", "emo"} <= set(texts)
+    assert plane.locator("g.mark-symbol.role-mark path").count() == 3
+    assert plane.locator("g.mark-rule.role-mark line").count() == 6  # across and up, of each of three
+    expect(page.get_by_role("region", name="Trade-off")).to_contain_text("The better side is the top left.")
+    again = opened(toy, place(page))
+    assert again.get_by_label("Across", exact=True).input_value() == "wikitext2/ppl"
