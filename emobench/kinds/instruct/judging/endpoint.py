@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from emobench.errors import ModelError, RunError
-from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
 
 OPENAI = "https://api.openai.com/v1"
 BROKEN = 3
@@ -53,30 +52,23 @@ class Endpoint:
         port = f":{parts.port}" if parts.port else ""
         return f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
 
+    @property
+    def identity(self) -> str:
+        """The name of the model: nothing more is known of a model behind an endpoint."""
+        return self.model
 
-@dataclass
-class Asked:
-    """What became of the requests."""
+    def ask(
+        self,
+        requests: Mapping[str, JudgeRequest],
+        keep: Callable[[str, JudgeReply], None],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Asked:
+        """Send the requests, and call `keep` with each reply as soon as it is there.
 
-    replies: int = 0
-    refused: dict[str, str] = field(default_factory=dict)
-    """Requests that the endpoint refuses whenever they are sent (too long, filtered), with its reason."""
-    failed: dict[str, str] = field(default_factory=dict)
-    """Requests without a reply after all retries: they may be sent again later."""
-
-
-def ask(
-    endpoint: Endpoint,
-    requests: Mapping[str, JudgeRequest],
-    keep: Callable[[str, JudgeReply], None],
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Asked:
-    """Send the requests, and call `keep` with each reply as soon as it is there: what was paid for is not lost.
-
-    At most len(requests) * (1 + retries) * (1 + BROKEN) attempts are made. Raises ModelError where no request can
-    succeed: nobody answers at the address, the key is wrong, the model is unknown there.
-    """
-    return asyncio.run(_Asking(endpoint, keep, progress, len(requests)).all(requests))
+        At most len(requests) * (1 + retries) * (1 + BROKEN) attempts are made. Raises ModelError where no request can
+        succeed: nobody answers at the address, the key is wrong, the model is unknown there.
+        """
+        return asyncio.run(_Asking(self, keep, progress, len(requests)).all(requests))
 
 
 class _Asking:
@@ -269,17 +261,3 @@ def _first(errors: BaseExceptionGroup) -> BaseException:
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     return found
-
-
-def as_json(reply: JudgeReply) -> str:
-    """Return a reply as one line of JSON."""
-    return json.dumps({
-        "text": reply.text, "top_logprobs": [dict(top) for top in reply.top_logprobs], "model": reply.model,
-        "prompt_tokens": reply.prompt_tokens, "reply_tokens": reply.reply_tokens,
-    })  # fmt: skip
-
-
-def from_json(line: str) -> JudgeReply:
-    """Return the reply that `as_json` wrote."""
-    found = json.loads(line)
-    return JudgeReply(**{**found, "top_logprobs": tuple(found["top_logprobs"])})

@@ -6,9 +6,9 @@ A judge is a prompt and a parser. Who answers, an endpoint or a local model, is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,35 @@ class JudgeReply:
     """The model, as the one who answered names it."""
     prompt_tokens: int = 0
     reply_tokens: int = 0
+
+
+@dataclass
+class Asked:
+    """What became of requests."""
+
+    replies: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    """Requests that are refused whenever they are sent (too long, filtered), with the reason."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Requests without a reply after all retries: they may be sent again later."""
+
+
+class Answering(Protocol):
+    """Who answers the requests of a judge: an endpoint, or a model on this machine."""
+
+    @property
+    def identity(self) -> str:
+        """Who answers, by content where it is known: another identity is asked anew."""
+        ...
+
+    def ask(
+        self,
+        requests: Mapping[str, JudgeRequest],
+        keep: Callable[[str, JudgeReply], None],
+        progress: Callable[[int, int], None],
+    ) -> Asked:
+        """Answer requests, and call `keep` with each reply as soon as it is there: what was paid for is not lost."""
+        ...
 
 
 class Judge(ABC):

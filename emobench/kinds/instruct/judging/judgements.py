@@ -10,11 +10,10 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from emobench.kinds.instruct.judging.endpoint import Asked, Endpoint, as_json, ask, from_json
-from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.instruct.judging.judge import Answering, Asked, JudgeReply, JudgeRequest, Pair, PairJudge
 from emobench.kinds.journal import Journal
 
 TIE = 0.5
@@ -52,7 +51,7 @@ class Replies:
         return self._known.get(key)
 
     def add(self, key: str, reply: JudgeReply) -> None:
-        self._journal.append([f"{key} {as_json(reply)}"])
+        self._journal.append([f"{key} {json.dumps(asdict(reply))}"])
         self._known[key] = reply
 
     def tokens(self) -> tuple[int, int]:
@@ -63,37 +62,38 @@ class Replies:
 
 def _entry(line: str) -> tuple[str, JudgeReply]:
     key, _, rest = line.partition(" ")
-    return key, from_json(rest)
+    found = json.loads(rest)
+    return key, JudgeReply(**{**found, "top_logprobs": tuple(found["top_logprobs"])})
 
 
-def request_key(model: str, request: JudgeRequest) -> str:
-    """Return the digest of all that decides a reply."""
+def request_key(identity: str, request: JudgeRequest) -> str:
+    """Return the digest of all that decides a reply: who answers, and what is asked."""
     prompt = request.prompt if isinstance(request.prompt, str) else [dict(one) for one in request.prompt]
-    text = json.dumps([model, prompt, dict(request.options)], sort_keys=True, ensure_ascii=False)
+    text = json.dumps([identity, prompt, dict(request.options)], sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def judge_pairs(
     judge: PairJudge,
     pairs: Mapping[str, Pair],
-    endpoint: Endpoint,
+    answering: Answering,
     replies: Replies,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[Judgement], Asked]:
     """Judge pairs, whose `first` is ours and `second` the other one, in both orders.
 
     Two equal responses are a tie, and nobody is asked. Two orders that disagree are a tie; those of a graded judge are
-    averaged. Raises what `ask` raises; the replies until then are kept, and the next call asks for the others alone.
+    averaged. Raises what `answering` raises; replies until then are kept, and the next call asks for the others alone.
     """
     requests = {key: (judge.request(one), judge.request(one.swapped())) for key, one in pairs.items() if _differ(one)}
-    keys = {key: tuple(request_key(endpoint.model, one) for one in both) for key, both in requests.items()}
+    keys = {key: tuple(request_key(answering.identity, one) for one in both) for key, both in requests.items()}
     missing = {
         digest: request
         for key, both in requests.items()
         for digest, request in zip(keys[key], both, strict=True)
         if digest not in replies
     }
-    asked = ask(endpoint, missing, replies.add, progress) if missing else Asked()
+    asked = answering.ask(missing, replies.add, progress) if missing else Asked()
     problems = {**asked.failed, **asked.refused}
     found = []
     for key in pairs:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emobench.errors import ModelError, RunError
-from emobench.kinds.instruct.judging.endpoint import BROKEN, HOPELESS, Endpoint, ask
+from emobench.kinds.instruct.judging.endpoint import BROKEN, HOPELESS, Endpoint
 from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -39,7 +39,7 @@ def endpoint(server: Scripted, **given: object) -> Endpoint:
 def test_replies_have_their_text_their_tokens_and_the_models_own_name() -> None:
     kept: dict[str, JudgeReply] = {}
     with serving(lambda prompt: f"about {prompt}") as server:
-        asked = ask(endpoint(server), {"a": chat("one"), "b": JudgeRequest("two", {"max_tokens": 9})}, kept.__setitem__)
+        asked = endpoint(server).ask({"a": chat("one"), "b": JudgeRequest("two", {"max_tokens": 9})}, kept.__setitem__)
     assert asked.replies == 2
     assert kept["a"] == JudgeReply("about one", (), "a-judge-2026", 7, 3)
     assert kept["b"].text == "about two"
@@ -51,7 +51,7 @@ def test_log_probabilities_of_the_first_tokens_are_read() -> None:
     kept: dict[str, JudgeReply] = {}
     with serving(lambda prompt: "m") as server:
         request = JudgeRequest(({"role": "user", "content": "which"},), {"logprobs": True, "top_logprobs": 5})
-        ask(endpoint(server), {"a": request}, kept.__setitem__)
+        endpoint(server).ask({"a": request}, kept.__setitem__)
     assert kept["a"].top_logprobs == ({"m": -0.25, "M": -1.5},)
 
 
@@ -65,7 +65,7 @@ def test_every_request_is_answered_once_through_every_fault() -> None:
 
     with serving(lambda prompt: prompt, faults) as server:
         requests = {key: chat(key) for key in plan}
-        asked = ask(endpoint(server, concurrency=12), requests, lambda key, reply: kept.append(f"{key}={reply.text}"))
+        asked = endpoint(server, concurrency=12).ask(requests, lambda key, reply: kept.append(f"{key}={reply.text}"))
     assert sorted(kept) == sorted(f"{key}={key}" for key in plan)
     assert asked.failed == asked.refused == {}
     assert {key: server.attempts[key] for key in plan} == {key: len(row) + 1 for key, row in plan.items()}
@@ -73,19 +73,19 @@ def test_every_request_is_answered_once_through_every_fault() -> None:
 
 def test_what_is_spent_on_a_request_is_bounded() -> None:
     with serving(faults=lambda prompt, attempt: "broken_json" if prompt == "bad" else None) as server:
-        asked = ask(endpoint(server), {"bad": chat("bad"), "good": chat("good")}, lambda key, reply: None)
+        asked = endpoint(server).ask({"bad": chat("bad"), "good": chat("good")}, lambda key, reply: None)
     assert set(asked.failed) == {"bad"}
     assert "could not be read" in asked.failed["bad"]
     assert server.attempts["bad"] == 1 + BROKEN
     with serving(faults=lambda prompt, attempt: "server_error" if prompt == "bad" else None) as server:
-        asked = ask(endpoint(server, retries=3), {"bad": chat("bad"), "good": chat("good")}, lambda key, reply: None)
+        asked = endpoint(server, retries=3).ask({"bad": chat("bad"), "good": chat("good")}, lambda key, reply: None)
     assert asked.failed == {"bad": "500, internal"}
     assert server.attempts["bad"] == 1 + 3
 
 
 def test_a_request_that_is_refused_is_not_sent_again() -> None:
     with serving(faults=lambda prompt, attempt: "too_long" if prompt == "long" else None) as server:
-        asked = ask(endpoint(server), {"long": chat("long"), "short": chat("short")}, lambda key, reply: None)
+        asked = endpoint(server).ask({"long": chat("long"), "short": chat("short")}, lambda key, reply: None)
     assert list(asked.refused) == ["long"]
     assert "maximum context length" in asked.refused["long"]
     assert asked.replies == server.attempts["long"] == 1
@@ -100,7 +100,7 @@ def test_a_request_that_is_refused_is_not_sent_again() -> None:
 )
 def test_what_no_request_can_survive_is_one_sentence(fault: str, sentence: str) -> None:
     with serving(faults=lambda prompt, attempt: fault) as server, pytest.raises(ModelError, match=sentence):
-        ask(endpoint(server, concurrency=1), {str(i): chat(str(i)) for i in range(9)}, lambda key, reply: None)
+        endpoint(server, concurrency=1).ask({str(i): chat(str(i)) for i in range(9)}, lambda key, reply: None)
     assert sum(server.attempts.values()) == 1
 
 
@@ -109,7 +109,7 @@ def test_an_address_where_nobody_answers_is_one_sentence_at_once() -> None:
         gone = endpoint(server)
     begun = time.monotonic()
     with pytest.raises(ModelError, match=r"Nobody answers at http://127\.0\.0\.1:\d+/v1\. Start the server"):
-        ask(gone, {"a": chat("a")}, lambda key, reply: None)
+        gone.ask({"a": chat("a")}, lambda key, reply: None)
     assert time.monotonic() - begun < 10
 
 
@@ -121,20 +121,20 @@ def test_an_endpoint_that_is_down_is_left_alone_and_what_it_answered_is_kept() -
         serving(faults=lambda prompt, attempt: "server_error" if int(prompt) > 2 else None) as server,
         pytest.raises(RunError, match=expected),
     ):
-        ask(endpoint(server, concurrency=1, retries=1), requests, lambda key, reply: kept.append(key))
+        endpoint(server, concurrency=1, retries=1).ask(requests, lambda key, reply: kept.append(key))
     assert kept == ["0", "1", "2"]
     assert len(server.attempts) == 3 + HOPELESS
 
 
 def test_openai_itself_needs_a_key() -> None:
     with pytest.raises(ModelError, match=r"Set OPENAI_API_KEY, or --set judge\.url=URL"):
-        ask(Endpoint(model="gpt-4"), {"a": chat("a")}, lambda key, reply: None)
+        Endpoint(model="gpt-4").ask({"a": chat("a")}, lambda key, reply: None)
 
 
 def test_requests_keep_to_a_rate() -> None:
     with serving() as server:
         begun = time.monotonic()
-        ask(endpoint(server, per_minute=1200), {str(i): chat(str(i)) for i in range(7)}, lambda key, reply: None)
+        endpoint(server, per_minute=1200).ask({str(i): chat(str(i)) for i in range(7)}, lambda key, reply: None)
     assert time.monotonic() - begun >= 6 * 60 / 1200
 
 

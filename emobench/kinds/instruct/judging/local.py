@@ -1,0 +1,132 @@
+"""A language model on this machine that answers the requests of a judge.
+
+Messages become a prompt by the tokenizer's chat template; a text is continued as it is. Replies are the likeliest token
+at each step: `temperature` must be 0. Of the first token, the likeliest ones have their log probabilities where a
+request asks for them.
+
+Legend: B requests of a batch, T positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from emobench.errors import ModelError
+from emobench.kinds.generation.decoding.continuations import iter_continuations
+from emobench.kinds.generation.decoding.request import Decoding
+from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
+from emobench.kinds.shared_rules import Sampling
+from emobench.metrics.batching import by_length, pad, reading
+from emobench.models.head import token_count
+
+GREEDY = Sampling(method="greedy", suppress_eos=False)
+LENGTH = 512
+"""Tokens of a reply where a request names no `max_tokens`."""
+BUDGET = 16_384
+"""Tokens of a batch that is read for log probabilities."""
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """Answers with a causal LM."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+    digest: str
+    """Of the weights and the tokenizer."""
+
+    @property
+    def identity(self) -> str:
+        return self.digest
+
+    def ask(
+        self,
+        requests: Mapping[str, JudgeRequest],
+        keep: Callable[[str, JudgeReply], None],
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Asked:
+        """Answer the requests, in batches of prompts of similar length; a prompt that does not fit is refused.
+
+        Raises ModelError for messages without a chat template, and for a request that needs random numbers.
+        """
+        prompts = {key: self._ids(request) for key, request in requests.items()}
+        lengths = {key: int(request.options.get("max_tokens", LENGTH)) for key, request in requests.items()}
+        context = getattr(self.model.config, "max_position_embeddings", None)
+        found = Asked()
+        for key, ids in prompts.items():
+            if context is not None and len(ids) + lengths[key] - 1 > context:
+                found.refused[key] = (
+                    f"{self.name} reads at most {context} tokens, and the prompt has {len(ids)} with {lengths[key]} "
+                    "for the reply"
+                )
+        for length in sorted(set(lengths.values())):
+            for key, reply in self._answered(
+                [key for key in requests if lengths[key] == length and key not in found.refused],
+                prompts,
+                requests,
+                length,
+            ):
+                keep(key, reply)
+                found.replies += 1
+                progress(found.replies + len(found.refused), len(requests))
+        return found
+
+    def _ids(self, request: JudgeRequest) -> list[int]:
+        if request.options.get("temperature", 0):
+            raise ModelError(
+                f"The judge asks for a temperature of {request.options['temperature']}, and a local model answers with "
+                "the likeliest tokens. Use an endpoint: --set judge.url=URL."
+            )
+        if isinstance(request.prompt, str):
+            return self.tokenizer(request.prompt, verbose=False)["input_ids"]
+        if not self.tokenizer.chat_template:
+            raise ModelError(
+                f"The judge writes messages, and the tokenizer of {self.name} has no chat template. Give a chat model, "
+                "or a judge that writes a text."
+            )
+        messages = [dict(message) for message in request.prompt]
+        # Without `return_dict`, transformers 5 gives a mapping.
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+    def _answered(
+        self,
+        keys: list[str],
+        prompts: Mapping[str, list[int]],
+        requests: Mapping[str, JudgeRequest],
+        length: int,
+    ) -> Any:
+        """Yield (key, reply) of requests whose replies have one length at most."""
+        ids = [prompts[key] for key in keys]
+        tops = self._top_logprobs({key: prompts[key] for key in keys}, requests)
+        decoding = Decoding(rule=GREEDY, length=length)
+        vocabulary = token_count(self.tokenizer)
+        for batch in iter_continuations(self.model, ids, prompt_keys=keys, decoding=decoding, vocabulary=vocabulary):
+            for index, (one,) in batch:
+                text = self.tokenizer.decode(one.ids, skip_special_tokens=True)
+                yield keys[index], JudgeReply(text, tops.get(keys[index], ()), self.name, len(ids[index]), len(one.ids))
+
+    def _top_logprobs(
+        self, prompts: Mapping[str, list[int]], requests: Mapping[str, JudgeRequest]
+    ) -> dict[str, tuple[Mapping[str, float], ...]]:
+        """Return the likeliest first tokens of those requests that ask for them."""
+        asking = [key for key in prompts if requests[key].options.get("top_logprobs")]
+        found: dict[str, tuple[Mapping[str, float], ...]] = {}
+        for members in by_length([len(prompts[key]) for key in asking], BUDGET):
+            keys = [asking[i] for i in members]
+            with reading(self.model) as device:
+                ids_BT, mask_BT = pad([prompts[key] for key in keys], 0, device, left=True)
+                places_BT = (mask_BT.cumsum(1) - 1).clamp(min=0)
+                logits_BV = self.model(
+                    input_ids=ids_BT, attention_mask=mask_BT, position_ids=places_BT, logits_to_keep=1
+                ).logits[:, -1, : token_count(self.tokenizer)]
+                log_probs_BV = torch.log_softmax(logits_BV.float(), -1)
+            for key, row_V in zip(keys, log_probs_BV, strict=True):
+                top = row_V.topk(int(requests[key].options["top_logprobs"]))
+                tokens = (self.tokenizer.decode([token]) for token in top.indices.tolist())
+                found[key] = (dict(zip(tokens, top.values.tolist(), strict=True)),)
+        return found

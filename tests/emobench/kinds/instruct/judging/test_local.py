@@ -1,0 +1,85 @@
+"""A local model as the one who answers: transformers' own `generate` and forward pass are the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from emobench.data.oracle import oracle_tokenizer, oracle_words
+from emobench.errors import ModelError
+from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
+from emobench.kinds.instruct.judging.local import LocalModel
+
+TEMPLATE = "{% for m in messages %}{{ m['content'] }} {% endfor %}{% if add_generation_prompt %}" + (
+    oracle_words()[3] + "{% endif %}"
+)
+GREEDY = {"temperature": 0.0, "max_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    torch.manual_seed(1)
+    vocabulary = len(oracle_tokenizer())
+    config = LlamaConfig(
+        vocab_size=vocabulary, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, eos_token_id=vocabulary - 1, bos_token_id=None,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def local(model: Any, template: str | None = TEMPLATE) -> LocalModel:
+    tokenizer = oracle_tokenizer()
+    tokenizer.chat_template = template
+    return LocalModel(model, tokenizer, "a-judge", "digest")
+
+
+def words(*places: int) -> str:
+    return " ".join(oracle_words()[place] for place in places)
+
+
+def test_replies_are_those_of_generate(model: Any) -> None:
+    judge, kept = local(model), dict[str, JudgeReply]()
+    requests = {str(n): JudgeRequest(words(*range(5, 6 + n)), GREEDY) for n in range(5)}
+    requests["chat"] = JudgeRequest(({"role": "user", "content": words(9, 8)},), GREEDY)
+    assert judge.ask(requests, kept.__setitem__).replies == 6
+    texts = {key: request.prompt for key, request in requests.items()} | {"chat": f"{words(9, 8)} {words(3)}"}
+    for key, text in texts.items():
+        ids = judge.tokenizer(text, return_tensors="pt").input_ids
+        with torch.no_grad():
+            expected = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)
+        assert kept[key].text == judge.tokenizer.decode(expected[0, ids.shape[1] :], skip_special_tokens=True)
+        assert kept[key].prompt_tokens == ids.shape[1]
+        assert kept[key].model == "a-judge"
+
+
+def test_the_likeliest_first_tokens_have_their_log_probabilities(model: Any) -> None:
+    judge, kept = local(model), dict[str, JudgeReply]()
+    requests = {str(n): JudgeRequest(words(*range(5, 6 + 3 * n)), {**GREEDY, "top_logprobs": 4}) for n in range(3)}
+    judge.ask(requests, kept.__setitem__)
+    for key, request in requests.items():
+        ids = judge.tokenizer(request.prompt, return_tensors="pt").input_ids
+        with torch.no_grad():
+            top = torch.log_softmax(model(ids).logits[0, -1], -1).topk(4)
+        (found,) = kept[key].top_logprobs
+        assert list(found) == [judge.tokenizer.decode([token]) for token in top.indices.tolist()]
+        assert list(found.values()) == pytest.approx(top.values.tolist(), abs=1e-5)
+
+
+def test_a_prompt_that_is_too_long_is_refused_and_the_others_are_answered(model: Any) -> None:
+    kept: dict[str, JudgeReply] = {}
+    requests = {"long": JudgeRequest(words(*[5] * 60), GREEDY), "short": JudgeRequest(words(5), GREEDY)}
+    found = local(model).ask(requests, kept.__setitem__)
+    assert list(kept) == ["short"]
+    assert found.refused == {"long": "a-judge reads at most 64 tokens, and the prompt has 60 with 6 for the reply"}
+
+
+def test_what_a_local_model_cannot_do_is_one_sentence(model: Any) -> None:
+    chat = JudgeRequest(({"role": "user", "content": words(9)},), GREEDY)
+    with pytest.raises(ModelError, match="the tokenizer of a-judge has no chat template"):
+        local(model, None).ask({"one": chat}, lambda key, reply: None)
+    warm = JudgeRequest(words(9), {"temperature": 0.7})
+    with pytest.raises(ModelError, match=r"a temperature of 0\.7, and a local model answers with the likeliest tokens"):
+        local(model).ask({"one": warm}, lambda key, reply: None)
