@@ -17,6 +17,7 @@ from typing import cast
 
 from emobench.config import file_sha256
 from emobench.data.documents import units_of_rows
+from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
 from emobench.data.oracle import oracle_texts
 from emobench.data.oracle_labels import episode_texts
 from emobench.data.preparation import PREPARATIONS
@@ -59,9 +60,9 @@ class Texts:
 def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, limit: int | None = None) -> Texts:
     """Return the first `limit` rows (None: all) of one split of a corpus.
 
-    `DIR/<corpus>.<split>.jsonl` in the first data folder that has it is used before the source of the corpus. Rows of a
-    file may name their "document". Raises UnknownNameError for an unknown corpus or split, DataError for rows that
-    cannot be read.
+    `DIR/<corpus>.<split>.jsonl` in the first data folder that has it is used before the source of the corpus. A name
+    such as "stanfordnlp/imdb:text" is a column of a data set of the hub. Rows of a file may name their "document".
+    Raises UnknownNameError for an unknown corpus or split, DataError for rows that cannot be read.
     """
     if split not in SPLITS:
         raise UnknownNameError("split", split, SPLITS)
@@ -72,6 +73,9 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
     if local is not None:
         (texts, named), origin = _named_texts(local, limit), f"local: {local.name}"
         where = str(local)
+    elif (on_hub := hub_corpus(corpus)) is not None:
+        texts, origin = load_hub_corpus(on_hub, cast(Split, split), offline=offline)
+        texts, where = texts[:limit], f"The corpus '{corpus}' ({split}, {origin})"
     else:
         source = _source(corpus, split, data_dirs)
         texts, origin = _from_source(source, cast(Split, split), offline=offline, limit=limit)
@@ -99,7 +103,7 @@ def _source(corpus: str, split: str, data_dirs: Sequence[Path]) -> CorpusSource:
     local = {path.name.split(".")[0] for folder in data_dirs for path in folder.glob("*.*.jsonl")}
     if corpus in local:
         raise DataError(f"The corpus '{corpus}' has no {split} split in the data folders: expected a file {file}.")
-    hint = f"A file {file}, given by --data-dir DIR, would be it."
+    hint = f"A file {file}, given by --data-dir DIR, would be it; a data set of the hub is OWNER/NAME:COLUMN."
     raise UnknownNameError("corpus", corpus, CORPORA.keys() | local, hint=hint)
 
 

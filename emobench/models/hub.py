@@ -67,6 +67,17 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
         raise _unreachable(repo, error, kind) from None
 
 
+def list_files(repo: str, commit: str, *, offline: bool, kind: RepoKind = "model") -> list[str]:
+    """Return the names of the files of a commit, sorted; offline those of earlier downloads."""
+    if offline:
+        folder = fetch(repo, commit, ["*"], offline=True, kind=kind)
+        return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    try:
+        return sorted(huggingface_hub.HfApi().list_repo_files(repo, revision=commit, repo_type=kind))
+    except Exception as error:  # the errors of the HTTP client have no public common class
+        raise _unreachable(repo, error, kind) from None
+
+
 class Published(NamedTuple):
     """The weights in a repository: shapes by name (None: no complete safetensors), and other weight files."""
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 from safetensors import safe_open
 
 from emobench.config import PRETRAINED
+from emobench.data.hub_corpus import hub_corpus
 from emobench.data.labelled import GENERATED, LabelledData, LabelledSource, load_labelled
 from emobench.data.rows import local_file
 from emobench.data.sources import CORPORA, SplitSource
@@ -127,7 +128,10 @@ class Ingredients:
         if (corpus, split) not in self._texts:
             dirs, source = self.request.data_dirs, CORPORA.get(corpus)
             load = partial(load_texts, corpus, split, data_dirs=dirs, offline=self.request.offline)
-            if source is None or source.kind == "generated" or local_file(corpus, split, dirs):
+            if (on_hub := hub_corpus(corpus)) is not None:
+                found = self._found(load, f"corpus {corpus} ({split})", on_hub.repo, None)
+                self._texts[corpus, split] = found
+            elif source is None or source.kind == "generated" or local_file(corpus, split, dirs):
                 self._texts[corpus, split] = load()
             else:
                 part: SplitSource = source.splits[split]  # type: ignore[index]
