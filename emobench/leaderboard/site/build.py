@@ -49,7 +49,7 @@ def write_site(
     if baseline is not None and baseline not in names:
         raise UnknownNameError("objective to be the baseline", baseline, names)
     paths = _paths(boards, out)
-    links = [_summary(board, path) for board, path in zip(boards, paths, strict=True)]
+    links = [summary(board, path) for board, path in zip(boards, paths, strict=True)]
     for path in (out / "index.html", *paths):
         _check_ours(path)
     objectives = PageObjectives(objective_facts)
@@ -81,7 +81,8 @@ def _paths(boards: Sequence[Board], out: Path) -> list[Path]:
     return [out / f"{stem}.html" for stem in stems]
 
 
-def _summary(board: Board, path: Path) -> dict[str, Any]:
+def summary(board: Board, path: Path) -> dict[str, Any]:
+    """Return what the head of a board's page says of it."""
     entries = board.entries
     counts = {
         ("entry", "entries"): len(entries),
