@@ -186,7 +186,7 @@ def trade_off() -> dict[str, Any]:
     """Return one metric against another: points {name, x, x_low, x_high, x_text, y, ...}, named where they stand."""
     tooltip = _tips(name="objective", x_text="$x", y_text="$y")
     axis = {"tickCount": 6, "grid": False, "domain": True}
-    x = {"title": "$x", "scale": {"type": "$x_type", "zero": "$x_zero", "nice": False, "padding": 36}, "axis": axis}
+    x = {"title": "$x", "scale": {"type": "$x_type", "zero": "$x_zero", "nice": False, "padding": 70}, "axis": axis}
     y = {"title": "$y", "scale": {"type": "$y_type", "zero": "$y_zero", "nice": False, "padding": 24}, "axis": axis}
     color = {"field": "name", "type": "nominal", "scale": SERIES, "legend": None}
     at = {"x": _quantity("x", **x), "y": _quantity("y", **y)}

@@ -44,6 +44,7 @@ function drawBoard() {
     grid = { suite: state.suite, ...makeTable(rows, suiteNow()) };
   }
   byId("table").removeAttribute("aria-busy");
+  performance.mark("table");
   const counted = `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "row" : "rows"}`;
   fill(byId("counted"), counted);
   say(counted);

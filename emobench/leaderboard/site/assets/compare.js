@@ -35,7 +35,10 @@ async function drawCompare(host, ...ids) {
 /** The group in which all of some entries stand. */
 const commonGroup = ([first, ...others]) => first.rows.map((row) => row.group).find((group) => others.every((entry) => entry.rows.some((row) => row.group === group)));
 
-const valueOf = (row, i) => (measured(row, i) ? shownValue(row.cells[i]) : ABSENT);
+const valueOf = (row, i) => {
+  const cell = measured(row, i);
+  return cell ? [cell.text, cell.spread && h("span", { class: "spread" }, ` ± ${cell.spread}`)] : [ABSENT];
+};
 const DIFFERENCE = "of perplexities the relative change";
 
 function verdicts(base, candidate, names) {
@@ -49,7 +52,7 @@ function verdicts(base, candidate, names) {
     const why = test && test.why !== ABSENT && h("span", { class: "why" }, test.why);
     return [
       term(metric.title, metric.about),
-      ...[base, candidate].map((row, side) => h("td", { class: "number", "data-head": names[side] }, valueOf(row, i))),
+      ...[base, candidate].map((row, side) => h("td", { class: "number", "data-head": names[side] }, ...valueOf(row, i))),
       h("td", { class: "number difference" }, test?.text ?? ABSENT),
       h("td", { class: "verdict" }, h("span", { class: `word ${word}` }, word), why),
       ...[["95 % interval", "number"], ["p", "number"], ["Within", "why"], ["Detectable", "number"], ["Test", "why"]].map(([head, kind]) => facts(test, head, kind)),
@@ -75,9 +78,9 @@ function manyVerdicts([base, ...others], names) {
   const cell = (row, i) => {
     const test = testOf(base, row, i);
     const word = test?.word ?? "not tested";
-    return h("td", { class: "number" }, valueOf(row, i), h("span", { class: "delta" }, test?.text ?? ABSENT), h("span", { class: `word ${word}` }, word));
+    return h("td", { class: "number" }, ...valueOf(row, i), h("span", { class: "delta" }, test?.text ?? ABSENT), h("span", { class: `word ${word}` }, word));
   };
-  const rows = known.map((i) => [term(metrics[i].title, metrics[i].about), number(valueOf(base, i)), ...others.map((row) => cell(row, i))]);
+  const rows = known.map((i) => [term(metrics[i].title, metrics[i].about), number(...valueOf(base, i)), ...others.map((row) => cell(row, i))]);
   const link = (row, i) => h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, names[i + 1]);
   const about = `Under each value its difference from ${names[0]} (${DIFFERENCE}) and the verdict. Open a name for intervals, p-values and tests.`;
   const command = `emobench compare ${base.entry.id} ${others.map((row) => row.entry.id).join(" ")}`;

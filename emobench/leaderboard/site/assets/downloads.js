@@ -70,10 +70,14 @@ function tablePicture(table, title) {
   for (const cell of table.querySelectorAll("th, td")) {
     const box = cell.getBoundingClientRect();
     if (!box.width || !box.height) continue;
-    const { backgroundColor, borderTopColor } = getComputedStyle(cell);
+    const { backgroundColor, borderTopColor, borderTopWidth } = getComputedStyle(cell);
     const at = { x: box.x - from.x + PADDING, y: box.y - from.y + PADDING + 24 };
     parts.push(`<rect x="${at.x}" y="${at.y}" width="${box.width}" height="${box.height}" fill="${backgroundColor}"/>`);
-    parts.push(`<rect x="${at.x}" y="${at.y}" width="${box.width}" height="1" fill="${borderTopColor}"/>`);
+    parts.push(`<rect x="${at.x}" y="${at.y}" width="${box.width}" height="${parseFloat(borderTopWidth)}" fill="${borderTopColor}"/>`);
+    for (const dot of cell.querySelectorAll(".dot")) {
+      const { x, y, width: wide } = dot.getBoundingClientRect();
+      parts.push(`<circle cx="${x - from.x + PADDING + wide / 2}" cy="${y - from.y + PADDING + 24 + wide / 2}" r="${wide / 2}" fill="${getComputedStyle(dot).backgroundColor}"/>`);
+    }
     parts.push(...words(cell, from).map(([place, text]) => word({ ...place, x: place.x + PADDING, y: place.y + PADDING + 24 }, text)));
   }
   table.classList.remove("pictured");
@@ -81,7 +85,7 @@ function tablePicture(table, title) {
   return { svg: `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">${parts.join("")}</svg>`, width, height };
 }
 
-/** The words of a cell that can be seen, with the start of each one's baseline from a corner. */
+/** The words of a cell that can be seen, parted after hyphens, where a line may end, with the start of each one's baseline from a corner. */
 function words(cell, from) {
   const found = [];
   const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
@@ -91,7 +95,7 @@ function words(cell, from) {
     const node = walker.currentNode;
     if (node.parentElement.closest(".unseen")) continue;
     const style = getComputedStyle(node.parentElement);
-    for (const match of node.data.matchAll(/\S+/g)) {
+    for (const match of node.data.matchAll(/[^\s-]+-?|-/g)) {
       range.setStart(node, match.index);
       range.setEnd(node, match.index + match[0].length);
       const box = range.getBoundingClientRect();

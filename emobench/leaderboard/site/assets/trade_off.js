@@ -36,6 +36,7 @@ function named(points) {
   const heads = [];
   for (const point of points) {
     const head = heads.find((other) => near(other, point));
+    point.shown = "";
     if (head) head.shown += `, ${point.name}`;
     else heads.push(Object.assign(point, { shown: point.name }));
   }
