@@ -28,7 +28,11 @@ def json_alone(context: typer.Context, value: bool) -> bool:
 
 
 Suite = Annotated[
-    str, typer.Option("--suite", help="The suite: what is trained and evaluated. `emobench suites list` names them.")
+    str,
+    typer.Option(
+        "--suite",
+        help="The suite: what is trained and evaluated. A name of `emobench suites list`, or a file: ./mine.yaml.",
+    ),
 ]
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", help="A training seed. Repeatable. Default: those of the suite.")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from emobench.config import Located, build, convert
 from emobench.errors import ConfigError, PluginError, UnknownNameError
+from emobench.reading import expand_home
 from emobench.registry.kinds import kind_names, kind_of_file
 from emobench.registry.plugins import TASKS, call_hook, load_plugin, plugin_names
 from emobench.tasks.rules import override
-from emobench.tasks.spec import BY_KIND, Suite, Task, task_from
+from emobench.tasks.spec import BY_KIND, YAML, Suite, Task, short_name, task_from
 from emobench.tasks.table import Table
 from emobench.tasks.yaml import read_yaml, yaml_files
 
@@ -39,7 +40,7 @@ def recipe_names() -> list[str]:
 
 
 def find_task(name: str, *, protocol: str | None = None, overrides: Mapping[str, Any] | None = None) -> Task:
-    """Read a task, with one of its protocols and overridden rules."""
+    """Read a task by its name or from a file, with one of its protocols and overridden rules."""
     path = _file("tasks", name, "task")
     task = task_from(read_yaml(path), kind_of_file, protocol=protocol, overrides=overrides)
     return _named(task, task.name, path)
@@ -51,10 +52,12 @@ def protocol_names(task: str) -> list[str]:
 
 
 def find_suite(name: str) -> Suite:
-    """Read a suite."""
+    """Read a suite by its name, or from a file: "./my-suite.yaml"."""
     path = _file("suites", name, "suite")
     data = read_yaml(path)
     _name_by_kind(data)
+    if name.endswith(YAML):
+        _place_files(data, path.parent)
     suite = build(Suite, data, str(path))
     return _named(suite, suite.name, path)
 
@@ -90,11 +93,26 @@ def _named(value: T, name: object, path: Path) -> T:
 
 def _file(folder: str, name: str, kind: str) -> Path:
     files = _files(folder)
+    if name.endswith(YAML):
+        return _own_file(files, name, kind)
     if name not in files:
         hints = [f"See `emobench {folder} list`."] if folder in ("tasks", "suites") else []
         hints += [str(error) for error in tasks_plugins().values() if error is not None]
         raise UnknownNameError(kind, name, files, hint=" ".join(hints))
     return files[name]
+
+
+def _own_file(files: Mapping[str, Path], name: str, kind: str) -> Path:
+    """Return a file of the user's. An installed name means one thing: entries know a suite and a task by it."""
+    path = expand_home(name)
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}; expected the YAML of a {kind}.")
+    if path.stem in {short_name(known) for known in files}:
+        raise ConfigError(
+            f"{path} has the name of an installed {kind}, and entries would not tell them apart. Give the file and the "
+            "`name` in it another name."
+        )
+    return path
 
 
 def _files(folder: str) -> dict[str, Path]:
@@ -132,6 +150,20 @@ def _folders(module: ModuleType, name: str) -> list[Path]:
         if not (isinstance(folder, Path) and folder.is_dir()):
             raise PluginError(f"The plugin '{name}' returns {folder!r}; expected the pathlib.Path of a folder.")
     return folders
+
+
+def _place_files(suite: Located, folder: Path) -> None:
+    """Take the files that a user's suite names from the suite's own folder."""
+    for run in suite.get("runs") or () if isinstance(suite.get("runs"), list) else ():
+        if isinstance(run, Located):
+            if isinstance(run.get("recipe"), str):
+                run["recipe"] = _placed(run["recipe"], folder)
+            if isinstance(run.get("tasks"), list):
+                run["tasks"] = [_placed(name, folder) for name in run["tasks"]]
+
+
+def _placed(name: Any, folder: Path) -> Any:
+    return str(folder / expand_home(name)) if isinstance(name, str) and name.endswith(YAML) else name
 
 
 def _name_by_kind(suite: Located) -> None:

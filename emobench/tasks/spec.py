@@ -136,9 +136,13 @@ def task_from(
     )
 
 
+YAML = ".yaml"
+"""The end of the name of a file of the user's, which is not in a plugin."""
+
+
 def short_name(name: str) -> str:
-    """Return a task's own name of what it is found by: "ptb" of "generation/ptb"."""
-    return name if BY_KIND in name else name.rpartition("/")[2]
+    """Return a task's own name of what it is found by: "ptb" of "generation/ptb" and of "./ptb.yaml"."""
+    return name if BY_KIND in name else name.rpartition("/")[2].removesuffix(YAML)
 
 
 @dataclass(frozen=True, kw_only=True)

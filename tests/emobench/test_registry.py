@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from emobench import registry
-from emobench.errors import PluginError, UnknownNameError, UserError
+from emobench.errors import ConfigError, PluginError, UnknownNameError, UserError
+from emobench.tasks.spec import short_name
 
 OBJECTIVE = '''
 """A stranger's objective."""
@@ -447,3 +448,61 @@ def test_a_name_never_runs_code(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError):
         registry.load_objective(text.format(str(tmp_path / "made")))
     assert list(tmp_path.iterdir()) == []
+
+
+OWN_SUITE = """
+name: my-suite
+version: 1
+runs:
+  - recipe: ./my-recipe.yaml
+    tasks: [sub/my-task.yaml, sst2]
+"""
+OWN_TASK = """
+name: my-task
+kind: generation
+version: 1
+corpus: wikitext2
+protocols: {short: {prefix: 8, continuation: 16}}
+"""
+OWN_RECIPE = """
+name: my-recipe
+corpus: wikitext2
+epochs: 1
+batch: 2
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A suite of the user's, whose task and recipe are files, too."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "my-suite.yaml").write_text(OWN_SUITE)
+    (tmp_path / "my-recipe.yaml").write_text(OWN_RECIPE)
+    (tmp_path / "sub" / "my-task.yaml").write_text(OWN_TASK)
+    return tmp_path / "my-suite.yaml"
+
+
+def test_a_suite_of_files_takes_their_paths_from_its_own_folder(own: Path) -> None:
+    suite = registry.find_suite(str(own))
+    (run,) = suite.runs
+    assert (suite.name, run.tasks[1]) == ("my-suite", "sst2")
+    assert [short_name(name) for name in run.tasks] == ["my-task", "sst2"]
+    assert registry.find_task(run.tasks[0]).protocol.prefix == 8
+    assert registry.find_recipe(run.recipe).batch == 2
+
+
+def test_files_that_no_entry_could_tell_from_what_is_installed_are_refused(own: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no file .*other\.yaml; expected the YAML of a suite"):
+        registry.find_suite(str(own.with_name("other.yaml")))
+    taken = own.with_name("nlu.yaml")
+    taken.write_text(OWN_SUITE)
+    with pytest.raises(ConfigError, match=r"nlu\.yaml has the name of an installed suite"):
+        registry.find_suite(str(taken))
+    other = own.with_name("yours.yaml")
+    other.write_text(OWN_SUITE)
+    with pytest.raises(ConfigError, match=r"`name: my-suite`; expected `name: yours`"):
+        registry.find_suite(str(other))
+    task = own.with_name("ptb.yaml")  # installed as generation/ptb
+    task.write_text(OWN_TASK)
+    with pytest.raises(ConfigError, match=r"ptb\.yaml has the name of an installed task"):
+        registry.find_task(str(task))
