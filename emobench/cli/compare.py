@@ -42,6 +42,10 @@ def compare(
             help="Compare over several pre-trained models of one recipe. The pre-trained model is then the sample.",
         ),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say what the numbers mean, which tests were made, and where noise comes from."),
+    ] = False,
     markdown: options.Markdown = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX tables (booktabs).")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with the numbers as they are stored.")] = False,
@@ -77,7 +81,9 @@ def compare(
     elif csv:
         print_text(compare_table.to_csv(found))
     else:
-        print_report(compare_table.report(found), "markdown" if markdown else "latex" if latex else "text")
+        print_report(
+            compare_table.report(found, explain=explain), "markdown" if markdown else "latex" if latex else "text"
+        )
     remark_unpaired(compared.problems)
     if png is not None:
         compare_chart.write(found, png)

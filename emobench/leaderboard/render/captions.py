@@ -28,8 +28,9 @@ ONE_PAIR = (
 )
 NOISE = "the noise of seeds and test examples"
 BASE = "All rows start from one pre-trained model: the effect of another one is in no spread and no mark."
-FEW = 3
-"""Metrics that are named one by one."""
+FEW, MANY = 3, 6
+"""Metrics that are named one by one, in a sentence and in the line of verdicts."""
+VERDICTS = ("better", "worse", "tied", "undetermined")
 
 
 def representative(rows: Sequence[Entry]) -> Entry:
@@ -218,8 +219,19 @@ def _replicates(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:
     return f"{' and '.join(map(str, counts))} {'examples' if items else comparison.replicates}"
 
 
-def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
-    """Yield the sentences that explain the table of one candidate."""
+def verdict_line(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:
+    """Yield the metrics of each verdict, in one line; nothing without a verdict."""
+    by_word: dict[str, list[str]] = {word: [] for word in VERDICTS}
+    for contrast in contrasts:
+        name = contrast.metric.split("/", 1)[1] if one_task else _row_name(contrast)
+        by_word.get(str(contrast.verdict), []).append(f"{name} (primary)" if contrast.family == PRIMARY else name)
+    parts = [f"{word}: {listed(names, MANY)}" for word, names in by_word.items() if names]
+    if parts:
+        yield " · ".join(parts)
+
+
+def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
+    """Yield what is particular about the comparison with one candidate."""
     contrasts, apart = comparison.of(candidate), comparison.apart.get(candidate.id)
     name = names(comparison, candidate)[1]
     if apart:
@@ -228,6 +240,18 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield f"{name} and the baseline have no metric in common."
     if "published" in (comparison.baseline.kind, candidate.kind):
         yield "Published rows have no per-example results and no values by seed: their noise cannot be estimated."
+    if comparison.replicates == "items" and any(contrast.p is not None for contrast in contrasts):
+        yield ONE_PAIR
+    if missing := comparison.missing.get(candidate.id):
+        yield f"{name} or the baseline lacks {listed(missing)}."
+    if comparison.left_out:
+        left = [f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out]
+        yield f"Left out, as they are comparable with no baseline that was named: {listed(left)}."
+
+
+def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
+    """Yield the sentences that explain the numbers of one candidate's table."""
+    contrasts = comparison.of(candidate)
     tested = [contrast for contrast in contrasts if contrast.p is not None]
     if tested:
         yield (
@@ -236,7 +260,7 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
             "that remain possible."
         )
         yield from adjustment(tested)
-        yield {"bases": BASES, "seeds": ONE_BASE, "items": ONE_PAIR}[comparison.replicates]
+        yield from {"bases": [BASES], "seeds": [ONE_BASE], "items": []}[comparison.replicates]
         sampled = "examples" if comparison.replicates == "items" else f"{comparison.replicates} and examples"
         yield (
             f"detectable: the true difference that a single test with this many {sampled} "
@@ -251,11 +275,6 @@ def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield "Perplexities are compared by the ratio of geometric means: differences are in percent of the baseline."
     if any(contrast.unit == "fraction" for contrast in contrasts):
         yield "Differences of percentages are in percentage points."
-    if missing := comparison.missing.get(candidate.id):
-        yield f"{name} or the baseline lacks {listed(missing)}."
-    if comparison.left_out:
-        left = [f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out]
-        yield f"Left out, as they are comparable with no baseline that was named: {listed(left)}."
 
 
 def within_lines(contrasts: Sequence[Contrast], one_task: bool) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.render.captions import compare_legend, names, within_lines
+from emobench.leaderboard.render.captions import compare_legend, compare_remarks, names, verdict_line, within_lines
 from emobench.leaderboard.render.csv_text import csv_text
 from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Notes, TableReport, numbered
 from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components
@@ -32,13 +32,24 @@ _CSV = (
 )
 
 
-def report(comparisons: Sequence[Comparison]) -> TableReport:
-    """Return the tables of each candidate, those of the noise, and the legend, which begins with the footnotes."""
+EXPLAIN = "--explain: what p, detectable and the verdicts mean, which tests were made, and where the noise comes from."
+
+
+def report(comparisons: Sequence[Comparison], *, explain: bool = True) -> TableReport:
+    """Return the tables of each candidate, and below them the footnotes and remarks.
+
+    With `explain` come the tables of the noise, and the sentences on what the numbers mean.
+    """
     notes = Notes()
     pairs = pair_tables(comparisons, notes)
-    lines = [text for of in comparisons for candidate in of.candidates for text in compare_legend(of, candidate)]
-    noise = noise_tables(comparisons)
-    lines += [EXPLAINED] if noise else []
+    each = [(of, candidate) for of in comparisons for candidate in of.candidates]
+    lines = [text for of, candidate in each for text in compare_remarks(of, candidate)]
+    meanings = [text for of, candidate in each for text in compare_legend(of, candidate)]
+    noise = noise_tables(comparisons) if explain else []
+    if explain:
+        lines += [*meanings, *([EXPLAINED] if noise else [])]
+    elif meanings:
+        lines.append(EXPLAIN)
     grids = (*(grid for grid, _ in pairs), *noise)
     return TableReport(grids, (*numbered(notes.texts), *dict.fromkeys(map(clean, lines))))
 
@@ -69,6 +80,7 @@ def _grid(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast
         rows=tuple(Cell(_label(contrast, one_task)) for contrast in contrasts),
         columns=tuple(columns[i] for i in kept),
         cells=tuple(tuple(row[i] for i in kept) for row in rows),
+        subtitle=tuple(clean(line) for line in verdict_line(contrasts, one_task)),
         legend=tuple(clean(line) for line in within_lines(contrasts, one_task)),
     )
 
