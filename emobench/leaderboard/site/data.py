@@ -63,7 +63,7 @@ class BoardData:
             for entry in group.rows:
                 if entry.id not in self._numbers:
                     self._numbers[entry.id] = len(self._numbers)
-                    self.plain["entries"].append(_entry(entry))
+                    self.plain["entries"].append({"suite": number, **_entry(entry)})
                     self.columns[entry.id] = columns
             numbers = [self._numbers[entry.id] for entry in group.rows]
             self.plain["groups"].append({"suite": number, **suite.group(group, numbers, self._contrasts)})

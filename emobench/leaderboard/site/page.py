@@ -33,17 +33,23 @@ MARK = '<meta name="generator" content="emobench leaderboard site">'
 """Stands in every file that we write, and tells it from a foreign one."""
 
 
-def render_page(facts: Mapping[str, Any], index: Any, chunks: Sequence[Any], objectives: Sequence[Any]) -> str:
+def render_page(
+    facts: Mapping[str, Any], index: Mapping[str, Any], chunks: Sequence[Any], objectives: Sequence[Any]
+) -> str:
     """Return the page of a board: `facts` for its template, and what its script reads."""
     scripts = [*_libraries(), "\n".join(map(_asset, SCRIPTS))]
     style = _of_itables("dt_bundle.css") + style_sheet() + _asset("page.css")
+    # A suite's groups are most of an index: a page reads those of a suite when it shows it.
+    groups = [[g for g in index["groups"] if g["suite"] == place] for place in range(len(index["suites"]))]
+    rest = {name: part for name, part in index.items() if name != "groups"}
     return _template("page.html.j2").render(
         **facts,
         mark=MARK,
         style=style,
         scripts=scripts,
         policy=_policy(scripts, style),
-        index=_packed(index),
+        index=_packed(rest),
+        groups=[_packed(of_suite) for of_suite in groups],
         chunks=[_packed(chunk) for chunk in chunks],
         objectives=_packed(objectives),
     )

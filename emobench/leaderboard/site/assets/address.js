@@ -6,7 +6,7 @@ const state = { suite: 0, ...EMPTY };
 let lastBoard = "#/";
 
 const suiteNow = () => board.suites[state.suite];
-const suiteRows = () => board.groups.filter((group) => group.suite === suiteNow()).flatMap((group) => group.rows);
+const suiteRows = () => suiteNow().groups.flatMap((group) => group.rows);
 
 /** Change what is shown, and the address with it; another suite begins afresh. */
 function keep(name, value) {

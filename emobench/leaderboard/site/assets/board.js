@@ -15,7 +15,8 @@ function matching() {
 
 function drawFilters() {
   let typing = 0;
-  const update = (name) => (value) => {
+  const update = (name) => async (value) => {
+    if (name === "suite") await loadSuite(Number(value));
     keep(name, name === "suite" ? Number(value) : value);
     if (name === "suite") drawFilters();
     drawBoard();
@@ -80,7 +81,7 @@ function makeTable(rows, suite) {
     lengthMenu: [50, 200, 1000],
     orderFixed: { pre: [[0, "asc"]] }, // rows are sorted within their group of what may be compared
     order: sorted < 0 ? [[1, "asc"]] : [[sorted, way === "asc" ? "asc" : "desc"]],
-    rowGroup: { dataSrc: (row) => row.group.number, startRender: (_, place) => groupHead(board.groups[place]) },
+    rowGroup: { dataSrc: (row) => row.group.number, startRender: (_, place) => groupHead(suite.groups[place]) },
     layout: { topStart: null, topEnd: null, bottomStart: null, bottomEnd: null, bottom: long ? ["info", "pageLength", "paging"] : null },
     language: { info: "_START_ to _END_ of _TOTAL_ rows", infoEmpty: "No rows", lengthMenu: "_MENU_ a page", emptyTable: nothing, zeroRecords: nothing },
   });

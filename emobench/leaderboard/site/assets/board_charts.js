@@ -33,7 +33,7 @@ function baseOf(group) {
 
 function heatMap(rows, groups) {
   const every = view.metric.startsWith("g");
-  const shown = every ? [board.groups[Number(view.metric.slice(1))]] : groups;
+  const shown = every ? [suiteNow().groups[Number(view.metric.slice(1))]] : groups;
   const metrics = every ? [...suiteNow().metrics.keys()].filter((i) => isShown(suiteNow().metrics[i])) : [Number(view.metric)];
   const lines = [...metrics].flatMap((metric) => shown.map((group) => ({ group, metric, base: baseOf(group) })));
   const known = lines.filter(({ base, metric }) => base && measured(base, metric));

@@ -1,4 +1,4 @@
-// The data of the page: an index at once, the details of an entry when they are asked for.
+// The data of the page: an index at once; the groups of a suite and the details of an entry when they are asked for.
 
 let board = null;
 const chunks = new Map();
@@ -11,17 +11,28 @@ async function inflate(id) {
 async function loadBoard() {
   board = await inflate("index");
   board.entries.forEach((entry, place) => Object.assign(entry, { place, rows: [] }));
-  board.groups.forEach((group, place) => {
-    group.number = place;
-    group.suite = board.suites[group.suite];
+}
+
+/** Read the groups of a suite, once: a board of many suites shows its first one before it has read the others. */
+async function loadSuite(number) {
+  const suite = board.suites[number];
+  if (suite.groups) return;
+  const name = `groups-${number}`;
+  if (!chunks.has(name)) chunks.set(name, inflate(name));
+  const groups = await chunks.get(name);
+  if (suite.groups) return; // another caller was waiting, too
+  groups.forEach((group, place) => {
+    Object.assign(group, { number: place, suite });
     group.rows = group.rows.map(([entry, label, rank, counts, cells], at) => ({ group, place: at, entry: board.entries[entry], label, rank, counts, cells }));
     for (const row of group.rows) row.entry.rows.push(row);
-    const tests = group.tests.map((values) => Object.fromEntries(board.fields.map((name, i) => [name, values[i]])));
+    const tests = group.tests.map((values) => Object.fromEntries(board.fields.map((field, i) => [field, values[i]])));
     group.tests = new Map(tests.map((test) => [`${test.baseline}/${test.candidate}/${test.metric}`, test]));
   });
+  suite.groups = groups;
 }
 
 async function details(entry) {
+  await loadSuite(entry.suite);
   const chunk = Math.floor(entry.place / board.chunk);
   if (!chunks.has(chunk)) chunks.set(chunk, inflate(`chunk-${chunk}`));
   return (await chunks.get(chunk))[entry.place % board.chunk];

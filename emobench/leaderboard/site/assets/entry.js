@@ -7,7 +7,7 @@ const wordCell = (text, word, tag = "td") => h(tag, { class: "number" }, text, h
 async function drawEntry(host, id) {
   const entry = entryOf(id);
   if (!entry) return notHere(host, "No such entry", `This board has no entry ${id}. It may have been superseded.`);
-  const found = await details(entry);
+  const found = await details(entry); // and its rows
   const full = found.entry;
   const terms = await termsOf(found);
   const seeds = full.seeds.length ? `${full.seeds.length} ${full.seeds.length === 1 ? "seed" : "seeds"}` : "no seeds";

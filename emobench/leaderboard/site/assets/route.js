@@ -16,6 +16,7 @@ async function route() {
     return;
   }
   readAddress(query);
+  await loadSuite(state.suite);
   grid?.table.destroy();
   grid = null;
   drawFilters();
