@@ -16,7 +16,7 @@ from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render import captions
 from emobench.leaderboard.render import numbers as figures
 from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Notes, TableReport
-from emobench.leaderboard.render.palette import TERMINAL
+from emobench.leaderboard.render.palette import TERMINAL, in_terminal
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN, clean, labels
@@ -94,6 +94,7 @@ class _GridOfGroup:
     def __init__(self, shown: Standings, view: View) -> None:
         self.shown, self.view = shown, view
         self.notes = Notes()
+        self.colours = in_terminal(entry.objective.name for entry in shown.rows)
         self.labels = dict(zip((e.id for e in shown.rows), labels(shown.rows, shown.older), strict=True))
         self.own = {entry.id for entry in shown.rows if entry.id in view.own}
         if len(self.own) == len(shown.rows):  # nothing to stand out from
@@ -124,7 +125,8 @@ class _GridOfGroup:
         mark = "" if not self.own else OWN if entry.id in self.own else " " * len(OWN)
         if entry.id in self.shown.older:
             return Cell(f"{mark}{self.labels[entry.id]} older code", style="dim")
-        return Cell(mark + self.labels[entry.id], style="bold" if entry.id in self.own else "")
+        colour = self.colours[entry.objective.name]
+        return Cell(mark + self.labels[entry.id], style=f"bold {colour}" if entry.id in self.own else colour)
 
     def _rank(self, places: Ranking) -> tuple[Column, tuple[Cell, ...]]:
         cells = []

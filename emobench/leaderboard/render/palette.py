@@ -15,21 +15,22 @@ from emobench.leaderboard.stats.contrasts import NO_VERDICT
 
 
 class Tone(NamedTuple):
-    """A colour on white paper and on a dark ground."""
+    """A colour on white paper, on a dark ground, and in a terminal, whose ground may be either."""
 
     light: str
     dark: str
+    either: str = ""
 
 
 OBJECTIVES: tuple[Tone, ...] = (
-    Tone("#0072b2", "#4da3dd"),
-    Tone("#d55e00", "#f08445"),
-    Tone("#009e73", "#2fc79a"),
-    Tone("#b5548f", "#dd8bbf"),
-    Tone("#dba400", "#f2c14e"),
-    Tone("#3aa0dc", "#8fd0f7"),
-    Tone("#5b5b66", "#8f94a6"),
-    Tone("#8e6c4a", "#c6a07a"),
+    Tone("#0072b2", "#4da3dd", "#2f86c9"),
+    Tone("#d55e00", "#f08445", "#d55e00"),
+    Tone("#009e73", "#2fc79a", "#009e73"),
+    Tone("#b5548f", "#dd8bbf", "#c2589f"),
+    Tone("#dba400", "#f2c14e", "#b58900"),
+    Tone("#3aa0dc", "#8fd0f7", "#3498d3"),
+    Tone("#5b5b66", "#8f94a6", "#808691"),
+    Tone("#8e6c4a", "#c6a07a", "#a07a50"),
 )
 GREY = Tone("#9ca3af", "#7b8490")
 BETTER, WORSE = Tone("#0a58a6", "#82bcff"), Tone("#8f4700", "#f4ab68")
@@ -65,6 +66,11 @@ def on_paper(labels: Sequence[str]) -> list[str]:
     names = [re.split(r"[(\[ ]", label, maxsplit=1)[0] or label for label in labels]
     found = slots(names)
     return [OBJECTIVES[found[name]].light for name in names]
+
+
+def in_terminal(names: Iterable[str]) -> dict[str, str]:
+    """Return the style of each objective's name, of rich."""
+    return {name: OBJECTIVES[place].either for name, place in slots(names).items()}
 
 
 def style_sheet() -> str:

@@ -22,6 +22,7 @@ from shown import board_cells, board_markdown, board_text, printed
 from emobench.cli.leaderboard.show import print_board
 from emobench.leaderboard.query.view import View
 from emobench.leaderboard.render.leaderboard_table import report, to_json
+from emobench.leaderboard.render.palette import in_terminal
 from emobench.leaderboard.schema.entry import Entry, read_entry
 from emobench.leaderboard.stats.summary import summarise
 from emobench.tasks.scores import Score
@@ -148,9 +149,10 @@ def test_rows_that_differ_in_their_code_alone_are_named(make: MakeEntry) -> None
     one, other, third = of("0", 0, nats=4.0), of("1", 0, nats=4.0), of("1", 0, nats=5.0)
     older = next(e for e in (one, other) if e.id in to_json([one, other, third])["groups"][0]["older_code"])
     (grid,) = report([one, other, third], view=View(own=frozenset([third.id]))).grids
+    colour = in_terminal(["mine"])["mine"]
     assert {row.text.strip(): (row.style, row.marked) for row in grid.rows} == {
-        "› mine(nats=5.0)": ("bold", False),
-        "mine(nats=4.0)": ("", False),
+        "› mine(nats=5.0)": (f"bold {colour}", False),
+        "mine(nats=4.0)": (colour, False),
         f"mine(nats=4.0) [{older.id[:6]}] older code": ("dim", False),
     }
     for pair in ([of("0", 0), of("0", 1)], [of("0", 0), of(None, 1)]):  # other seeds; not known

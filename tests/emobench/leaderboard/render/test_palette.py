@@ -7,7 +7,16 @@ import itertools
 import numpy as np
 
 from emobench.leaderboard.charts.board_charts import PAGE_VERDICTS
-from emobench.leaderboard.render.palette import BETTER, OBJECTIVES, VERDICTS, WORSE, on_paper, slots, style_sheet
+from emobench.leaderboard.render.palette import (
+    BETTER,
+    OBJECTIVES,
+    VERDICTS,
+    WORSE,
+    in_terminal,
+    on_paper,
+    slots,
+    style_sheet,
+)
 
 # Viénot, Brettel and Mollon (1999): what a dichromat's eye makes of linear RGB.
 DICHROMATS = {
@@ -45,6 +54,14 @@ def test_an_objective_keeps_its_colour_whatever_else_is_there() -> None:
     assert len({*alone}) == len(papers)
     assert len({*slots(f"objective-{n}" for n in range(8)).values()}) == 8
     assert on_paper(["tailr(gamma=0.2)", "emo [77aa11]"]) == on_paper(["tailr", "emo"])
+
+
+def test_names_in_a_terminal_can_be_read_on_black_and_on_white() -> None:
+    for tone in OBJECTIVES:
+        light = ((lab(tone.either)[0] + 16) / 116) ** 3  # relative luminance, of L*
+        assert 1.05 / (light + 0.05) >= 3
+        assert (light + 0.05) / 0.05 >= 3
+    assert in_terminal(["emo"]) == {"emo": OBJECTIVES[slots(["emo"])["emo"]].either}
 
 
 def test_the_page_has_the_same_colours() -> None:
