@@ -1,0 +1,251 @@
+"""Conversations to train on and to answer: rows of three forms, and turns as token ids with what the loss counts.
+
+    {"instruction": ..., "input": ..., "output": ...}      Alpaca; the input may be empty or absent
+    {"prompt": ..., "completion": ...}                      texts, or lists of messages
+    {"messages": [{"role": ..., "content": ...}, ...]}      of the roles system, user and assistant
+
+A format makes ids of turns: `AlpacaFormat`, or `ChatFormat` with the tokenizer's own template. Its `prompt` is what a
+model is given to answer, in training and in evaluation alike: an example is the ids of the prompt, then those of the
+response, and each example is checked for it.
+
+Legend: T tokens of an example.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from emobench.errors import DataError, ModelError
+
+Role = Literal["system", "user", "assistant"]
+ROLES = ("system", "user", "assistant")
+FORMS = '"instruction" and "output", "prompt" and "completion", or "messages"'
+Responses = Literal["all", "last"]
+"""Which turns of the assistant the loss counts."""
+
+
+class Turn(NamedTuple):
+    """What one side says."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Turns, and what the instruction is about where the data has it in a field of its own."""
+
+    turns: tuple[Turn, ...]
+    input: str = ""
+    where: str = ""
+    """The file and line of the row, for errors."""
+
+    @property
+    def asked(self) -> Conversation:
+        """The conversation without the response at its end."""
+        return Conversation(self.turns[:-1], self.input, self.where)
+
+
+class Tokens(NamedTuple):
+    """An example: its ids, and for each whether the loss counts it."""
+
+    ids_T: list[int]
+    counts_T: list[bool]
+
+
+def conversation_of(row: Mapping[str, Any], where: str) -> Conversation:
+    """Return the conversation of a row, which ends in a response. Raises DataError, which begins with `where`."""
+    given = ""
+    if "messages" in row:
+        turns = _messages(row["messages"], "messages", where)
+    elif "completion" in row:
+        turns = [*_side(row, "prompt", "user", where), *_side(row, "completion", "assistant", where)]
+    elif "output" in row:
+        asked = instruction_of(row, where)
+        turns, given = [*asked.turns, Turn("assistant", _text(row, "output", where))], asked.input
+    else:
+        fields = ", ".join(row) or "none"
+        raise DataError(f"{where}: the row has no response; expected {FORMS}, and its fields are {fields}.")
+    if turns[-1].role != "assistant" or not turns[-1].text.strip():
+        raise DataError(f"{where}: the row has no response; its last message must be the assistant's, with a text.")
+    return Conversation(tuple(turns), given, where)
+
+
+def instruction_of(row: Mapping[str, Any], where: str) -> Conversation:
+    """Return what a row in Alpaca's form asks, without a response."""
+    given = row.get("input")
+    if given is not None and not isinstance(given, str):
+        raise DataError(f'{where}: "input" must be a text, got {_shown(given)}.')
+    return Conversation((Turn("user", _text(row, "instruction", where)),), given or "", where)
+
+
+def _side(row: Mapping[str, Any], field: str, role: Role, where: str) -> list[Turn]:
+    if isinstance(row.get(field), list):
+        return _messages(row[field], field, where)
+    return [Turn(role, _text(row, field, where))]
+
+
+def _messages(found: Any, field: str, where: str) -> list[Turn]:
+    if not isinstance(found, list) or not found:
+        raise DataError(f'{where}: "{field}" must be a list of messages, got {_shown(found)}.')
+    turns = []
+    for number, message in enumerate(found, 1):
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role not in ROLES:
+            known = ", ".join(ROLES)
+            raise DataError(
+                f"{where}: message {number} of {field} has the role {_shown(role)}; expected one of {known}."
+            )
+        turns.append(Turn(role, _text(message, "content", f"{where}: message {number} of {field}")))
+    return turns
+
+
+def _text(row: Mapping[str, Any], field: str, where: str) -> str:
+    value = row.get(field)
+    if not isinstance(value, str):
+        raise DataError(f'{where}: "{field}" must be a text, got {_shown(value)}.')
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = "nothing" if value is None else json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@dataclass(frozen=True)
+class Format(ABC):
+    """How a tokenizer's model is asked, and how its responses end."""
+
+    tokenizer: Any
+
+    @abstractmethod
+    def prompt(self, asked: Conversation) -> list[int]:
+        """Return the ids of what a response follows, with one BOS if the tokenizer's texts begin with one."""
+
+    @abstractmethod
+    def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
+        """Return an example. Its responses carry the loss, with the token that ends each.
+
+        Raises DataError for a conversation that the format cannot hold.
+        """
+
+
+ALPACA = (
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Response:"
+)
+ALPACA_WITH_INPUT = (
+    "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+    "response that appropriately completes the request.\n\n"
+    "### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n### Response:"
+)
+
+
+class AlpacaFormat(Format):
+    """The prompt of Stanford Alpaca (EMO paper, appendix C): one instruction, one response, which ends in EOS."""
+
+    def prompt(self, asked: Conversation) -> list[int]:
+        return self._ids(self._text(asked))
+
+    def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
+        text, response = self._text(conversation.asked), conversation.turns[-1].text
+        prompt, whole, eos = self._ids(text), self._ids(text + response), self.tokenizer.eos_token_id
+        if eos is None:
+            kind = type(self.tokenizer).__name__
+            raise ModelError(f"The tokenizer {kind} has no EOS token, which ends responses; give it an eos_token.")
+        if whole[: len(prompt)] != prompt:
+            # The end of the prompt would merge with the response, and the model would be asked with other ids.
+            whole = prompt + self.tokenizer(response, add_special_tokens=False, verbose=False)["input_ids"]
+        ids_T = [*whole, eos]
+        return Tokens(ids_T, [place >= len(prompt) for place in range(len(ids_T))])
+
+    def _ids(self, text: str) -> list[int]:
+        """Return the ids of a text, without the EOS that some tokenizers add."""
+        ids = self.tokenizer(text, verbose=False)["input_ids"]
+        return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
+
+    def _text(self, asked: Conversation) -> str:
+        if [turn.role for turn in asked.turns] != ["user"]:
+            roles = ", ".join(turn.role for turn in asked.turns) or "nothing"
+            raise DataError(
+                f"{asked.where}: the Alpaca prompt takes one instruction before the response; here is {roles}. Take "
+                "the tokenizer's chat template."
+            )
+        template = ALPACA_WITH_INPUT if asked.input else ALPACA
+        return template.format(instruction=asked.turns[0].text, input=asked.input)
+
+
+class ChatFormat(Format):
+    """The tokenizer's chat template, which transformers renders in a sandbox. An input stands below its instruction."""
+
+    def prompt(self, asked: Conversation) -> list[int]:
+        return self._ids(asked, len(asked.turns), asks=True)
+
+    def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
+        turns = conversation.turns
+        ids_T = self._ids(conversation, len(turns))
+        counts_T = [False] * len(ids_T)
+        places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
+        for place in places if responses == "all" else places[-1:]:
+            before = self._ids(conversation, place, asks=True)
+            until = ids_T if place == len(turns) - 1 else self._ids(conversation, place + 1)
+            if ids_T[: len(until)] != until or until[: len(before)] != before:
+                number = 1 + places.index(place)
+                raise DataError(
+                    f"{conversation.where}: the chat template writes the beginning of a conversation otherwise when "
+                    f"more follows: response {number} would not follow what a model is asked. Take the last response "
+                    "alone, or another template."
+                )
+            counts_T[len(before) : len(until)] = [True] * (len(until) - len(before))
+        return Tokens(ids_T, counts_T)
+
+    def _ids(self, conversation: Conversation, count: int, *, asks: bool = False) -> list[int]:
+        """Return the ids of the first turns; `asks`: with the beginning of a response."""
+        if not self.tokenizer.chat_template:
+            kind = type(self.tokenizer).__name__
+            raise ModelError(f"The tokenizer {kind} has no chat template. Take the Alpaca prompt, or a chat model.")
+        messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns[:count]]
+        if conversation.input:
+            messages[0]["content"] += f"\n\n{conversation.input}"
+        try:
+            found = self.tokenizer.apply_chat_template(messages, add_generation_prompt=asks, return_dict=True)
+        except Exception as error:  # a template raises what it wants
+            text = str(error).partition("\n")[0]
+            raise DataError(
+                f"{conversation.where}: the chat template refuses the conversation ({text}); its roles are "
+                f"{', '.join(turn.role for turn in conversation.turns)}."
+            ) from None
+        return found["input_ids"]
+
+
+FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}
+
+
+@dataclass
+class Counts:
+    """What became of conversations whose tokens are more than a model is to read."""
+
+    whole: int = 0
+    shortened: int = 0
+    """Responses that lost their end."""
+    dropped: int = 0
+    """Conversations of whose responses nothing was left."""
+
+
+def shortened(examples: Sequence[Tokens], length: int) -> tuple[list[Tokens], Counts]:
+    """Return the first `length` tokens of each example, without those in which the loss would count nothing."""
+    counts, kept = Counts(), []
+    for ids_T, counts_T in examples:
+        if len(ids_T) <= length:
+            counts.whole += 1
+        elif any(counts_T[:length]):
+            counts.shortened += 1
+        else:
+            counts.dropped += 1
+            continue
+        kept.append(Tokens(ids_T[:length], counts_T[:length]))
+    return kept, counts
