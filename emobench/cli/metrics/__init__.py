@@ -13,6 +13,7 @@ from emobench.cli import options, scaffold
 from emobench.cli.console import print_json, print_out, print_table
 from emobench.cli.objectives.views import checked
 from emobench.errors import ConfigError, EmobenchError
+from emobench.metrics.catalog import CATALOG, describe
 from emobench.registry import load_metric, metric_class, metric_names, metric_origin
 
 app = typer.Typer(help="Metrics of generated texts: list, show, check, new.", no_args_is_help=True)
@@ -38,6 +39,10 @@ def list_(json: options.Json = False) -> None:
     print_table(
         "Metrics of generated texts", ("name", "in an entry", "unit", "better", "what"), rows, unbroken=("name",)
     )
+    measured = {key for one in found for key in one.get("metrics", {})}
+    others = [(info.name, info.title, info.definition) for info in CATALOG.values() if info.name not in measured]
+    print_out("")
+    print_table("Other metrics of entries", ("name", "called", "what"), others, unbroken=("name",))
     print_out("`emobench metrics show NAME` says more; `emobench metrics new NAME` begins one of your own.")
 
 
@@ -46,7 +51,17 @@ def show(
     name: Annotated[str, typer.Argument(help="A name from the list.")],
     json: options.Json = False,
 ) -> None:
-    """Show a metric: what it measures, its unit and direction, its parameters."""
+    """Show a metric: what it measures, its unit and direction, its parameters; of a name in entries its definition."""
+    if name not in metric_names() and (info := describe(name)).definition:
+        if json:
+            print_json(info)
+        else:
+            print_out(
+                f"{info.name}: {info.title}", "", info.definition, *([f"from {info.source}"] if info.source else [])
+            )
+            if made_by := [one for one in metric_names() if name in _facts(one).get("metrics", {})]:
+                print_out(f"`emobench metrics show {made_by[0]}` has its unit and direction.")
+        return
     found = _facts(metric_class(name).name)
     if json:
         print_json(found)

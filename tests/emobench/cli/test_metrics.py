@@ -31,6 +31,16 @@ def test_what_is_installed_is_listed_and_shown(command: Callable[..., Any]) -> N
     command("metrics", "show", "rogue").refused("did you mean 'rouge'?")
 
 
+def test_the_metrics_of_entries_are_defined(command: Callable[..., Any]) -> None:
+    listed = command("metrics", "list").out
+    assert "Other metrics of entries" in listed
+    assert "total_variation" in listed
+    shown = command("metrics", "show", "reverse_cross_entropy").out
+    assert "Reverse cross-entropy\n\n-sum Q log P in nats per token" in shown
+    assert "`emobench metrics show mauve` has its unit" in command("metrics", "show", "mauve_star").out
+    assert command("metrics", "show", "ppl_test", "--json").json["title"] == "Test perplexity"
+
+
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_built_in_metrics_keep_the_contract(name: str) -> None:
     found = {one.name: (one.status, one.found) for one in run_metric_checks(load_metric(name).component)}
