@@ -85,7 +85,7 @@ def to_plain(value: Any) -> Any:
     if type(value) in _SCALARS:
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value) if not _left_out(value, f)}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -95,6 +95,17 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
+
+
+OPTIONAL = {"optional": True}
+"""Metadata of a field that `to_plain` leaves out where it has its default.
+
+A setting that is added to a dataclass in this way changes no key and no entry of those that do not use it.
+"""
+
+
+def _left_out(owner: Any, field: dataclasses.Field[Any]) -> bool:
+    return "optional" in field.metadata and getattr(owner, field.name) == field.default
 
 
 def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from emobench import hookspecs, registry
+from emobench.data.instruction_sets import CONVERSATIONS
 from emobench.data.sources import CORPORA
 from emobench.leaderboard.schema.migrations import DECLARED
 from emobench.tasks.yaml import read_yaml
@@ -111,7 +112,8 @@ def test_the_core_names_no_objective_and_no_task() -> None:
     """Names of plugins stand in the suites' YAML. The harness's own tiny models are the one exception: they have
     to be trained by something, and `tiny_models.py` says by what."""
     names = {*registry.objective_names(), *registry.suite_names(), *registry.recipe_names()}
-    names -= {*registry.kind_names(), *CORPORA}  # a suite may be named after the kind of its tasks, or after its corpus
+    # a suite or a recipe may be named after the kind of its tasks, or after its corpus
+    names -= {*registry.kind_names(), *CORPORA, *CONVERSATIONS}
     allowed = {
         # how they are made
         "pipeline/planning/find_model.py": {"mle"},

@@ -234,12 +234,26 @@ class Counts:
     """Responses that lost their end."""
     dropped: int = 0
     """Conversations of whose responses nothing was left."""
+    lost: int = 0
+    """Responses of which nothing was left."""
+    blank: int = 0
+    """Rows of the data that were left out because their response is blank."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: value + vars(other)[name] for name, value in vars(self).items()})
+
+    def __str__(self) -> str:
+        return (
+            f"{self.shortened:,} conversations were cut at the end, {self.dropped:,} left out because no response "
+            f"remained; {self.lost:,} responses were cut off whole, and {self.blank:,} rows had a blank one"
+        )
 
 
 def shortened(examples: Sequence[Tokens], length: int) -> tuple[list[Tokens], Counts]:
     """Return the first `length` tokens of each example, without those in which the loss would count nothing."""
     counts, kept = Counts(), []
     for ids_T, counts_T in examples:
+        counts.lost += sum(begins >= length for begins in _beginnings(counts_T))
         if len(ids_T) <= length:
             counts.whole += 1
         elif any(counts_T[:length]):
@@ -249,3 +263,8 @@ def shortened(examples: Sequence[Tokens], length: int) -> tuple[list[Tokens], Co
             continue
         kept.append(Tokens(ids_T[:length], counts_T[:length]))
     return kept, counts
+
+
+def _beginnings(counts_T: Sequence[bool]) -> list[int]:
+    """Return the places where responses begin."""
+    return [place for place, counts in enumerate(counts_T) if counts and not (place and counts_T[place - 1])]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from emobench.config import check_ranges, ranged
+from emobench.config import OPTIONAL, check_ranges, ranged
+from emobench.data.conversations import Responses
 from emobench.errors import ConfigError
 from emobench.models.device import AUTO
 
@@ -48,8 +49,14 @@ class Recipe:
     """Largest gradient norm. 0: no clipping."""
     max_length: int = ranged(256, low=2, high=2**20)
     """Number of tokens of a block, or the largest number of tokens of a row."""
-    packing: Literal["blocks", "rows"] = "blocks"
-    """blocks: texts are concatenated and cut into blocks of max_length. rows: one text per row."""
+    packing: Literal["blocks", "rows", "conversations"] = "blocks"
+    """blocks: texts are concatenated and cut into blocks of max_length. rows: one text, or one conversation, per row.
+    conversations: whole conversations, as many as fit into a row; none sees another one."""
+    template: Literal["none", "alpaca", "chat"] = field(default="none", metadata=OPTIONAL)
+    """How conversations become tokens, with the loss on responses alone. alpaca: the prompt of Stanford Alpaca. chat:
+    the tokenizer's chat template. none: the corpus holds texts, not conversations."""
+    responses: Responses = field(default="all", metadata=OPTIONAL)
+    """The responses of a conversation that carry loss: all, or the last."""
     ends: bool = False
     """blocks: add an end-of-text token after each text. rows: add one before and one after each text."""
     mask_until: str = ""
@@ -78,6 +85,21 @@ class Recipe:
             raise ConfigError(f"`max_tokens` is {self.max_tokens}; expected at least max_length, {self.max_length}.")
         if self.packing == "blocks" and self.mask_until:
             raise ConfigError("`mask_until` belongs to packing=rows; set packing to rows, or drop it.")
+        if self.template == "none":
+            for name, used in (
+                ("packing=conversations", self.packing == "conversations"),
+                ("responses=last", self.responses == "last"),
+            ):
+                if used:
+                    raise ConfigError(f"`{name}` is for conversations; set template to alpaca or chat, or drop it.")
+            return
+        if self.packing == "blocks":
+            raise ConfigError(
+                f"`template` is {self.template}, and blocks cut conversations; set packing to rows or conversations."
+            )
+        if self.mask_until or self.ends:
+            name = "mask_until" if self.mask_until else "ends"
+            raise ConfigError(f"`{name}` is for texts, and `template` decides it for conversations; drop one of them.")
 
     @property
     def adapters(self) -> Lora | None:

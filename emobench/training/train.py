@@ -37,6 +37,7 @@ from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
 from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
+from emobench.training.packed import require_separate_conversations
 from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
@@ -111,6 +112,8 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     checkpoint = last_checkpoint(checkpoints, job.note)
     if checkpoint is not None:
         job.note(f"  going on from the checkpoint of step {checkpoint.name.split('-')[1]}")
+    if recipe.packing == "conversations":
+        require_separate_conversations(job.model)
     set_up(job, head, checkpoint)
     attached = attach(job.model, job.objective, head, engine=recipe.engine, evaluate_loss=recipe.select == "objective")
     model = job.model if recipe.adapters is None else _with_adapters(job.model, recipe.adapters)

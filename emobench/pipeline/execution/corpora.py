@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import code_sha256
-from emobench.data import packing
+from emobench.data import conversations, packing, responses
+from emobench.data.conversations import FORMATS, Counts
+from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import Packed, pack_blocks, pack_rows
+from emobench.data.responses import ResponseRows, response_rows
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.stages.stage import Stage, Stages
@@ -42,26 +45,50 @@ class PackedCorpora:
         make = partial(self._pack, planned, split)
         if not self._keep and not self._stages.is_finished(stage):
             return make()
-        return Packed.load(self._stages.make(stage, lambda folder: make().save(folder)))
+        folder = self._stages.make(stage, lambda folder: make().save(folder))
+        return Packed.load(folder) if planned.recipe.template == "none" else ResponseRows.load(folder)
 
     def _pack(self, planned: PlannedTraining, split: str) -> Packed:
         recipe, texts, model = planned.recipe, planned.texts[split], planned.model
         with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
+            if isinstance(texts, Conversations):
+                return self._responses(texts, planned, progress)
             common: dict[str, Any] = {"length": recipe.max_length, "context": model.context, "progress": progress}
             if recipe.packing == "blocks":
                 return pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
             common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
             return pack_rows(texts.texts, model.tokenizer, **common)
 
+    def _responses(self, given: Conversations, planned: PlannedTraining, progress: packing.Progress) -> ResponseRows:
+        recipe = planned.recipe
+        found = response_rows(
+            given,
+            FORMATS[recipe.template](planned.model.tokenizer),
+            responses=recipe.responses,
+            length=recipe.max_length,
+            packed=recipe.packing == "conversations",
+            progress=progress,
+        )
+        if found.counts != Counts(whole=found.counts.whole):
+            self._reporter.note(f"  {given.corpus} {given.split}, at {recipe.max_length} tokens: {found.counts}")
+        return found
+
 
 def corpus_stage(planned: PlannedTraining, split: str) -> Stage:
     """Return the stage of a packed corpus: all of it, of which `max_tokens` takes the first rows."""
     recipe = planned.recipe
+    chats = recipe.template != "none"
+    rules = ("template", "responses") if chats else ("ends", "mask_until")
+    modules = (packing, conversations, responses) if chats else (packing,)
     facts = {
         "texts": planned.texts[split].fingerprint,
         "tokenizer": planned.model.tokenizer_facts,
-        "rules": {name: getattr(recipe, name) for name in ("packing", "max_length", "ends", "mask_until")},
-        "source": code_sha256([str(Path(packing.__file__))]),
+        "rules": {name: getattr(recipe, name) for name in ("packing", "max_length", *rules)},
+        "source": code_sha256([str(Path(str(module.__file__))) for module in modules]),
         "packages": minor_versions("tokenizers", "transformers"),
     }
+    if chats:  # what a tokenizer's own definition does not say
+        tokenizer = planned.model.tokenizer
+        template = tokenizer.chat_template if recipe.template == "chat" else None
+        facts["ends"] = [template, tokenizer("")["input_ids"], tokenizer.eos_token_id]
     return Stage("corpus", facts)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emobench.data.packing import RowCollator
+from emobench.data.responses import PackedCollator
 from emobench.models.catalog import find_model
 from emobench.models.device import LoadOptions
 from emobench.models.quiet import quiet_libraries
@@ -94,7 +95,7 @@ class Trainer:
                     recipe=planned.recipe,
                     train=rows["train"],
                     validation=rows["validation"],
-                    collate=RowCollator(pad),
+                    collate=(PackedCollator if planned.recipe.packing == "conversations" else RowCollator)(pad),
                     seed=planned.seed,
                     folder=folder,
                     pretrained=pretrained,

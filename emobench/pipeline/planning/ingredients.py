@@ -17,6 +17,7 @@ from safetensors import safe_open
 
 from emobench.config import PRETRAINED
 from emobench.data.hub_corpus import hub_corpus
+from emobench.data.instruction_sets import Conversations, load_conversations, local_conversations, source_of
 from emobench.data.labelled import GENERATED, LabelledData, LabelledSource, load_labelled
 from emobench.data.rows import local_file
 from emobench.data.sources import CORPORA, SplitSource
@@ -32,6 +33,7 @@ from emobench.pipeline.planning.estimate import ModelSize
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.request import Request
 from emobench.reading import expand_home, is_folder, path_exists
+from emobench.training.recipe import Recipe
 
 ENCODERS = {"all-mpnet-base-v2": ModelSize(parameters=109_486_464, width=768, layers=12)}
 """Sizes of sentence encoders, for estimates; their weights on the hub are float32."""
@@ -59,6 +61,7 @@ class Ingredients:
         self.unusable: dict[str, str] = {}
         """Why a model that is not here could not be used if it were fetched, and what to type, by its name."""
         self._texts: dict[tuple[str, str], Texts | None] = {}
+        self._conversations: dict[tuple[str, str], Conversations | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}
 
     def base_model(self, name: str) -> BaseModel:
@@ -141,6 +144,23 @@ class Ingredients:
                     self.texts(corpus, other)
         return self._texts[corpus, split]
 
+    def conversations(self, corpus: str, split: str) -> Conversations | None:
+        """Return a split of a corpus of conversations, None where it is not here."""
+        if (corpus, split) not in self._conversations:
+            dirs, source = self.request.data_dirs, source_of(corpus)
+            load = partial(load_conversations, corpus, split, data_dirs=dirs, offline=self.request.offline)
+            if source is None or local_conversations(corpus, "train", dirs):
+                self._conversations[corpus, split] = load()
+            else:  # one download for both splits
+                size = source.splits["train"].download_bytes
+                self._conversations[corpus, split] = self._found(load, f"conversations {corpus}", source.repo, size)
+        return self._conversations[corpus, split]
+
+    def training_texts(self, recipe: Recipe, split: str) -> Texts | None:
+        """Return a split of what a recipe trains on, None where it is not here."""
+        read = self.texts if recipe.template == "none" else self.conversations
+        return read(recipe.corpus, split)
+
     def labelled(self, source: LabelledSource) -> LabelledData | None:
         """Return a labelled data set, None where it is not here."""
         if source.name not in self._labelled:
@@ -197,7 +217,7 @@ def catalog_size(name: str) -> ModelSize | None:
 
 def corpus_bytes(corpus: str, split: str) -> int | None:
     """Return the rough size of a corpus's texts that is known without them."""
-    source = CORPORA.get(corpus)
+    source = CORPORA.get(corpus) or source_of(corpus)
     part: SplitSource | None = source.splits.get(split) if source else None  # type: ignore[call-overload]
     return part.text_bytes if part else None
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from emobench.config import PRETRAINED
+from emobench.data.conversations import FORMATS
 from emobench.data.oracle import EOS, oracle_words
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
@@ -106,7 +107,7 @@ class _Planner:
         found = self.ingredients
         for recipe, tasks in self.parts:
             for split in ("train", "validation") if objectives else ():
-                found.texts(recipe.corpus, split)
+                found.training_texts(recipe, split)
             for task in tasks:
                 self.data(task)
                 for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
@@ -125,6 +126,7 @@ class _Planner:
             if objectives:
                 self.model.check_recipe(recipe)
                 _check_selection(recipe, objectives)
+                self._check_conversations(recipe, objectives)
             for task in tasks:
                 kind = load_kind(task.kind)
                 self._check_data(task)
@@ -132,6 +134,22 @@ class _Planner:
                     with naming_setting(task, auxiliary):
                         self.model.known(auxiliary)
                 kind.runtime.check(task, self.data(task), self.model)
+
+    def _check_conversations(self, recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:
+        """Check that the first conversation can be rendered, and that no objective reads what packed rows mix."""
+        from emobench.objectives import ModelObjective
+
+        if recipe.template == "none":
+            return
+        conversations = self.ingredients.conversations(recipe.corpus, "train")
+        assert conversations is not None
+        FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
+        for objective in (loaded.objective for loaded in objectives if recipe.packing == "conversations"):
+            if isinstance(objective, ModelObjective) or objective.side_names:
+                raise ConfigError(
+                    f"`recipe.packing` is conversations, and {objective.name} reads whole rows, in which it would mix "
+                    "conversations; set recipe.packing=rows."
+                )
 
     def _check_data(self, task: Task) -> None:
         try:
@@ -152,7 +170,7 @@ class _Planner:
             raise no_pretrained_head()
         if len(names) < len(loaded.objective.reads):  # it reads the language, too
             for recipe, _ in self.parts:
-                if known_language(self.texts(recipe.corpus).values()) is None:
+                if known_language(self.texts(recipe).values()) is None:
                     raise unknown_language(f"the corpus {recipe.corpus}")
             self._check_symbols()
         for name in names:
@@ -172,9 +190,9 @@ class _Planner:
                 "symbols; use --model tiny-oracle, or give a teacher: target=MODEL."
             )
 
-    def texts(self, corpus: str) -> dict[str, Texts]:
-        """Return the train and validation splits of a corpus, as far as they are here."""
-        found = {split: self.ingredients.texts(corpus, split) for split in ("train", "validation")}
+    def texts(self, recipe: Recipe) -> dict[str, Texts]:
+        """Return the train and validation splits of a recipe's corpus, as far as they are here."""
+        found = {split: self.ingredients.training_texts(recipe, split) for split in ("train", "validation")}
         return {split: texts for split, texts in found.items() if texts is not None}
 
     def data(self, task: Task) -> Any:
@@ -203,7 +221,7 @@ class _Planner:
     def _run(self, objective: LoadedObjective | None, seed: int) -> PlannedRun:
         parts = []
         for recipe, tasks in self.parts:
-            texts = {} if objective is None else self.texts(recipe.corpus)
+            texts = {} if objective is None else self.texts(recipe)
             training = None if objective is None else PlannedTraining(self.model, objective, recipe, seed, texts)
             planned = (PlannedTask(t, self.data(t), self.model, training, *self.uses(t)) for t in tasks)
             parts.append((training, tuple(planned)))

@@ -1,0 +1,203 @@
+"""Instruction sets: conversations to train on, from local files or a hub data set, with a fingerprint.
+
+Rows have the forms that `emobench.data.conversations` reads. A corpus is a file `DIR/<corpus>.<split>.jsonl` (or .json,
+.parquet) in a data folder, a name of `CONVERSATIONS`, or a data set of the hub: "owner/name", or "owner/name:column"
+with the column of the messages. Hub data sets are read as Parquet files; no script of a repository is run.
+
+Few of them have a validation split. Without one, the responses to one of 50 prompts are held out, at most 500 prompts:
+those whose text has the smallest sha256, so that each run and each objective holds out the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from emobench.data.conversations import Conversation, Turn, conversation_of
+from emobench.data.rows import Row, check_row_count, hub_files, jsonl_rows, parquet_table
+from emobench.data.sources import CorpusSource, SplitSource
+from emobench.data.texts import Texts, fingerprint
+from emobench.errors import DataError, UnknownNameError
+from emobench.models.catalog import HUB_ID
+from emobench.reading import is_file, parse_json, read_text
+
+HELD_OUT, MOST_HELD_OUT = 50, 500
+CONVERTED = "refs/convert/parquet"
+"""The branch of a hub data set with its converted files."""
+
+
+def _source(name: str, repo: str, **sizes: Any) -> CorpusSource:
+    splits = MappingProxyType({"train": SplitSource(files="default/train/*.parquet", **sizes)})
+    return CorpusSource(name=name, kind="hub", repo=repo, revision=CONVERTED, splits=splits)
+
+
+# Rows and downloads are those of the data cards. The text bytes are rough. The cards of the recycled data state none:
+# its bytes are those of the original Evol-Instruct data.
+CONVERSATIONS: dict[str, CorpusSource] = {
+    source.name: source
+    for source in (
+        _source(
+            "alpaca-gpt4",
+            "vicgalle/alpaca-gpt4",
+            rows=52_002,
+            text_bytes=41_000_000,
+            download_bytes=48_393_562,
+        ),
+        _source(
+            "evol-instruct-70k",
+            "umd-zhou-lab/recycled_wiz70_v1",
+            text_bytes=130_000_000,
+            download_bytes=70_000_000,
+        ),
+        _source(
+            "open-platypus",
+            "garage-bAInd/Open-Platypus",
+            rows=24_926,
+            text_bytes=30_000_000,
+            download_bytes=16_000_000,
+        ),
+        _source(
+            "tulu-3-sft",
+            "allenai/tulu-3-sft-mixture",
+            rows=939_343,
+            text_bytes=2_914_250_826,
+            download_bytes=1_412_954_868,
+        ),
+    )
+}
+"""The data sets of the instruction-tuning recipes. The first two are those that the EMO repository names."""
+
+
+@dataclass(frozen=True)
+class Conversations(Texts):
+    """The conversations of one split. `texts[i]` is the JSON of conversation i."""
+
+    where: Sequence[str] = ()
+    """The file and line, or row, of each conversation."""
+    blank: int = 0
+    """Rows that were left out because their response is blank. A row without any is an error."""
+
+    def conversation(self, index: int) -> Conversation:
+        """Return a conversation."""
+        found = json.loads(self.texts[index])
+        return Conversation(tuple(Turn(*turn) for turn in found["turns"]), found["input"], self.where[index])
+
+
+def load_conversations(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool) -> Conversations:
+    """Return the train or validation split of a corpus of conversations.
+
+    Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form.
+    """
+    validation = local_conversations(corpus, "validation", data_dirs)
+    held_out = validation is None and split == "validation"
+    if split == "validation" and validation is not None:
+        rows, origin = _read(validation), f"local: {validation.name}"
+    else:
+        rows, origin = _train_rows(corpus, data_dirs, offline)
+    found = [conversation for conversation in rows if conversation is not None]
+    if not found:
+        raise DataError(f"{corpus} ({split}, {origin}) has {len(rows):,} rows, none of them with a response.")
+    blank = 0 if held_out else len(rows) - len(found)
+    if validation is None:
+        found = _part(found, origin, held_out=held_out)
+        origin += f", {'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
+    texts = [json.dumps({"turns": one.turns, "input": one.input}, ensure_ascii=False) for one in found]
+    read = fingerprint(texts, f"The corpus '{corpus}' ({split}, {origin})")
+    return Conversations(corpus, split, texts, read, origin, where=[one.where for one in found], blank=blank)
+
+
+def local_conversations(corpus: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
+    """Return the file of a split in the first data folder that has it as .jsonl, .json or .parquet, or None."""
+    if "/" in corpus or "\\" in corpus:
+        return None
+    files = (folder / f"{corpus}.{split}{end}" for folder in data_dirs for end in (".jsonl", ".json", ".parquet"))
+    return next((file for file in files if is_file(file)), None)
+
+
+def source_of(corpus: str) -> CorpusSource | None:
+    """Return the source on the hub of a corpus of conversations: a known name, or "owner/name[:column]"."""
+    if corpus in CONVERSATIONS:
+        return CONVERSATIONS[corpus]
+    repo = corpus.partition(":")[0]
+    if HUB_ID.fullmatch(repo) is None:
+        return None
+    return _source(corpus, repo)
+
+
+def _conversation(row: Row, where: str, column: str) -> Conversation | None:
+    """Return the conversation of a row, None for one whose response is blank."""
+    if column:
+        if column not in row:
+            raise DataError(f"{where}: expected a field {column!r}; the fields are {', '.join(row) or 'none'}.")
+        row = {"messages": row[column]}
+    messages = row.get("messages") or row.get("completion")
+    if isinstance(messages, list) and messages and isinstance(messages[-1], dict):
+        response = messages[-1].get("content") if messages[-1].get("role") == "assistant" else None
+    else:
+        response = row.get("completion", row.get("output"))
+    blank = isinstance(response, str) and not response.strip()
+    return None if blank else conversation_of(row, where)
+
+
+def _read(file: Path, column: str = "", where: str = "") -> list[Conversation | None]:
+    """Return the conversation of each row of a JSON Lines, JSON or Parquet file, None for a blank response."""
+    return [_conversation(row, at, column) for at, row in _rows(file, where or str(file))]
+
+
+def _rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
+    if file.suffix == ".parquet":
+        yield from ((f"{where}, row {i}", row) for i, row in enumerate(parquet_table(file, where).to_pylist(), 1))
+    elif file.suffix == ".json":
+        yield from ((f"{where}, row {i}", row) for i, row in enumerate(_json_rows(file), 1))
+    else:
+        yield from jsonl_rows(file)
+
+
+def _json_rows(file: Path) -> list[Row]:
+    try:
+        rows = parse_json(read_text(file))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} could not be read as JSON: {error}.") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{file}: expected a list of JSON objects, or one object a line in a file that ends in .jsonl.")
+    return rows
+
+
+def _train_rows(corpus: str, data_dirs: Sequence[Path], offline: bool) -> tuple[list[Conversation | None], str]:
+    file = local_conversations(corpus, "train", data_dirs)
+    if file is not None:
+        return _read(file), f"local: {file.name}"
+    source, place = source_of(corpus), f"DIR/{corpus}.train.jsonl"
+    if source is None:
+        hint = f"A file {place} (or .json, .parquet), given by --data-dir DIR, or owner/name of the hub would be one."
+        raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
+    try:
+        files, origin = hub_files(source.repo, source.revision, source.splits["train"].files, offline=offline)
+        column = "" if corpus in CONVERSATIONS else corpus.partition(":")[2]
+        found = [conversation for file in files for conversation in _read(file, column, f"{origin}, {file.name}")]
+    except DataError as error:
+        raise DataError(
+            f"The conversations of '{corpus}' could not be read from {source.repo}. {error} Or put them in {place} and "
+            "give --data-dir DIR."
+        ) from None
+    check_row_count(corpus, "train", origin, len(found), source.splits["train"].rows)
+    return found, origin
+
+
+def _part(found: list[Conversation], origin: str, *, held_out: bool) -> list[Conversation]:
+    """Return the conversations whose prompt is held out, or the others. A prompt is all before the last response."""
+    keys = [hashlib.sha256(json.dumps([*one.asked.turns, one.input]).encode()).hexdigest() for one in found]
+    prompts = sorted(set(keys))
+    if len(prompts) < 2:
+        raise DataError(
+            f"{origin} has {len(prompts)} prompt; expected two at least, of which one is held out for validation, or a "
+            "file of the validation split beside it."
+        )
+    held = set(prompts[: min(MOST_HELD_OUT, math.ceil(len(prompts) / HELD_OUT))])
+    return [conversation for conversation, key in zip(found, keys, strict=True) if (key in held) == held_out]

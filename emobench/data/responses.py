@@ -1,0 +1,157 @@
+"""From conversations to training rows whose loss is on responses alone: labels, truncation and packing."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emobench.data.conversations import Counts, Format, Responses, shortened
+from emobench.data.instruction_sets import Conversations
+from emobench.data.packing import IGNORE, Packed, Progress
+from emobench.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BATCH = 500
+STARTS, COUNTED = "starts.npy", "responses.json"
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseRows(Packed):
+    """Rows of one conversation, or of several, whose labels are IGNORE outside of responses.
+
+    With `starts`, the first token of each conversation in `tokens`, a row also has "position_ids", which begin at 0
+    with each conversation.
+    """
+
+    starts: NDArray[np.int64] | None = None
+    counts: Counts = field(default_factory=Counts)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = super().__getitem__(index)
+        if self.starts is None:
+            return row
+        begin, end = (int(self.offsets[row["row"] + i]) for i in (0, 1))
+        own = self.starts[bisect_left(self.starts, begin) : bisect_left(self.starts, end)]
+        sizes = np.diff(np.append(own, end))
+        return {**row, "position_ids": np.arange(begin, end) - np.repeat(own, sizes)}
+
+    def first(self, tokens: int) -> ResponseRows:
+        """Return the first rows, with at most `tokens` tokens in total, but at least one row."""
+        found = super().first(tokens)
+        assert isinstance(found, ResponseRows)
+        return found if self.starts is None else replace(found, starts=self.starts[self.starts < found.offsets[-1]])
+
+    def save(self, folder: Path) -> None:
+        """Write the rows into a folder."""
+        super().save(folder)
+        if self.starts is not None:
+            np.save(folder / STARTS, self.starts)
+        (folder / COUNTED).write_text(json.dumps(vars(self.counts)) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> ResponseRows:
+        """Return rows that were saved."""
+        found = super().load(folder)
+        assert isinstance(found, ResponseRows)
+        starts = np.load(folder / STARTS) if (folder / STARTS).exists() else None
+        return replace(found, starts=starts, counts=Counts(**json.loads((folder / COUNTED).read_text())))
+
+
+def response_rows(
+    conversations: Conversations,
+    layout: Format,
+    *,
+    responses: Responses,
+    length: int,
+    packed: bool = False,
+    progress: Progress | None = None,
+) -> ResponseRows:
+    """Return one row for each conversation, or with `packed` rows of several whole ones, of at most `length` tokens.
+
+    A conversation that is longer is cut at its end; `counts` says what was lost. Packed rows are filled by best fit.
+    Raises DataError for a conversation that the format refuses, and if no row is left.
+    """
+    tokens: list[NDArray[np.int32]] = []
+    labels: list[NDArray[np.int32]] = []
+    counts, dropped = Counts(blank=conversations.blank), 0
+    for begin in range(0, len(conversations), BATCH):
+        some = range(begin, min(begin + BATCH, len(conversations)))
+        examples = [layout.tokens(conversations.conversation(i), responses) for i in some]
+        kept, found = shortened(examples, length)
+        counts += found
+        dropped += sum(len(ids_T) for ids_T, _ in examples) - sum(len(ids_T) for ids_T, _ in kept)
+        for ids_T, counts_T in kept:
+            tokens.append(np.array(ids_T, dtype=np.int32))
+            labels.append(np.where(counts_T, tokens[-1], IGNORE).astype(np.int32))
+            labels[-1][0] = IGNORE  # it is not predicted; in a packed row, the end of another one is before it
+        if progress is not None:
+            progress(some.stop, len(conversations))
+    if not tokens:
+        raise DataError(
+            f"No response fits: each of the {len(conversations):,} conversations of {conversations.corpus} has "
+            f"{length} tokens or more before its response. Set a larger recipe.max_length."
+        )
+    sizes = [len(row) for row in tokens]
+    rows = best_fit(sizes, length) if packed else [[i] for i in range(len(sizes))]
+    order = [i for row in rows for i in row]
+    ends = np.cumsum([sizes[i] for i in order])
+    return ResponseRows(
+        np.concatenate([tokens[i] for i in order]),
+        np.concatenate([labels[i] for i in order]),
+        np.cumsum([0, *(sum(sizes[i] for i in row) for row in rows)]).astype(np.int64),
+        dropped,
+        counts.dropped,
+        starts=np.concatenate([[0], ends[:-1]]).astype(np.int64) if packed else None,
+        counts=counts,
+    )
+
+
+def best_fit(sizes: Sequence[int], length: int) -> list[list[int]]:
+    """Return the items of each row: the largest first, each in the fullest row that has room (best fit decreasing)."""
+    rows: list[list[int]] = []
+    room: list[tuple[int, int]] = []  # (free, row), sorted
+    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        place = bisect_left(room, (sizes[item], -1))
+        if place == len(room):
+            free, row = length, len(rows)
+            rows.append([])
+        else:
+            free, row = room.pop(place)
+        rows[row].append(item)
+        insort(room, (free - sizes[item], row))
+    return sorted(sorted(row) for row in rows)
+
+
+@dataclass(frozen=True)
+class PackedCollator:
+    """Builds a batch from packed rows: position ids in the place of an attention mask.
+
+    Without a mask, transformers derives one from position ids that begin again: a token sees its own conversation alone
+    (`emobench.training.packed` checks that a model does so). Padding on the right is a conversation without a target.
+    """
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """Return int64 tensors (B, T): input_ids, position_ids and labels; and `row`, (B,)."""
+        import torch
+
+        longest = max(len(row["input_ids"]) for row in rows)
+        padding = {"input_ids": self.pad_id, "labels": IGNORE, "position_ids": 0}
+        arrays = {name: np.full((len(rows), longest), fill, dtype=np.int64) for name, fill in padding.items()}
+        for i, row in enumerate(rows):
+            size = len(row["input_ids"])
+            for name, array in arrays.items():
+                array[i, :size] = row[name]
+            arrays["position_ids"][i, size:] = np.arange(longest - size)
+        arrays["row"] = np.array([row["row"] for row in rows])
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -1,0 +1,86 @@
+"""Training on conversations by the command line: rows of one or of several, and what is refused before any work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+CHAT = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+CHAT += "{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("answers")
+    rows = [{"instruction": f"Count to {i}.", "output": " ".join(map(str, range(i)))} for i in range(60)]
+    (folder / "own.train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+@pytest.fixture
+def train(command: Callable[..., Any], byte_model: Path, answers: Path, tmp_path: Path) -> Callable[..., Any]:
+    def run(*settings: str, model: Path = byte_model, objective: str = "emo", verb: str = "train") -> Any:
+        sets = ["corpus=own", "recipe.batch=8", "recipe.epochs=1", "recipe.max_length=512", *settings]
+        given = [word for setting in sets for word in ("--set", setting)]
+        where = ("--data-dir", answers, "--runs", tmp_path / "runs", "--device", "cpu", "--offline", "--json")
+        recipe = ("--recipe", "alpaca-gpt4", "--objective", objective, "--seed", 0)
+        return command(verb, "--model", model, *recipe, *where, *given)
+
+    return run
+
+
+@pytest.mark.parametrize("packing", ["rows", "conversations"])
+def test_training_on_responses(packing: str, train: Callable[..., Any], tmp_path: Path) -> None:
+    """All of the 58 conversations that are not held out; each target is a byte of a response or its EOS, each epoch."""
+    done = train(f"recipe.packing={packing}").ok()
+    (folder,) = (tmp_path / "runs" / "train").iterdir()
+    summary = json.loads((folder / "training.json").read_text())
+    counts = [json.loads((f / "responses.json").read_text()) for f in (tmp_path / "runs" / "corpus").iterdir()]
+    assert [sum(count[name] for count in counts) for name in ("shortened", "dropped", "lost")] == [0] * 3
+    assert sum(count["blank"] for count in counts) == 1  # nothing is counted to 0
+    lengths = [len(" ".join(map(str, range(i)))) + 1 for i in range(1, 60)]
+    assert sum(lengths) - 2 * max(lengths) <= summary["tokens"] < sum(lengths)
+    assert done.json
+
+
+def test_chat_templates_decide_the_rows(train: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(byte_model)
+    for name, template in (("one", CHAT), ("two", CHAT.replace("<", "["))):
+        (tmp_path / name).mkdir()
+        for file in byte_model.iterdir():
+            (tmp_path / name / file.name).write_bytes(file.read_bytes())
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(tmp_path / name)
+        train("recipe.template=chat", model=tmp_path / name).ok()
+    assert len(list((tmp_path / "runs" / "corpus").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "objective", "message"),
+    [
+        (["recipe.template=chat"], "mle", "has no chat template. Take the Alpaca prompt, or a chat model."),
+        (
+            ["recipe.packing=blocks"],
+            "mle",
+            "`template` is alpaca, and blocks cut conversations; set packing to rows or",
+        ),
+        (["recipe.template=none"], "mle", 'expected a field "text"'),
+        (["recipe.ends=true"], "mle", "`ends` is for texts, and `template` decides it for conversations"),
+        (
+            ["recipe.packing=conversations"],
+            "unlikelihood",
+            "unlikelihood reads whole rows, in which it would mix conversations",
+        ),
+        (["corpus=none-such"], "mle", "none-such"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    settings: list[str], objective: str, message: str, train: Callable[..., Any], tmp_path: Path
+) -> None:
+    train(*settings, objective=objective).refused(message)
+    assert not (tmp_path / "runs" / "train").exists()

@@ -1,0 +1,77 @@
+"""Conversations are read from every form and format; what has no response is refused by its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from emobench.data.instruction_sets import load_conversations, source_of
+from emobench.errors import DataError, UnknownNameError
+
+USER, ANSWER = {"role": "user", "content": "Say hi."}, {"role": "assistant", "content": "Hi."}
+ROWS: list[dict[str, Any]] = [{"instruction": f"Say {i}.", "input": "", "output": f"It is {i}."} for i in range(120)]
+
+
+def load(folder: Path, split: str = "train") -> Any:
+    return load_conversations("own", split, data_dirs=[folder], offline=True)
+
+
+@pytest.mark.parametrize("end", ["jsonl", "json", "parquet"])
+def test_json_lines_json_and_parquet_are_the_same_data(end: str, tmp_path: Path) -> None:
+    file = tmp_path / f"own.train.{end}"
+    if end == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), file)
+    else:
+        file.write_text(json.dumps(ROWS) if end == "json" else "\n".join(map(json.dumps, ROWS)))
+    found = load(tmp_path)
+    held = load(tmp_path, "validation")
+    assert sorted(found.texts) + sorted(held.texts) != sorted(found.texts)
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "own.train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    assert found.fingerprint == load(tmp_path / "lines").fingerprint
+
+
+def test_messages_of_parquet_are_read(tmp_path: Path) -> None:
+    rows = [{"messages": [{**USER, "content": f"Say {i}."}, ANSWER]} for i in range(60)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "own.train.parquet")
+    found = load(tmp_path)
+    assert found.conversation(0).turns[-1].text == "Hi."
+    assert len(found) == 58
+
+
+def test_the_responses_to_one_prompt_of_fifty_are_held_out(tmp_path: Path) -> None:
+    """All responses to a prompt are on one side; the two parts are disjoint, and all of the data."""
+    rows = [{**row, "output": f"{row['output']} {k}"} for row in ROWS for k in range(3)]
+    (tmp_path / "own.train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    train, validation = load(tmp_path), load(tmp_path, "validation")
+    assert (len(train), len(validation)) == (351, 9)
+    prompts = [{data.conversation(i).turns[0].text for i in range(len(data))} for data in (train, validation)]
+    assert prompts[0].isdisjoint(prompts[1])
+    (tmp_path / "own.validation.jsonl").write_text(json.dumps(ROWS[0]))
+    assert (len(load(tmp_path)), len(load(tmp_path, "validation"))) == (360, 1)
+
+
+def test_blank_responses_are_left_out_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "own.train.jsonl").write_text("\n".join(map(json.dumps, [*ROWS, {**ROWS[0], "output": " \n"}])))
+    train, validation = load(tmp_path), load(tmp_path, "validation")
+    assert train.blank + validation.blank == 1
+    assert len(train) + len(validation) == len(ROWS)
+
+
+def test_one_prompt_alone_cannot_be_held_out(tmp_path: Path) -> None:
+    (tmp_path / "own.train.jsonl").write_text(json.dumps(ROWS[0]))
+    with pytest.raises(DataError, match="has 1 prompt; expected two at least"):
+        load(tmp_path)
+
+
+def test_sources() -> None:
+    assert source_of("alpaca-gpt4").repo == "vicgalle/alpaca-gpt4"  # type: ignore[union-attr]
+    assert source_of("owner/name:turns").repo == "owner/name"  # type: ignore[union-attr]
+    assert source_of("responses") is None
+    with pytest.raises(UnknownNameError, match="alpaca-gpt4"):
+        load_conversations("alpaca-gpt5", "train", data_dirs=[], offline=True)

@@ -1,0 +1,139 @@
+"""Training rows of conversations: labels, truncation, and packed rows whose losses are those of rows of one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    OPTConfig,
+    Qwen2Config,
+)
+
+from emobench.data.conversations import FORMATS, Counts
+from emobench.data.instruction_sets import Conversations
+from emobench.data.packing import IGNORE, RowCollator
+from emobench.data.responses import PackedCollator, ResponseRows, best_fit, response_rows
+from emobench.errors import ConfigError, DataError
+from emobench.training.packed import require_separate_conversations
+
+CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
+CHAT += "{% if add_generation_prompt %}[assistant]{% endif %}"
+TURNS = [["user", "Name it."], ["assistant", "Paris."], ["user", "Two?"], ["assistant", "1. Paris\n2. Rome"]]
+ALPACA = [
+    [["user", f"Name city {i}."], ["assistant", text]]
+    for i, text in enumerate(["Paris", "London is\nthe capital.", "1. Rome", " Bonn, until 1990 ", "émigré"])
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(byte_model: Path) -> Any:
+    """A token is a byte, or the EOS."""
+    found = AutoTokenizer.from_pretrained(byte_model)
+    found.chat_template = CHAT
+    return found
+
+
+def rows_of(tokenizer: Any, *rows: list[list[str]], template: str = "alpaca", **given: Any) -> ResponseRows:
+    texts = [json.dumps({"turns": row, "input": ""}) for row in rows]
+    where = [f"f:{i}" for i, _ in enumerate(rows, 1)]
+    read = Conversations("own", "train", texts, "sha256:0", "local: f", where=where)
+    return response_rows(read, FORMATS[template](tokenizer), **{"responses": "all", "length": 512, **given})
+
+
+def test_labels_are_the_tokens_of_responses(tokenizer: Any) -> None:
+    (row,) = rows_of(tokenizer, TURNS, template="chat")
+    texts = tokenizer.decode([t for t in row["labels"] if t != IGNORE])
+    assert texts == "Paris.<eos>1. Paris\n2. Rome<eos>"
+    assert (row["labels"][row["labels"] != IGNORE] == row["input_ids"][row["labels"] != IGNORE]).all()
+
+
+def test_what_is_cut_off_is_counted(tokenizer: Any) -> None:
+    (row,) = rows_of(tokenizer, TURNS, template="chat")
+    places = np.flatnonzero(row["labels"] != IGNORE)
+    first, second = int(places[0]), int(places[len("Paris.") + 1])
+    found = {n: rows_of(tokenizer, TURNS, TURNS, template="chat", length=n).counts for n in (512, second + 2, second)}
+    assert found == {512: Counts(whole=2), second + 2: Counts(shortened=2), second: Counts(shortened=2, lost=2)}
+    last = rows_of(tokenizer, TURNS, ALPACA[0], template="chat", responses="last", length=second)
+    assert (len(last), last.counts) == (1, Counts(whole=1, dropped=1, lost=1))
+    with pytest.raises(DataError, match="No response fits: each of the 1 conversations of own has 4 tokens or more"):
+        rows_of(tokenizer, TURNS, template="chat", length=4)
+    assert first > 4
+
+
+def test_packed_rows_hold_whole_conversations(tokenizer: Any) -> None:
+    assert best_fit([5, 3, 4, 2, 6, 1], 7) == [[0, 3], [1, 2], [4, 5]]
+    alone = rows_of(tokenizer, *ALPACA)
+    packed = rows_of(tokenizer, *ALPACA, packed=True, length=2 * max(len(r["input_ids"]) for r in alone))
+    assert len(packed) < len(alone)
+    parts = []
+    for row in packed:
+        starts = np.flatnonzero(row["position_ids"] == 0)
+        parts += [p.tolist() for p in np.split(row["input_ids"], starts[1:])]
+    assert sorted(parts) == sorted(row["input_ids"].tolist() for row in alone)
+    assert packed.target_count == alone.target_count
+
+
+def test_packed_rows_come_back_as_they_were(tokenizer: Any, tmp_path: Path) -> None:
+    made = rows_of(tokenizer, *ALPACA, packed=True, length=400)
+    made.save(tmp_path)
+    back = ResponseRows.load(tmp_path)
+    assert back.counts == made.counts
+    for one, other in zip(made, back, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in ("input_ids", "labels", "position_ids"))
+    first = made.first(len(made[0]["input_ids"]))
+    assert len(first) == 1
+    assert np.array_equal(first[0]["position_ids"], made[0]["position_ids"])
+
+
+SIZES = {"vocab_size": 420, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+WIDE = {**SIZES, "intermediate_size": 32, "num_key_value_heads": 2, "max_position_embeddings": 512}
+CONFIGS = {
+    "gpt2": GPT2Config(vocab_size=420, n_positions=512, n_embd=16, n_layer=2, n_head=2),
+    "llama": LlamaConfig(**WIDE),
+    "qwen": Qwen2Config(**WIDE),
+    "gemma": Gemma3TextConfig(**WIDE, head_dim=8, sliding_window=16),
+}
+
+
+def loss_sums(model: Any, rows: ResponseRows, collate: Any) -> tuple[float, int]:
+    """Return the sum of the losses of all targets, of all rows in one batch."""
+    batch = collate([*rows])
+    labels = batch.pop("labels")
+    batch.pop("row")
+    with torch.no_grad():
+        log_prob = model(**batch, use_cache=False).logits[:, :-1].double().log_softmax(-1)
+    targets = labels[:, 1:]
+    chosen = log_prob.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+    return -float(chosen[targets != IGNORE].sum()), int((targets != IGNORE).sum())
+
+
+@pytest.mark.parametrize("kind", list(CONFIGS))
+def test_packed_losses_equal_unpacked_ones(kind: str, tokenizer: Any) -> None:
+    """Without a difference beyond rounding: position ids begin again, and no conversation attends to another."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIGS[kind]).eval()
+    require_separate_conversations(model)
+    alone, packed = rows_of(tokenizer, *ALPACA), rows_of(tokenizer, *ALPACA, packed=True)
+    assert len(packed) < len(alone)
+    expected, targets = loss_sums(model, alone, RowCollator(0))
+    found, same = loss_sums(model, packed, PackedCollator(0))
+    assert same == targets
+    assert found / same == pytest.approx(expected / targets, abs=1e-5)
+
+
+def test_a_model_that_mixes_conversations_is_refused() -> None:
+    torch.manual_seed(0)
+    opt = OPTConfig(**SIZES, ffn_dim=32, word_embed_proj_dim=16, max_position_embeddings=512)
+    model = AutoModelForCausalLM.from_config(opt)
+    with pytest.raises(ConfigError, match=r"OPTForCausalLM mixes the conversations .*; set recipe.packing=rows"):
+        require_separate_conversations(model)
