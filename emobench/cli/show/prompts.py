@@ -13,6 +13,7 @@ from emobench.cli.console import print_json, print_lines, print_table, reporter,
 from emobench.cli.request_options import PlanningOptions, takes_groups
 from emobench.kinds.views import ShownPrompt
 from emobench.pipeline.inspect.prompts import ShownTask, show_prompts
+from emobench.pipeline.inspect.training_rows import ShownRow, show_training_rows
 
 STYLES = {"BOS": "dim", "header": "dim", "input": "green", "label": "bold magenta"}
 SHOTS = ("cyan", "blue")
@@ -23,7 +24,10 @@ NEWLINE = "↵"
 
 @takes_groups
 def prompts(
-    task: Annotated[str, typer.Argument(help="A task of kind icl, such as trec.", show_default=False)],
+    task: Annotated[
+        str,
+        typer.Argument(help="A task of kind icl, such as trec. With --train: a suite or a recipe.", show_default=False),
+    ],
     planning: PlanningOptions,
     n: Annotated[int, typer.Option("--n", min=1, help="The number of test examples, from the first one.")] = 1,
     example: Annotated[
@@ -33,6 +37,9 @@ def prompts(
     model: Annotated[
         str | None, typer.Option("--model", help="An alias, a folder, or a hub id. Default: that of the task's suite.")
     ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Show the first training rows of a recipe on conversations instead.")
+    ] = False,
     protocol: options.Protocol = None,
     limit: options.Limit = None,
     json: options.Json = False,
@@ -44,12 +51,27 @@ def prompts(
     left, and coloured in a terminal; every second token is underlined. Shot 1 is the most similar one.
     """
     request = planning.request(suite=task, model=model, protocol=protocol, limit=limit)
+    if train:
+        rows = show_training_rows(request, task, count=n)
+        if json:
+            print_json(rows)
+            return
+        for row in rows:
+            _print_row(row)
+        return
     shown = show_prompts(request, task, count=n, ids=example or (), reporter=reporter(quiet))
     if json:
         print_json(shown)
         return
     for prompt in shown.prompts:
         _print(shown, prompt)
+
+
+def _print_row(row: ShownRow) -> None:
+    counted = sum(token.loss for token in row.tokens)
+    print_lines(f"{row.recipe} · {row.where} · {len(row.tokens)} tokens, {counted} with loss, {row.cut} cut off")
+    cells = [(str(i), str(t.id), repr(t.text), "loss" if t.loss else "") for i, t in enumerate(row.tokens)]
+    print_table("", ("place", "id", "token", ""), cells)
 
 
 def _print(shown: ShownTask, prompt: ShownPrompt) -> None:

@@ -84,3 +84,14 @@ def test_what_cannot_be_trained_is_refused(
 ) -> None:
     train(*settings, objective=objective).refused(message)
     assert not (tmp_path / "runs" / "train").exists()
+
+
+def test_the_tokens_with_loss_are_shown(command: Callable[..., Any], byte_model: Path, answers: Path) -> None:
+    """Each byte of the response and its EOS, and nothing of the prompt."""
+    given = ("alpaca-gpt4", "--train", "--model", byte_model, "--data-dir", answers, "--set", "corpus=own")
+    (row,) = command("prompts", *given, "--json").ok().json
+    texts = ["".join(t["text"] for t in row["tokens"] if t["loss"] is loss) for loss in (False, True)]
+    assert texts[0].endswith("### Response:")
+    assert texts[1] == "0<eos>"
+    assert "loss" in command("prompts", *given, "--n", 2).ok().out
+    command("prompts", "lm-finetune", "--train", "--model", byte_model).refused("lm-finetune trains on texts")
