@@ -1,7 +1,8 @@
 """What the metrics of entries are called and mean: the names that the page, the terminal and `emobench metrics` show.
 
-An entry names a metric "<task>/<name>"; here each name has a title in words, a definition in one or two sentences, and
-its source. A name that is not here (a package's, or of a task of lm-evaluation-harness) keeps its own words.
+An entry names a metric "<task>/<name>"; here each name has a title in words, a definition in one or two sentences, a
+source, a unit and a direction. A name that is not here (a package's, or of a task of lm-evaluation-harness) keeps its
+own words.
 """
 
 from __future__ import annotations
@@ -10,6 +11,16 @@ from dataclasses import dataclass, replace
 
 VERSUS = "_vs_"
 """Stands between a metric and the rival that it is against: "autoj_win_rate_vs_llama2-7b-chat"."""
+
+RANGES = {
+    "fraction": "0 to 100 %",
+    "perplexity": "1 or more",
+    "nats": "0 or more",
+    "bits per byte": "0 or more",
+    "loss": "0 or more",
+    "cosine": "-1 to 1",
+}
+"""The values that a metric of a unit can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +33,15 @@ class MetricInfo:
     """In words, short enough for the heading of a column: "Test perplexity"."""
     definition: str = ""
     source: str = ""
+    higher_is_better: bool | None = None
+    """None: neither way is better, or it is not known."""
+    unit: str = ""
+    """As in entries: "fraction", "perplexity", "nats". "loss": that of the task's scores. "" is not known."""
+
+    @property
+    def range(self) -> str:
+        """The values that the metric can have, as they are shown; "" where the unit is not known."""
+        return RANGES.get(self.unit, "")
 
 
 def describe(name: str) -> MetricInfo:
@@ -46,17 +66,23 @@ CATALOG: dict[str, MetricInfo] = {
     for info in (
         MetricInfo(
             name="ppl_test",
+            higher_is_better=False,
+            unit="perplexity",
             title="Test perplexity",
             definition="The exponential of the model's mean negative log-likelihood, in nats per token, of the test "
             "texts. A model that misses what the texts say has a high one.",
         ),
         MetricInfo(
             name="ppl",
+            higher_is_better=False,
+            unit="perplexity",
             title="Perplexity",
             definition="The exponential of the model's mean negative log-likelihood, in nats per token.",
         ),
         MetricInfo(
             name="ppl_oracle",
+            higher_is_better=False,
+            unit="perplexity",
             title="Oracle perplexity",
             definition="The perplexity of the model's own texts under the true distribution, or under a stronger "
             "model in its place. A model that writes what the oracle would not has a high one.",
@@ -64,6 +90,8 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="mauve",
+            higher_is_better=True,
+            unit="fraction",
             title="MAUVE",
             definition="How close the distribution of generated texts is to that of human texts: the area under the "
             "divergence curve of their quantized features. 100 % means that they cannot be told apart.",
@@ -71,6 +99,8 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="mauve_star",
+            higher_is_better=True,
+            unit="fraction",
             title="MAUVE*",
             definition="MAUVE with smoothed estimates of the two distributions, which depends less on the number of "
             "texts.",
@@ -79,6 +109,8 @@ CATALOG: dict[str, MetricInfo] = {
         *(
             MetricInfo(
                 name=f"rouge{n}",
+                higher_is_better=True,
+                unit="fraction",
                 title=f"ROUGE-{n}",
                 definition=f"The overlap (F1) of {_ngrams(n)} of a generated text with the human text.",
                 source=_ROUGE,
@@ -87,23 +119,31 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="rougeL",
+            higher_is_better=True,
+            unit="fraction",
             title="ROUGE-L",
             definition="The F1 of the longest common subsequence of words of a generated text and the human text.",
             source=_ROUGE,
         ),
         MetricInfo(
             name="entropy",
+            higher_is_better=None,
+            unit="nats",
             title="Entropy",
             definition="The mean entropy of the model's next-token distribution on the test texts, in nats. It says "
             "how sure the model is; neither way is better.",
         ),
         MetricInfo(
             name="target_entropy",
+            higher_is_better=None,
+            unit="nats",
             title="Target entropy",
             definition="The mean entropy of the target's next-token distribution on the test texts, in nats.",
         ),
         MetricInfo(
             name="forward_cross_entropy",
+            higher_is_better=False,
+            unit="nats",
             title="Forward cross-entropy",
             definition="-sum P log Q in nats per token, of the data's distribution P and the model's Q. It punishes a "
             "model that gives what the data holds too little probability (recall).",
@@ -111,6 +151,8 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="reverse_cross_entropy",
+            higher_is_better=False,
+            unit="nats",
             title="Reverse cross-entropy",
             definition="-sum Q log P in nats per token, of the model's distribution Q and the data's P. It punishes a "
             "model that gives probability to what the data does not hold (precision).",
@@ -118,16 +160,22 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="forward_kl",
+            higher_is_better=False,
+            unit="nats",
             title="Forward KL",
             definition="sum P log(P / Q) in nats per token: the forward cross-entropy without the data's own entropy.",
         ),
         MetricInfo(
             name="reverse_kl",
+            higher_is_better=False,
+            unit="nats",
             title="Reverse KL",
             definition="sum Q log(Q / P) in nats per token: the reverse cross-entropy without the model's own entropy.",
         ),
         MetricInfo(
             name="total_variation",
+            higher_is_better=False,
+            unit="fraction",
             title="Total variation",
             definition="Half the sum of |P - Q| over the vocabulary, the mean over positions: the probability that "
             "the model puts in another place than the data does.",
@@ -135,6 +183,8 @@ CATALOG: dict[str, MetricInfo] = {
         *(
             MetricInfo(
                 name=f"rep_{n}",
+                higher_is_better=False,
+                unit="fraction",
                 title=f"Repeated {n}-grams",
                 definition=f"The share of a text's {n}-grams that stand in it before.",
                 source=_SIMCTG,
@@ -143,6 +193,8 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="diversity",
+            higher_is_better=True,
+            unit="fraction",
             title="Diversity",
             definition="The product of 1 - rep-n for n = 2, 3 and 4: low where texts repeat themselves.",
             source=_SIMCTG,
@@ -150,6 +202,8 @@ CATALOG: dict[str, MetricInfo] = {
         *(
             MetricInfo(
                 name=f"distinct_{n}",
+                higher_is_better=True,
+                unit="fraction",
                 title=f"Distinct {_ngrams(n)}",
                 definition=f"Different {_ngrams(n)} of all texts of a sampling run, divided by their words. It falls "
                 "with the number of texts.",
@@ -159,51 +213,69 @@ CATALOG: dict[str, MetricInfo] = {
         ),
         MetricInfo(
             name="self_bleu",
+            higher_is_better=False,
+            unit="fraction",
             title="Self-BLEU",
             definition="The mean BLEU-4 of each text with all others as its references: how alike the texts are.",
             source="Zhu et al., SIGIR 2018",
         ),
         MetricInfo(
             name="coherence",
+            higher_is_better=True,
+            unit="cosine",
             title="Coherence",
             definition="The cosine of the sentence embeddings of a prefix and of its continuation.",
             source=_SIMCTG,
         ),
         MetricInfo(
             name="accuracy",
+            higher_is_better=True,
+            unit="fraction",
             title="Accuracy",
             definition="The share of examples that the model answers right.",
         ),
         MetricInfo(
             name="group_accuracy",
+            higher_is_better=True,
+            unit="fraction",
             title="Mean accuracy of groups",
             definition="The mean over groups of examples, such as subjects, of their accuracy.",
         ),
         MetricInfo(
             name="macro_f1",
+            higher_is_better=True,
+            unit="fraction",
             title="Macro F1",
             definition="The mean over classes of F1, the harmonic mean of precision and recall.",
         ),
         MetricInfo(
             name="margin",
+            higher_is_better=None,
+            unit="loss",
             title="Margin",
             definition="The second lowest loss of an example's answers minus the lowest one: how far the answer is "
             "from another one. Neither way is better.",
         ),
         MetricInfo(
             name="ece",
+            higher_is_better=False,
+            unit="fraction",
             title="Calibration error",
             definition="The mean distance of confidence and accuracy over 15 bins of confidence.",
             source="Guo et al., ICML 2017",
         ),
         MetricInfo(
             name="alpaca_eval_win_rate",
+            higher_is_better=True,
+            unit="fraction",
             title="AlpacaEval win rate",
             definition="The share of instructions on which a judge prefers the model's answer to the reference's.",
             source="Li et al., 2023",
         ),
         MetricInfo(
             name="autoj_win_rate",
+            higher_is_better=True,
+            unit="fraction",
             title="Auto-J win rate",
             definition="The share of instructions on which the judge Auto-J prefers the model's answer to a rival's.",
             source="Li et al., ICLR 2024",
@@ -211,36 +283,48 @@ CATALOG: dict[str, MetricInfo] = {
         # Of lm-evaluation-harness.
         MetricInfo(
             name="acc",
+            higher_is_better=True,
+            unit="fraction",
             title="Accuracy",
             definition="The share of examples whose most likely choice is the right one.",
             source="lm-evaluation-harness",
         ),
         MetricInfo(
             name="acc_norm",
+            higher_is_better=True,
+            unit="fraction",
             title="Normalized accuracy",
             definition="The share of examples whose most likely choice by byte of its text is the right one.",
             source="lm-evaluation-harness",
         ),
         MetricInfo(
             name="exact_match",
+            higher_is_better=True,
+            unit="fraction",
             title="Exact match",
             definition="The share of answers that equal the right one after the task's own clean-up.",
             source="lm-evaluation-harness",
         ),
         MetricInfo(
             name="word_perplexity",
+            higher_is_better=False,
+            unit="perplexity",
             title="Perplexity per word",
             definition="The exponential of the negative log-likelihood of the texts divided by their words.",
             source="lm-evaluation-harness",
         ),
         MetricInfo(
             name="byte_perplexity",
+            higher_is_better=False,
+            unit="perplexity",
             title="Perplexity per byte",
             definition="The exponential of the negative log-likelihood of the texts divided by their bytes.",
             source="lm-evaluation-harness",
         ),
         MetricInfo(
             name="bits_per_byte",
+            higher_is_better=False,
+            unit="bits per byte",
             title="Bits per byte",
             definition="The negative log-likelihood of the texts in bits, divided by their bytes.",
             source="lm-evaluation-harness",

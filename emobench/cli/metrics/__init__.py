@@ -40,9 +40,13 @@ def list_(json: options.Json = False) -> None:
         "Metrics of generated texts", ("name", "in an entry", "unit", "better", "what"), rows, unbroken=("name",)
     )
     measured = {key for one in found for key in one.get("metrics", {})}
-    others = [(info.name, info.title, info.definition) for info in CATALOG.values() if info.name not in measured]
+    others = [
+        (info.name, info.unit, DIRECTIONS[info.higher_is_better], info.range, info.definition)
+        for info in CATALOG.values()
+        if info.name not in measured
+    ]
     print_out("")
-    print_table("Other metrics of entries", ("name", "called", "what"), others, unbroken=("name",))
+    print_table("Other metrics of entries", ("name", "unit", "better", "range", "what"), others, unbroken=("name",))
     print_out("`emobench metrics show NAME` says more; `emobench metrics new NAME` begins one of your own.")
 
 
@@ -56,11 +60,9 @@ def show(
         if json:
             print_json(info)
         else:
-            print_out(
-                f"{info.name}: {info.title}", "", info.definition, *([f"from {info.source}"] if info.source else [])
-            )
-            if made_by := [one for one in metric_names() if name in _facts(one).get("metrics", {})]:
-                print_out(f"`emobench metrics show {made_by[0]}` has its unit and direction.")
+            facts = f"unit {info.unit}, better: {DIRECTIONS[info.higher_is_better]}, range: {info.range}"
+            source = [f"from {info.source}"] if info.source else []
+            print_out(f"{info.name}: {info.title}", "", info.definition, "", facts, *source)
         return
     found = _facts(metric_class(name).name)
     if json:

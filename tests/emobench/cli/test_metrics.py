@@ -37,7 +37,8 @@ def test_the_metrics_of_entries_are_defined(command: Callable[..., Any]) -> None
     assert "total_variation" in listed
     shown = command("metrics", "show", "reverse_cross_entropy").out
     assert "Reverse cross-entropy\n\n-sum Q log P in nats per token" in shown
-    assert "`emobench metrics show mauve` has its unit" in command("metrics", "show", "mauve_star").out
+    assert "unit fraction, better: higher, range: 0 to 100 %" in command("metrics", "show", "mauve_star").out
+    assert "unit nats, better: lower, range: 0 or more" in shown
     assert command("metrics", "show", "ppl_test", "--json").json["title"] == "Test perplexity"
 
 

@@ -9,6 +9,7 @@ from emobench.kinds.icl.answers import GROUP_ACCURACY, METRICS
 from emobench.kinds.oracle.distances import DISTANCES
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.metrics.catalog import CATALOG, describe
+from emobench.tasks.lm_eval_numbers import LmEvalNumber
 
 PUBLISHED = Path(__file__).parents[3] / "leaderboards" / "published"
 
@@ -33,3 +34,15 @@ def test_an_unknown_metric_keeps_its_words_and_a_rival_its_name() -> None:
     assert describe("autoj_win_rate_vs_gpt-4").title == "Auto-J win rate vs gpt-4"
     assert describe("my_own_score").definition == ""
     assert describe("_").title == "_"
+
+
+def test_units_and_directions_are_those_of_the_metrics_and_of_the_records() -> None:
+    measured = [(name, m.unit, m.higher_is_better) for group in BUILT_IN for name, m in group.measures.items()]
+    entries = Leaderboard(PUBLISHED).entries()
+    recorded = [(key.split("/", 1)[1], m.unit, m.higher_is_better) for e in entries for key, m in e.metrics.items()]
+    known = [(name, describe(name)) for name, _, _ in measured + recorded]
+    assert [(name, info.unit, info.higher_is_better) for name, info in known] == measured + recorded
+    theirs = [info for info in CATALOG.values() if info.source == "lm-evaluation-harness"]
+    assert [info.unit for info in theirs] == [LmEvalNumber("t", info.name, "none", 0.5).unit for info in theirs]
+    assert all(info.range for info in CATALOG.values())
+    assert (describe("my_own_score").higher_is_better, describe("my_own_score").range) == (None, "")
