@@ -44,7 +44,7 @@ class _Group:
         self.title = group["title"]
         self.baseline: int | None = group["baseline"]
         self._rows = group["rows"]
-        self._tests = [dict(zip(FIELDS, test, strict=True)) for test in group["tests"]]
+        self._tests: list[dict[str, Any]] = [dict(zip(FIELDS, test, strict=True)) for test in group["tests"]]
         places: dict[str, int] = {}
         for place, (entry, *_) in enumerate(self._rows):
             places.setdefault(index["entries"][entry]["name"], place)
@@ -66,7 +66,7 @@ class _Group:
     def against(self, name: str) -> list[dict[str, Any]]:
         """Return the tests of an objective's row against the baseline's."""
         place = self.names.get(name)
-        return [t for t in self._tests if t["baseline"] == self.baseline and t["candidate"] == place]
+        return [test for test in self._tests if test["baseline"] == self.baseline and test["candidate"] == place]
 
 
 def _counted(groups: Sequence[_Group], name: str, metrics: Sequence[Mapping[str, Any]]) -> str:
