@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.extras import missing_packages_explained
 from emobench.leaderboard.exchange.result_files import compare_files, names_results
 from emobench.leaderboard.exchange.rows import metric_rows
 from emobench.leaderboard.query.references import PUBLISHED, select
@@ -116,6 +117,7 @@ class Compared:
         """What the numbers mean, and what the verdicts are about."""
         return compare_table.report(self.comparisons).ending
 
+    @missing_packages_explained()
     def _repr_html_(self) -> str:
         """Return the tables that `emobench compare` prints, with the notes below."""
         import pandas as pd
@@ -128,6 +130,7 @@ class Compared:
         return "\n".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
 
 
+@missing_packages_explained()
 def run(
     suite: str,
     objectives: Sequence[str] = (),
@@ -154,6 +157,7 @@ def run(
     return Results(tuple(run_plan(make_plan(given))), given.leaderboard, given.runs)
 
 
+@missing_packages_explained()
 def evaluate(
     suite: str,
     objectives: Sequence[str] = (PRETRAINED,),
@@ -176,6 +180,7 @@ def evaluate(
     return Results(tuple(evaluate_plan(make_plan(given))), given.leaderboard, given.runs)
 
 
+@missing_packages_explained()
 def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> Results:
     """Return all entries of a board, or of the papers' with the name "published:".
 
@@ -189,6 +194,7 @@ def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> R
     return Results(found, board.root, Path(runs))
 
 
+@missing_packages_explained()
 def compare(
     *names: str,
     baseline: str | None = None,
@@ -296,6 +302,7 @@ def _runs(entry: Entry) -> Iterator[dict[str, Any]]:
             }
 
 
+@missing_packages_explained()
 def _frame(rows: Any) -> pd.DataFrame:
     import pandas as pd
 

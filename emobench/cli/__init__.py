@@ -12,6 +12,7 @@ from emobench.cli.interrupts import EXIT_CODE, explain_interrupt, signals_interr
 from emobench.cli.lazy import lazy_group
 from emobench.cli.streams import fail, print_text, standard_streams
 from emobench.errors import ConfigError, EmobenchError
+from emobench.extras import missing_packages_explained
 
 COMMANDS = {
     "run": ("run:run", "Train with each objective, evaluate, and record."),
@@ -79,7 +80,7 @@ def main() -> None:
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        with signals_interrupt(), standard_streams():
+        with signals_interrupt(), standard_streams(), missing_packages_explained():
             app()
     except EmobenchError as error:
         sys.exit(fail(error))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import ModelError
+from emobench.extras import require
 from emobench.files import new_folder
 from emobench.models.quiet import quiet_libraries
 
@@ -38,8 +39,6 @@ def convert_gguf(file: Path, out: Path) -> Path:
 
 def require_gguf(file: Path) -> None:
     """Raise ModelError unless a file begins as GGUF does and the package that reads it is installed."""
-    from importlib.util import find_spec
-
     try:
         with file.open("rb") as stream:
             start = stream.read(len(MAGIC))
@@ -47,8 +46,7 @@ def require_gguf(file: Path) -> None:
         raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
     if start != MAGIC:
         raise ModelError(f"{file} is not a GGUF file: it begins with {start!r}; expected {MAGIC!r}. Copy it again.")
-    if find_spec("gguf") is None:
-        raise ModelError("The package that reads GGUF files is not installed: pip install 'emobench[models]'.")
+    require("gguf")
 
 
 def _read(file: Path) -> tuple[Any, Any]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from emobench.config import build, parse_call
 from emobench.errors import ConfigError, PluginError
+from emobench.extras import extra_of
 from emobench.kinds.interface import LoadedComponent
 from emobench.plugin_checks import check_arguments
 from emobench.registry.plugins import JUDGES, METRICS, RETRIEVERS, brought, class_of, files_digest, origin, plugin_names
-from emobench.versions import minor_versions
+from emobench.versions import OWN, minor_versions
 
 if TYPE_CHECKING:
     from emobench.kinds.generation.metric import MetricGroup
@@ -123,7 +124,9 @@ def _loaded(group: str, cls: Any, given: Mapping[str, Any], kind: str) -> Loaded
     try:
         named = minor_versions(*cls.packages)
     except PackageNotFoundError as error:
-        raise PluginError(f"The {kind} '{name}' computes with {error.name}, which is not installed.") from None
+        extra = extra_of(str(error.name))
+        install = f": pip install '{OWN}[{extra}]'" if extra else "."
+        raise PluginError(f"The {kind} '{name}' computes with {error.name}, which is not installed{install}") from None
     try:
         component = build(cls, given, f"{kind} {name}") if has_parameters else cls()
     except ValueError as error:

@@ -12,6 +12,7 @@ from emobench.cli import options
 from emobench.cli.leaderboard.recorded_objectives import recorded_objective
 from emobench.cli.reports import remark_unpaired
 from emobench.cli.streams import print_text, remark
+from emobench.extras import require
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.examples import ExamplesReader
@@ -38,6 +39,7 @@ def site(
     open_: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False,
 ) -> None:
     """Write each board as one web page."""
+    require("itables")
     boards = []
     roots = leaderboard or [options.DEFAULT_BOARD, published_root()]
     for root in roots:

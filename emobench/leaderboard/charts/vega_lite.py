@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import vl_convert
-
 from emobench.errors import StorageError
 from emobench.leaderboard.render.palette import GREY, on_paper
 from emobench.leaderboard.schema.labels import clean
@@ -36,6 +34,8 @@ def write_pictures(picture: Mapping[str, Any], folder: Path, name: str) -> list[
 
 def write_picture(picture: Mapping[str, Any], path: Path, hint: str) -> None:
     """Write a picture as PNG or SVG, by the name's end. Raises StorageError, which ends in `hint`."""
+    import vl_convert
+
     spec = dict(picture)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,14 +13,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from emobench.errors import ConfigError
+from emobench.extras import require
 from emobench.leaderboard.render.palette import style_sheet
 
 _HERE = Path(__file__).parent
@@ -96,6 +95,9 @@ def _libraries() -> tuple[str, str]:
     exported = re.search(r"export\{[^}]*?([\w$]+) as default[^}]*\}", table)
     if exported is None:
         raise ConfigError("The installed itables exports no DataTable. Install another: pip install --upgrade itables")
+    require("vl_convert")
+    import vl_convert
+
     vega = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r", "\n")
     found = (f"{table}\nwindow.DataTable = {exported[1]};\n", f"{vega}\n")
     if any("</script" in text.lower() for text in found):
@@ -105,8 +107,6 @@ def _libraries() -> tuple[str, str]:
 
 def _of_itables(name: str) -> str:
     """Return a file of itables, without importing it: that takes a second."""
-    spec = find_spec("itables")
-    if spec is None or spec.origin is None:
-        raise ConfigError("The package itables is not installed; the pages' table comes from it: pip install itables")
+    folder = Path(str(require("itables").origin)).parent
     # An HTML parser makes a newline of a carriage return, and the policy's hash is of what it made.
-    return (Path(spec.origin).parent / "html" / name).read_text(encoding="utf-8").replace("\r", "\n")
+    return (folder / "html" / name).read_text(encoding="utf-8").replace("\r", "\n")

@@ -11,6 +11,7 @@ from emobench.data.conversations import FORMATS
 from emobench.data.oracle import EOS, oracle_words
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
+from emobench.extras import require
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.models.device import check_device, is_here
 from emobench.pipeline.planning.base_model import BaseModel
@@ -49,6 +50,8 @@ def make_plan(request: Request, *, look: bool = False, check: bool = True) -> Pl
     asked = request.objectives if request.objectives and not request.section("objective") else labels
     rows = tuple(planner.row(objective, text) for objective, text in zip(objectives, asked, strict=True))
     recipes = tuple(recipe for recipe, _ in planner.parts)
+    if any(recipe.adapters for recipe in recipes):
+        require("peft")
     return Plan(request, suite, model, rows, ingredients, recipes, planner.ready)
 
 
