@@ -12,17 +12,20 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-from evidence.smollm2 import LIMIT, MANY, MODEL, OTHERS, SETTINGS, SHORT, TASKS
+from evidence.smollm2 import FEWER, LIMIT, MAIN, MODEL, OTHERS, SETTINGS, SHORT, TASKS
 
 from emobench.leaderboard.charts.compare_chart import LIGHT, TEXT, forest
 from emobench.leaderboard.charts.vega_lite import axis, panel, picture, shape, write_picture
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
+from emobench.leaderboard.schema.run_files import find_file
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.training.curves import read_curves
 
 ROOT = Path(__file__).parents[3]
 CORPORA = {"wikitext2": "WikiText-2", "ag_news": "AG News", "webtext": "WebText"}
@@ -75,6 +78,7 @@ class Study:
 
     def __init__(self, board: Path, runs: Path) -> None:
         self.cells: dict[Cell, dict[str, Entry]] = {}
+        self._board, self._runs = board, runs
         self._examples = ExamplesReader(runs, [board])
         for entry in Leaderboard(board).entries(suite="generation"):
             (task,) = entry.protocols
@@ -93,14 +97,31 @@ class Study:
         (one,) = compare(found[baseline], [found[candidate]], self._examples, metrics=[name]).contrasts or [None]
         return one
 
-    def changes(self) -> Iterator[Cell]:
-        """Yield the conditions of WikiText-2 that differ from the main one, in the order of `WORDS`."""
+    def gradient_norm(self, entry: Entry) -> float:
+        """Return the norm of the gradient before it is clipped: its mean over steps and seeds."""
+        files = [find_file(file, self._runs, [self._board]) for run in entry.runs for file in run.curves]
+        return mean(value for file in files if file for value in read_curves(file.parent).curves["grad_norm"].values())
+
+    def changes(self) -> Iterator[tuple[str, Cell]]:
+        """Yield the conditions of WikiText-2 with what each changes: the number of texts, then others in order."""
         patterns = [re.compile(re.sub(r"\\{.*?\\}", ".+", re.escape(text))) for text in WORDS.values()]
+        counts, others = [], []
+        for cell in self.cells:
+            named = [words for words in cell[1] if words != _texts(FEWER)]
+            if cell[0] == "wikitext2" and not named:
+                counts.append((cell[1][0] if cell[1] else _texts(LIMIT), cell))
+            elif cell[0] == "wikitext2":
+                others.append((", ".join(named), cell))
 
-        def place(cell: Cell) -> tuple[int, str]:
-            return next(i for i, pattern in enumerate(patterns) if pattern.fullmatch(cell[1][0])), cell[1][0]
+        def place(one: tuple[str, Cell]) -> tuple[int, str]:
+            return next((i for i, pattern in enumerate(patterns) if pattern.fullmatch(one[0])), len(patterns)), one[0]
 
-        yield from sorted((cell for cell in self.cells if cell[0] == "wikitext2" and cell[1]), key=place)
+        yield from sorted(counts, key=lambda one: -int(one[0].partition(" ")[0].replace(",", "")))
+        yield from sorted(others, key=place)
+
+
+def _texts(number: int) -> str:
+    return WORDS["limit"].format(number)
 
 
 def value(entry: Entry, task: str, metric: str) -> str:
@@ -142,20 +163,32 @@ def main_table(study: Study) -> str:
 
 
 def objectives_table(study: Study) -> str:
-    names = ("mle", "emo", *OTHERS)
-    rows = [
-        [f"`{name}`", *(value(found[name], task, "mauve") if name in found else "–" for task, found in _main(study))]
-        for name in names
-    ]
-    return table(["MAUVE (%)", *(CORPORA[task] for task in TASKS)], rows)
+    rows = []
+    for task, found in _main(study):
+        for name in ("mle", "emo", *OTHERS):
+            if name in found:
+                values = (value(found[name], task, metric) for metric in ("ppl_test", "mauve", "entropy"))
+                rows.append([CORPORA[task], f"`{name}`", *values, f"{study.gradient_norm(found[name]):.2f}"])
+    headings = (COLUMNS[metric][0] for metric in ("ppl_test", "mauve", "entropy"))
+    return table(["corpus", "objective", *headings, "gradient's norm"], rows)
+
+
+def terms_table(study: Study) -> str:
+    """Return the values of the objectives that were trained for one condition alone: weights of DEMD, other costs."""
+    found = study.cells.get(("wikitext2", (_texts(FEWER),)), {})
+    metrics = ("ppl_test", "mauve", "entropy")
+    names = [name for name in ("pretrained", *MAIN) if name in found]
+    names += sorted(found.keys() - set(names))
+    rows = [[f"`{name}`", *(value(found[name], "wikitext2", metric) for metric in metrics)] for name in names]
+    return table([f"WikiText-2, {_texts(FEWER)}", *(COLUMNS[metric][0] for metric in metrics)], rows)
 
 
 def changes_table(study: Study) -> str:
     rows = [
-        [", ".join(cell[1]) or "main condition", *(value(found[name], cell[0], "mauve") for name in ("mle", "emo")),
+        [words, *(value(study.cells[cell][name], cell[0], "mauve") for name in ("mle", "emo")),
          difference(study.contrast(cell, "mauve"))]
-        for cell, found in ((cell, study.cells[cell]) for cell in (("wikitext2", ()), *study.changes()))
-        if {"mle", "emo"} <= found.keys()
+        for words, cell in study.changes()
+        if {"mle", "emo"} <= study.cells[cell].keys()
     ]  # fmt: skip
     return table(["WikiText-2", "MLE", "EMO", "difference, 95 % interval"], rows)
 
@@ -188,12 +221,9 @@ def forest_picture(title: str, rows: Iterable[dict[str, Any] | None]) -> dict[st
 
 
 def figures(study: Study) -> Iterator[tuple[str, dict[str, Any]]]:
-    main = [row(f"{CORPORA[task]}, {LIMIT} texts", study.contrast((task, ()), "mauve")) for task in TASKS]
-    many = ("wikitext2", (f"{MANY:,} texts",))
-    main.insert(1, row(f"{CORPORA['wikitext2']}, {MANY:,} texts", study.contrast(many, "mauve")))
+    main = [row(CORPORA[task], study.contrast((task, ()), "mauve")) for task in TASKS]
     yield "main", forest_picture("EMO minus MLE, MAUVE", main)
-    cells = [("wikitext2", ()), *study.changes()]
-    rows = [row(", ".join(cell[1]) or "main condition", study.contrast(cell, "mauve")) for cell in cells]
+    rows = [row(words, study.contrast(cell, "mauve")) for words, cell in study.changes()]
     yield "changes", forest_picture("EMO minus MLE on WikiText-2: one setting changed", rows)
     names = ("pretrained", "mle", "emo", *OTHERS)
     panels = []
@@ -217,7 +247,7 @@ def filled(text: str, name: str, content: str) -> str:
     return f"{text[:start]}\n{content}\n{text[stop:]}"
 
 
-TABLES = {"main": main_table, "objectives": objectives_table, "changes": changes_table}
+TABLES = {"main": main_table, "changes": changes_table, "terms": terms_table, "objectives": objectives_table}
 
 
 def main(argv: list[str]) -> None:
