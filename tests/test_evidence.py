@@ -1,0 +1,48 @@
+"""The board that ships with the project, and the page that tells what it holds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BOARD, PAGE = ROOT / "leaderboards" / "measured", ROOT / "docs" / "evidence.md"
+sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))  # as `python tests/benchmarks NAME` does
+
+from evidence.smollm2_page import TABLES, Study, filled  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """Without a folder of runs: a clone has what the board ships."""
+    return Study(BOARD, tmp_path_factory.mktemp("runs"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_table_is_made_of_the_board(name: str, study: Study) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert filled(page, name, TABLES[name](study)) == page
+
+
+def test_the_main_question_has_an_answer(study: Study) -> None:
+    """EMO against MLE on SmolLM2: three seeds, 1,000 texts, an interval and a verdict."""
+    contrast = study.contrast(("wikitext2", ()), "mauve")
+    assert contrast is not None
+    assert contrast.seeds == 3
+    assert contrast.ci95 is not None
+    assert contrast.verdict in ("better", "worse", "tied")
+
+
+def test_the_board_is_whole_and_small(tmp_path: Path) -> None:
+    places = ["--leaderboard", BOARD, "--runs", tmp_path / "runs"]
+    done = subprocess.run([sys.executable, "-m", "emobench", "leaderboard", "verify", *places], capture_output=True)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    files = [path for path in BOARD.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 10_000_000
+    for path in files:
+        if path.suffix in (".json", ".txt"):
+            assert not re.search(r"[\"' ](/(home|root|tmp|work|mnt|Users)/)", path.read_text(encoding="utf-8")), path
