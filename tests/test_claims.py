@@ -9,10 +9,14 @@ number is compared at the precision with which it is printed.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,6 +31,7 @@ from speed import growth  # noqa: E402
 README, CHANGES = "README.md", "CHANGELOG.md"
 GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
 STATISTICS, RESUME = "docs/guides/statistics.md", "docs/guides/resume.md"
+EVIDENCE = "docs/evidence.md"
 OBJECTIVES, SPEED = "docs/evidence/objectives.md", "docs/evidence/speed.md"
 MIB = 2**20
 
@@ -108,6 +113,16 @@ def padding() -> list[float]:
     return [100 * (rows[kind]["plain"] / rows[kind]["emobench"] - 1) for kind in kinds]
 
 
+def known_language() -> list[float]:
+    values = result("demo")["values"]
+
+    def mean_of(objective: str, metric: str) -> float:
+        return mean(values[objective][f"oracle-language/{metric}"])
+
+    language = mean_of("mle", "forward_cross_entropy") - mean_of("mle", "forward_kl")
+    return [language, mean_of("mle", "entropy"), mean_of("emo", "entropy")]
+
+
 def board() -> list[float]:
     found = result("board")
     return [found["entries"], next(one["warm"]["seconds"] for one in found["measured"] if one["name"] == "show")]
@@ -169,6 +184,11 @@ CLAIMS = (
         rf"with 128 of them {N} % and {N} %",
         padding,
     ),
+    Claim(
+        EVIDENCE,
+        rf"the language has an entropy of {N} nats, MLE's model {N} and EMO's {N}, so that EMO",
+        known_language,
+    ),
     Claim(CHANGES, rf"`show` of {N} entries takes {N} s", board),
 )
 
@@ -192,13 +212,40 @@ def tables(page: str) -> list[list[str]]:
 
 
 def test_the_tables_are_rows_of_what_the_demo_prints() -> None:
-    """The README has four rows of the table and the comparison; the numbers of another machine differ by rounding."""
+    """The pages have some rows of the table and the comparison; the numbers of another machine differ by rounding."""
     run, compare = (result("demo")[name].splitlines() for name in ("run", "compare"))
-    shown, compared = tables(README)
+    (shown,), (_, compared) = tables(EVIDENCE), tables(README)
     assert [line for line in run if line in shown] == shown
-    assert len(shown) == 2 + 4
+    assert len(shown) == 2 + 5
     assert [line for line in compare if line in compared] == compared
     assert tables(STATISTICS) == [compared]
+
+
+def test_the_first_table_is_a_comparison_on_the_board_that_ships(tmp_path: Path) -> None:
+    text = (ROOT / README).read_text()
+    (command,) = re.findall(r"^emobench (compare .*--leaderboard leaderboards/measured.*)$", text, re.MULTILINE)
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    words = [sys.executable, "-m", "emobench", *shlex.split(command), "--runs", str(tmp_path)]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    shown = tables(README)[0]
+    assert [line for line in printed if line in shown] == shown
+    assert len(shown) == 2 + 4
+
+
+def test_a_plain_loop_agrees_as_closely_as_the_page_says() -> None:
+    text = " ".join((ROOT / EVIDENCE).read_text().split())
+    number = r"(\d(?:\.\d)?e-\d+)"
+    (found,) = re.findall(
+        rf"losses agree to {number} .* weights to {number} .* in float32 to {number} and {number}", text
+    )
+    measured = [
+        max(one[part] for one in result(f"plain_loop-{dtype}-cpu")["objectives"].values())
+        for dtype in ("float64", "float32")
+        for part in ("largest_relative_difference_of_loss", "difference_of_weights_by_their_change")
+    ]
+    for bound, value in zip(map(float, found), measured, strict=True):
+        assert bound / 2 <= value <= bound
 
 
 def test_every_file_that_a_page_names_is_there() -> None:

@@ -242,8 +242,10 @@ def figures(study: Study) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def filled(text: str, name: str, content: str) -> str:
-    """Return a page with the content between the two comments of a table."""
+    """Return a page with the content between the two comments of a table; a page without them is as it was."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in text:
+        return text
     start, stop = text.index(begin) + len(begin), text.index(end)
     return f"{text[:start]}\n{content}\n{text[stop:]}"
 
@@ -262,7 +264,8 @@ def main(argv: list[str]) -> None:
     for name, made in TABLES.items():
         text = filled(text, name, made(study))
     given.out.write_text(text, encoding="utf-8")
-    for name, drawn in figures(study):
+    drawings = [(name, drawn) for name, drawn in figures(study) if f"evidence/{name}.svg" in text]
+    for name, drawn in drawings:
         write_picture(drawn, given.out.with_name("evidence") / f"{name}.svg", "Name another page with --out.")
 
 
