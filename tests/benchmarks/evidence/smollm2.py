@@ -131,7 +131,9 @@ def _writing(
 ) -> list[str]:
     settings = {key: value for key, value in SETTINGS.items() if slow or key not in SLOW}
     tokens = {"recipe.max_tokens": SHORT[task]} if task in SHORT else {}
-    rules = _settings({**settings, **tokens, **changed, "tasks": task})
+    asked = {**settings, **tokens, **changed, "tasks": task}
+    untrained = objective == "pretrained"  # no recipe
+    rules = _settings({k: v for k, v in asked.items() if not (untrained and k.startswith("recipe."))})
     return ["--suite", "generation", "--model", model, "--limit", str(limit), *_trained((objective,), seeds), *rules]
 
 
