@@ -8,6 +8,7 @@ Writes each table between its two comments in the page, and the figures next to 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -164,6 +165,33 @@ def main_table(study: Study) -> str:
     return table(["corpus", "objective", *(COLUMNS[metric][0] for metric in FAST)], rows)
 
 
+def differences_table(study: Study) -> str:
+    """Return EMO minus MLE in the main conditions, with the verdicts of `emobench compare`."""
+    rows = []
+    for task in TASKS:
+        for metric in ("mauve", "ppl_test"):
+            one = study.contrast((task, ()), metric)
+            if one is not None:
+                rows.append([CORPORA[task], COLUMNS[metric][0], *_judged(one)])
+    return table(["corpus", "metric", "EMO minus MLE, 95 % interval", "p (Holm)", "detectable", "verdict"], rows)
+
+
+def _judged(one: Contrast) -> list[str]:
+    if one.log_scale:
+        seeds = [100 * math.expm1(test.effect) for test in one.within] or [100 * math.expm1(one.effect)]
+        return [", ".join(f"{value:+.1f} %" for value in seeds) + " (each seed)", "–", "–", one.verdict or "–"]
+    p = "–" if one.p_holm is None else f"{one.p_holm:.2f}"
+    detectable = "–" if one.detectable is None else f"{100 * one.detectable:.1f}"
+    return [difference(one), p, detectable, one.verdict or "–"]
+
+
+def command(study: Study) -> str:
+    """Return the command whose table has the differences of the main condition."""
+    found = study.cells[("wikitext2", ())]
+    ids = " ".join(found[name].id for name in ("emo", "mle"))
+    return f"```\nemobench compare {ids} --leaderboard leaderboards/measured\n```"
+
+
 def objectives_table(study: Study) -> str:
     rows = []
     for task, found in _main(study):
@@ -250,7 +278,7 @@ def filled(text: str, name: str, content: str) -> str:
     return f"{text[:start]}\n{content}\n{text[stop:]}"
 
 
-TABLES = {"main": main_table, "changes": changes_table, "terms": terms_table, "objectives": objectives_table}
+TABLES = {"main": main_table, "command": command, "differences": differences_table, "changes": changes_table, "terms": terms_table, "objectives": objectives_table}
 
 
 def main(argv: list[str]) -> None:
