@@ -278,7 +278,14 @@ def filled(text: str, name: str, content: str) -> str:
     return f"{text[:start]}\n{content}\n{text[stop:]}"
 
 
-TABLES = {"main": main_table, "command": command, "differences": differences_table, "changes": changes_table, "terms": terms_table, "objectives": objectives_table}
+TABLES = {
+    "main": main_table,
+    "command": command,
+    "differences": differences_table,
+    "changes": changes_table,
+    "terms": terms_table,
+    "objectives": objectives_table,
+}
 
 
 def main(argv: list[str]) -> None:
