@@ -34,6 +34,7 @@ COMMANDS = {
     "metrics": ("metrics:app", "Metrics of generated texts: list, show, check, new."),
     "tasks": ("listings:tasks", "Evaluation tasks: list, show, export."),
     "suites": ("listings:suites", "Suites of trainings and tasks: list, show."),
+    "settings": ("settings:settings", "Show the settings of --set: type, default, and meaning with its unit."),
     "models": ("listings:models", "Models: list, convert."),
 }
 """Each command's name, its `module:attribute` in this package, and the first sentence of its help."""

@@ -66,7 +66,7 @@ class PlanningOptions(LoadingOptions):
             "--set",
             help="Change a setting: KEY=VALUE. Keys: objective.*, recipe.*, generation.*, mauve.*, "
             "oracle.*, coherence.*, surrogate.*, icl.*, lm_eval.*, tasks, corpus, protocol. "
-            "Repeatable.",
+            "`emobench settings` explains each. Repeatable.",
         ),
     ] = None
     data_dir: Annotated[

@@ -72,6 +72,7 @@ class Sampling:
     """How continuations are decoded; everything that determines them besides model and prompts."""
 
     method: Literal["sample", "greedy", "beam"] = "sample"
+    """sample: draw each token. greedy: take the most probable one. beam: beam search."""
     samples: int = ranged(1, low=1, high=10_000)
     """Continuations of each prompt."""
     seed: int = 0
@@ -81,13 +82,17 @@ class Sampling:
     extra_tokens: int = ranged(0, low=0, high=2**20)
     """Tokens beyond the full length, at which EOS is allowed (official code: 1)."""
     temperature: float = ranged(1.0, above=0, high=1000)
+    """The logits are divided by it."""
     top_k: int = ranged(0, low=0, high=10**7)
-    """0 keeps all, as 1 does for the next two."""
+    """Draw from this many of the most probable tokens. 0 keeps all."""
     top_p: float = ranged(1.0, above=0, high=1)
+    """Draw from the most probable tokens that together have this probability. 1 keeps all."""
     typical_p: float = ranged(1.0, above=0, high=1)
+    """Draw from the most typical tokens that together have this probability. 1 keeps all."""
     min_p: float = ranged(0.0, low=0, high=1)
+    """Drop tokens below this share of the largest probability. 0 keeps all."""
     beams: int = ranged(4, low=1, high=1000)
-    """Of `beam`."""
+    """beam: the number of beams."""
     backend: Literal["transformers"] = "transformers"
     """transformers' `generate`. It has one value, and stays because it is part of the ids of protocols."""
 

@@ -17,8 +17,11 @@ class Lora:
     """Low-rank adapters (peft). The defaults are those of the official EMO code for LLaMA."""
 
     rank: int = ranged(32, low=1, high=8192)
+    """Rank of the adapters' matrices."""
     alpha: int = ranged(16, low=1, high=100_000)
+    """Scale of the adapters: their output is multiplied by alpha / rank."""
     dropout: float = ranged(0.05, low=0, high=0.99)
+    """Share of the adapters' inputs that are dropped in training."""
     targets: tuple[str, ...] = ()
     """Module names to adapt. Empty: peft's choice for the architecture."""
 
@@ -34,17 +37,23 @@ class Recipe:
     """
 
     name: str
+    """The recipe's name."""
     corpus: str
+    """The corpus to train on: a name, or a hub data set as ORG/NAME:COLUMN."""
     epochs: float = ranged(3, above=0, high=100_000)
+    """Passes over the corpus."""
     batch: int = ranged(32, low=1, high=1_000_000)
     """Sequences per optimizer step, summed over devices and micro-batches."""
     accumulation: int = ranged(1, low=1, high=1_000_000)
     """Micro-batches per optimizer step and device. It changes memory and speed, not the gradient."""
     learning_rate: float = ranged(5e-5, above=0, high=100)
+    """Largest learning rate of AdamW."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """How the learning rate goes on after the warm-up: to 0 (linear, cosine), or constant."""
     warmup: float = ranged(0.0, low=0, high=1)
     """Share of the steps in which the learning rate grows from 0."""
     weight_decay: float = ranged(0.0, low=0, high=1000)
+    """Weight decay of AdamW."""
     clip: float = ranged(0.0, low=0, high=1_000_000)
     """Largest gradient norm. 0: no clipping."""
     max_length: int = ranged(256, low=2, high=2**20)
@@ -68,6 +77,7 @@ class Recipe:
     auto: like the EMO paper's code, on a GPU float16 with LoRA and bfloat16 without; float32 on a CPU, and with
     --dtype float32."""
     lora: bool | Lora = False
+    """Train low-rank adapters instead of all weights. true: the defaults of `recipe.lora.*`."""
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint to keep: lowest validation MLE, lowest validation loss (the official code), or the last one."""
     cost_rows: int = ranged(0, low=0, high=10**7)

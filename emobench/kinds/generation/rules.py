@@ -20,13 +20,19 @@ class PromptRule(Rules):
     """
 
     split: Literal["test", "validation"] = "test"
+    """The split of the corpus that prompts are cut from."""
     unit: Literal["tokens", "words"] = "tokens"
     """What the lengths count: tokens of the evaluated tokenizer, or words split on single spaces (official code)."""
     prefix: int = ranged(20, low=1, high=2**20)
+    """Length of a prompt, in `unit`."""
     continuation: int = ranged(80, low=1, high=2**20)
+    """Length of a continuation, in `unit`."""
     margin: int = ranged(0, low=0, high=10**9)
+    """What a text must hold beyond prefix and continuation, in `unit`."""
     min_characters: int = ranged(0, low=0, high=10**9)
+    """Characters that a text must hold."""
     without: tuple[str, ...] = ()
+    """Texts that hold one of these strings are not used."""
     first_texts: int | None = ranged(None, low=1, high=10**12)
     """Only the first texts of the split are looked at."""
     bos: Literal["tokenizer", "none", "one"] = "none"
@@ -50,9 +56,13 @@ class GenerationProtocol(PromptRule):
     ABSENT_BY_DEFAULT = ("metrics",)
 
     sampling: Sampling = Sampling()
+    """How continuations are decoded."""
     mauve: MauveRule = MauveRule()
+    """How MAUVE is computed."""
     oracle: OracleRule = OracleRule()
+    """The model of PPL_oracle."""
     coherence: CoherenceRule = CoherenceRule()
+    """The encoder of coherence."""
     stemming: bool = False
     """Whether ROUGE stems words."""
     max_length: int = ranged(256, low=1, high=2**20)

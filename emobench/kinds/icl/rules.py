@@ -38,6 +38,7 @@ class IclProtocol(Rules):
     separator: str = "\n"
     """After each shot."""
     shots: int = ranged(8, low=0, high=10_000)
+    """Solved examples in a prompt."""
     retriever: str = "dense"
     """A retriever's name, with parameters where it has some: "bm25(k1=1.2)"."""
     encoder: str = model_rule("all-mpnet-base-v2")

@@ -16,6 +16,7 @@ class LmEvalProtocol(Rules):
     NOT_IDENTIFYING: ClassVar = ("include", "data", "batch", "engine")
 
     task: str
+    """A task or group of lm-evaluation-harness."""
     include: str = ""
     """A folder with your own YAML, which lm-eval reads besides its own tasks. It runs the Python that these files name,
     so --trust-remote-code is required."""

@@ -15,6 +15,7 @@ class OracleProtocol(Rules):
     """Exact comparison with the oracle language, and samples from the model alone."""
 
     domain: Literal["source", "target"] = "target"
+    """The distribution of the oracle language that the model is compared with."""
     texts: int = ranged(1000, low=1, high=10**6)
     """Texts sampled from the model, and texts of P that they are compared with."""
     length: int = ranged(63, low=1, high=2**20)
@@ -22,8 +23,11 @@ class OracleProtocol(Rules):
     prefix: int = ranged(8, low=1, high=2**20)
     """Words of the prefix of the continuations that ROUGE compares."""
     continuation: int = ranged(16, low=1, high=2**20)
+    """Words of the continuations that ROUGE compares."""
     seed: int = 0
+    """Seed of the samples."""
     mauve: MauveRule = MauveRule()
+    """How MAUVE is computed."""
     limit: int | None = ranged(None, low=1, high=10**12)
     """Test texts, samples and prompts at most."""
 

@@ -17,7 +17,9 @@ class SurrogateProtocol(Rules):
     model: str = model_rule("gpt-neo-1.3b")
     """The surrogate of the data's distribution."""
     split: Literal["test", "validation"] = "validation"
+    """The split of the corpus that is read."""
     min_words: int = ranged(20, low=0, high=10**9)
+    """Words that a text must hold."""
     max_tokens: int = ranged(500, low=1, high=2**20)
     """Texts of fewer words or more tokens are skipped, as in the official code."""
     limit: int | None = ranged(None, low=1, high=10**12)
