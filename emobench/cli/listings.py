@@ -14,6 +14,7 @@ from emobench.cli.request_options import PlanningOptions, takes_groups
 from emobench.cli.streams import remark
 from emobench.config import to_plain
 from emobench.errors import EmobenchError
+from emobench.leaderboard.render.numbers import large
 from emobench.models.catalog import CATALOG, Alias
 from emobench.models.convert import convert_bin
 from emobench.models.gguf import convert_gguf
@@ -119,22 +120,37 @@ def show_suite(name: Name, json: options.Json = False) -> None:
 
 @models.command("list")
 def list_models(json: options.Json = False) -> None:
-    """List the aliases of models. A local folder or a Hugging Face id works, too."""
+    """List the aliases of models by where they come from. A local folder or a Hugging Face id works, too."""
     if json:
         print_json(list(CATALOG.values()))
         return
-    rows = [[a.name, a.source, f"{a.parameters:,}" if a.parameters else "", *_state(a)] for a in CATALOG.values()]
-    print_table("Models", ("name", "source", "parameters", "state", "note"), rows)
+    shown = ("name", "source", "params", "note")
+    for title, members in _model_groups().items():
+        rows = [[a.name, a.source, large(a.parameters) if a.parameters else "", _note(a)] for a in members]
+        if rows:
+            print_table(title, shown, rows, unbroken=shown[:3])
+            print_out("")
+    print_out("`emobench doctor --sources` tries the models of the hub from here. --json has the exact counts.")
 
 
-def _state(alias: Alias) -> tuple[str, str]:
-    """Return the state of an alias and its note, which names the packages that hold the model."""
+def _model_groups() -> dict[str, list[Alias]]:
+    """Return the aliases by where their weights come from and by what was tried."""
+    packaged = {name: installed_pieces(found) is not None for name, found in PACKAGED.items()}
+    hub = [alias for alias in CATALOG.values() if alias.kind == "hub" and not packaged.get(alias.name)]
+    return {
+        "Installed here, in packages": [a for a in CATALOG.values() if packaged.get(a.name)],
+        "Made here at first use": [a for a in CATALOG.values() if a.kind == "made"],
+        "On the Hugging Face hub; download tried": [a for a in hub if a.tried],
+        "On the Hugging Face hub; download not tried yet": [a for a in hub if not a.tried],
+    }
+
+
+def _note(alias: Alias) -> str:
+    """Return the note of an alias, with the packages that hold the model where they are not installed."""
     packaged = PACKAGED.get(alias.name)
-    if packaged is None:
-        return "" if alias.tried else "not tried here", alias.note
-    if installed_pieces(packaged) is not None:
-        return "installed", alias.note
-    return "not installed", f"{alias.note} Needs no hub after: {packaged.install}"
+    if packaged is None or installed_pieces(packaged) is not None:
+        return alias.note
+    return f"{alias.note} Needs no hub after: {packaged.install}"
 
 
 @models.command()

@@ -55,7 +55,7 @@ def number(summary: MetricSummary, places: int, *, interval: bool = False) -> st
 
 def plain(value: float, unit: str, places: int) -> str:
     """Return a value of a unit, fractions in percent."""
-    return f"{value * scale(unit):.{places}f}"
+    return f"{value * scale(unit):z.{places}f}"  # z: what rounds to zero has no sign
 
 
 def interval_of(summary: MetricSummary, places: int) -> str:
@@ -174,9 +174,10 @@ def deviation(value: float, unit: str, mean: float) -> str:
 
 def large(value: float) -> str:
     """Return "7B", "100M" of a count."""
+    rounded = float(f"{value:.3g}")  # first, so that 999,885,952 is 1B and not 1000M
     for size, sign in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{float(f'{value / size:.3g}'):g}{sign}"
+        if rounded >= size:
+            return f"{rounded / size:g}{sign}"
     return f"{value:g}"
 
 

@@ -58,6 +58,27 @@ def test_names_and_protocols_stay_in_one_piece(
     assert max(map(len, [*tasks.splitlines(), *suites.splitlines()])) <= int(width)
 
 
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_models_are_in_groups_and_their_names_in_one_piece(
+    command: Callable[..., Any], width: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr("emobench.cli.listings.installed_pieces", lambda packaged: None)
+    lines = command("models", "list").ok().out.splitlines()
+    assert max(map(len, lines)) <= int(width)
+    places = {}
+    for alias in CATALOG.values():
+        (places[alias.name],) = (place for place, line in enumerate(lines) if line.split()[:1] == [alias.name])
+        assert alias.source in lines[places[alias.name]].split()
+    made, hub = (next(i for i, line in enumerate(lines) if line.startswith(title)) for title in ("Made", "On the"))
+    assert made < places["tiny-oracle"] < hub < places["gpt2"]
+    assert not any(line.startswith("Installed here") for line in lines)
+    monkeypatch.setattr("emobench.cli.listings.installed_pieces", lambda packaged: [])
+    lines = command("models", "list").ok().out.splitlines()
+    assert lines[0].startswith("Installed here")
+    assert any(line.startswith("smollm2-135m-instruct ") for line in lines[: lines.index("")])
+
+
 def test_a_task_is_shown_with_every_rule_of_a_protocol(command: Callable[..., Any]) -> None:
     shown = command("tasks", "show", "lm-quick", "--protocol", "paper", "--json").json
     task = find_task("lm-quick", protocol="paper")

@@ -110,3 +110,17 @@ def test_a_spread_of_float_rounding_is_zero(make_row: MakeEntry) -> None:
     entry = make_row("mle", {"a/ppl": [463.264, 463.264004, 463.264001]})
     summary = entry.metrics["a/ppl"]
     assert figures.number(summary, figures.decimals([summary])) == "463.3 ± 0.0"
+
+
+def test_a_count_that_rounds_to_a_thousand_of_a_unit_is_one_of_the_next() -> None:
+    assert [figures.large(count) for count in (999_885_952, 999_400_000, 124_439_808, 1000, 999)] == [
+        "1B",
+        "999M",
+        "124M",
+        "1k",
+        "999",
+    ]
+
+
+def test_a_value_that_rounds_to_zero_has_no_sign() -> None:
+    assert [figures.plain(value, "nats", 3) for value in (-8.67e-17, -0.0, -0.001)] == ["0.000", "0.000", "-0.001"]
