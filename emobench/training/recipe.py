@@ -78,6 +78,12 @@ class Recipe:
     --dtype float32."""
     lora: bool | Lora = False
     """Train low-rank adapters instead of all weights. true: the defaults of `recipe.lora.*`."""
+    optimizer: Literal["auto", "adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"] = field(
+        default="auto", metadata=OPTIONAL
+    )
+    """The optimizer, by transformers' name, with the Trainer's settings for it. auto: AdamW, on a GPU the fused one."""
+    gradient_checkpointing: bool = field(default=False, metadata=OPTIONAL)
+    """Compute the activations of each layer again in the backward pass: less memory, more time, the same gradient."""
     select: Literal["mle", "objective", "last"] = "mle"
     """The checkpoint to keep: lowest validation MLE, lowest validation loss (the official code), or the last one."""
     cost_rows: int = ranged(0, low=0, high=10**7)
@@ -137,14 +143,17 @@ class Recipe:
         return micro
 
 
-def optimizer_of(device: str) -> str:
-    """Return the Trainer's name of AdamW on a device: on a GPU, one kernel updates many weights."""
+def optimizer_of(device: str, name: str = "auto") -> str:
+    """Return the Trainer's name of the optimizer. "auto" is AdamW: on a GPU, one kernel updates many weights."""
+    if name != "auto":
+        return name
     return "adamw_torch_fused" if device.startswith("cuda") else "adamw_torch"
 
 
-def computed_with(device: str) -> dict[str, str]:
-    """Return what else decides the weights of a training on a device. On a CPU there is nothing."""
-    return {"optimizer": optimizer_of(device)} if device.startswith("cuda") else {}
+def computed_with(device: str, *recipes: Recipe) -> dict[str, str]:
+    """Return what else decides the weights of these trainings on a device: on a GPU, the optimizer that "auto" is."""
+    chosen = device.startswith("cuda") and any(recipe.optimizer == "auto" for recipe in recipes)
+    return {"optimizer": optimizer_of(device)} if chosen else {}
 
 
 def total_steps(recipe: Recipe, rows: int, processes: int) -> int:

@@ -179,7 +179,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         warmup_steps=math.ceil(recipe.warmup * steps),
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
-        optim=optimizer_of(job.device),
+        optim=optimizer_of(job.device, recipe.optimizer),
+        **(_checkpointing() if recipe.gradient_checkpointing else {}),
         seed=job.seed,
         data_seed=job.seed,
         bf16=recipe.precision == "bfloat16",
@@ -208,6 +209,13 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     return arguments
 
 
+def _checkpointing() -> dict[str, Any]:
+    """Return the arguments of gradient checkpointing, which newer versions of transformers call activation checkpointing."""
+    new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
+    name = "activation_checkpointing" if new else "gradient_checkpointing"
+    return {name: True, f"{name}_kwargs": {"use_reentrant": False}}
+
+
 def torch_processes() -> int:
     """Return the number of processes that train together: 1 without torchrun."""
     if torch.distributed.is_initialized():
@@ -219,6 +227,10 @@ def _refuse_unusable(job: Training) -> None:
     if job.recipe.precision == "float16" and job.device == "cpu":
         # The Trainer would compute in float32 without a warning.
         raise ConfigError("`precision` is float16, which needs a GPU; on a CPU set it to bfloat16 or float32.")
+    if job.recipe.gradient_checkpointing and not job.model.supports_gradient_checkpointing:
+        raise ConfigError(
+            f"`gradient_checkpointing` is true, and {type(job.model).__name__} does not support it; set it to false."
+        )
     if job.recipe.select == "objective" and isinstance(job.objective, ModelObjective):
         raise ConfigError(
             f"`select` is objective, but {job.objective.name} has no loss of tokens to validate; set it to mle or last."

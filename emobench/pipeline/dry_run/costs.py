@@ -75,7 +75,9 @@ class Costs:
         memory = round(estimate.training_memory(self.size, recipe, dtype, costs=costs))
         if tokens is None:
             return Effort(None, memory)
-        operations = estimate.training_operations(self.size, tokens, lora=recipe.adapters is not None)
+        operations = estimate.training_operations(
+            self.size, tokens, lora=recipe.adapters is not None, checkpointing=recipe.gradient_checkpointing
+        )
         rate = self.machine.rate(estimate.computes_in(recipe, dtype)) * self.machine.training
         return Effort(operations / rate, memory)
 

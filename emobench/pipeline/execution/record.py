@@ -203,7 +203,7 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
     if row.objective is None:
         return {"dtype": plan.request.weights}
     run = {"dtype": plan.request.weights, "from_scratch": plan.request.from_scratch}
-    run |= computed_with(plan.request.device)
+    run |= computed_with(plan.request.device, *plan.recipes)
     if len(plan.recipes) == 1:
         return {**to_plain(plan.recipes[0]), **run}
     return {**{f"{i + 1}. {recipe.name}": to_plain(recipe) for i, recipe in enumerate(plan.recipes)}, **run}

@@ -103,9 +103,12 @@ def _timed(device: str, precision: str) -> float:
     return 2 * size**3 * products / (time.monotonic() - began)
 
 
-def training_operations(size: ModelSize, tokens: int, *, lora: bool) -> float:
-    """Return 6 N T: 2 N T forward and twice as many backward; with LoRA 4 N T, as frozen weights get no gradient."""
-    return (4 if lora else 6) * size.parameters * tokens
+def training_operations(size: ModelSize, tokens: int, *, lora: bool, checkpointing: bool = False) -> float:
+    """Return 6 N T: 2 N T forward and twice as many backward; with LoRA 4 N T, as frozen weights get no gradient.
+
+    Gradient checkpointing adds a second forward pass, 2 N T.
+    """
+    return ((4 if lora else 6) + 2 * checkpointing) * size.parameters * tokens
 
 
 def scoring_operations(size: ModelSize, tokens: int) -> float:
@@ -136,7 +139,9 @@ def training_memory(size: ModelSize, recipe: Recipe, dtype: str, *, costs: bool)
     adapters = 0 if lora is None else size.layers * ADAPTED * lora.rank * 2 * size.width
     trained = 3 * (size.parameters * BYTES[dtype] if lora is None else adapters * 4) + adapters * 4
     tokens = recipe.micro_batch(1) * recipe.max_length
-    activations = tokens * size.layers * size.width * ACTIVATIONS * compute / 2
+    # Gradient checkpointing keeps the input of each layer, 2 bytes in half precision, and computes one layer at a time.
+    kept = 2 * size.layers + ACTIVATIONS if recipe.gradient_checkpointing else ACTIVATIONS * size.layers
+    activations = tokens * size.width * kept * compute / 2
     return held + trained + activations + costs * size.vocabulary * size.width * compute + _head(size, tokens)
 
 

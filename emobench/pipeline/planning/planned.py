@@ -52,7 +52,7 @@ class PlannedTraining:
             "texts": {split: texts[split].fingerprint for split in sorted(texts)},
             "seed": self.seed,
             "dtype": model.options.dtype,
-            **computed_with(model.options.device),
+            **computed_with(model.options.device, recipe),
             **_machine(model.options, "torch", "transformers", "accelerate", *peft),
         }
 

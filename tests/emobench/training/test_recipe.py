@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emobench.config import build
+from emobench.config import build, content_hash, to_plain
 from emobench.errors import ConfigError, UserError
 from emobench.training.recipe import Lora, Recipe, computed_with, optimizer_of
 
@@ -40,6 +40,9 @@ def test_a_value_that_cannot_be_used(values: dict[str, Any], sentence: str) -> N
     ("values", "found"),
     [
         ({"schedule": "step"}, "schedule"),
+        ({"optimizer": "adam"}, "optimizer.*adafactor"),
+        ({"gradient_checkpointing": "some"}, "gradient_checkpointing"),
+        ({"lora": {"dropout": 1.5}}, "dropout"),
         ({"precision": "fp16"}, "precision"),
         ({"select": "best"}, "select"),
         ({"batch": "many"}, "batch"),
@@ -98,5 +101,15 @@ def test_the_precision_of_a_device(precision: str, lora: bool, device: str, dtyp
 
 
 def test_a_gpu_updates_weights_with_one_kernel_and_says_so() -> None:
-    assert (optimizer_of("cpu"), computed_with("cpu")) == ("adamw_torch", {})
-    assert computed_with("cuda:0") == {"optimizer": optimizer_of("cuda")} == {"optimizer": "adamw_torch_fused"}
+    default, named = Recipe(**NAMES), Recipe(**NAMES, optimizer="adafactor")
+    assert (optimizer_of("cpu"), computed_with("cpu", default)) == ("adamw_torch", {})
+    assert computed_with("cuda:0", default) == {"optimizer": optimizer_of("cuda")} == {"optimizer": "adamw_torch_fused"}
+    assert (optimizer_of("cuda:0", named.optimizer), computed_with("cuda:0", named)) == ("adafactor", {})
+
+
+def test_a_setting_is_recorded_where_it_is_not_the_default() -> None:
+    """Keys and entries of recipes without these settings must not change."""
+    default = to_plain(Recipe(**NAMES))
+    assert content_hash(default) == "798b4bf28182d6cc62633e4ffd379563e254b6fc337441a6bfc31e4af3b3ae38"
+    settings = {"optimizer": "sgd", "gradient_checkpointing": True}
+    assert to_plain(Recipe(**NAMES, **settings)) == default | settings  # type: ignore[arg-type]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import Adafactor, AutoModelForCausalLM, AutoTokenizer
 
 import emobench
 from emobench.data.packing import RowCollator
@@ -181,6 +182,53 @@ class Whole(ModelObjective):
 def test_a_model_objective_has_no_own_loss_to_select_by(kit: SimpleNamespace, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`select` is objective, but whole has no loss of tokens .* mle or last\."):
         train(kit.job(tmp_path, objective=Whole(), recipe={"select": "objective"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("auto", partial(torch.optim.AdamW, weight_decay=0.0)),
+        ("adamw_torch", partial(torch.optim.AdamW, weight_decay=0.0)),
+        ("adamw_torch_fused", partial(torch.optim.AdamW, weight_decay=0.0)),
+        ("adafactor", partial(Adafactor, scale_parameter=False, relative_step=False)),
+        ("sgd", torch.optim.SGD),
+        ("adagrad", torch.optim.Adagrad),
+        ("rmsprop", torch.optim.RMSprop),
+    ],
+)
+def test_a_step_is_that_of_the_named_optimizer(
+    kit: SimpleNamespace, tmp_path: Path, name: str, reference: Callable[..., Any]
+) -> None:
+    """One step on 24 rows, against the optimizer itself on the gradient of plain PyTorch."""
+    model, rows = kit.tiny("llama"), kit.ragged(24)
+    optimizer = reference(model.parameters(), lr=1e-2)
+    batch = RowCollator(0)(rows)
+    labels = batch["labels"][:, 1:]
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+    F.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()
+    optimizer.step()
+    train(kit.job(tmp_path, model=kit.tiny("llama"), recipe={"batch": 24, "optimizer": name, "select": "last"}))
+    found = kit.weights(AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float64))
+    for weight, expected in kit.weights(model).items():
+        torch.testing.assert_close(found[weight], expected, rtol=1e-6, atol=1e-7)
+
+
+@deprecated
+@pytest.mark.parametrize("lora", [False, True])
+def test_gradient_checkpointing_computes_layers_twice_and_changes_no_weight(
+    kit: SimpleNamespace, tmp_path: Path, lora: bool
+) -> None:
+    weights, calls = {}, {}
+    for on in (False, True):
+        model, seen = kit.tiny("llama"), []
+        model.model.layers[0].mlp.register_forward_hook(lambda *_, seen=seen: seen.append(torch.is_grad_enabled()))
+        recipe = {"gradient_checkpointing": on, "lora": lora, "select": "last"}
+        train(kit.job(tmp_path / str(on), model=model, recipe=recipe))
+        weights[on] = kit.weights(AutoModelForCausalLM.from_pretrained(tmp_path / str(on) / "model"))
+        calls[on] = sum(seen)
+    assert calls[True] == 2 * calls[False] > 0
+    for name, expected in weights[False].items():
+        torch.testing.assert_close(weights[True][name], expected)
 
 
 @deprecated
