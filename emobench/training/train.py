@@ -210,7 +210,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
 
 
 def _checkpointing() -> dict[str, Any]:
-    """Return the arguments of gradient checkpointing, which newer versions of transformers call activation checkpointing."""
+    """Return the arguments of gradient checkpointing, which newer transformers calls activation checkpointing."""
     new = "activation_checkpointing" in TrainingArguments.__dataclass_fields__
     name = "activation_checkpointing" if new else "gradient_checkpointing"
     return {name: True, f"{name}_kwargs": {"use_reentrant": False}}

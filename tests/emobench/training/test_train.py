@@ -221,7 +221,7 @@ def test_gradient_checkpointing_computes_layers_twice_and_changes_no_weight(
     weights, calls = {}, {}
     for on in (False, True):
         model, seen = kit.tiny("llama"), []
-        model.model.layers[0].mlp.register_forward_hook(lambda *_, seen=seen: seen.append(torch.is_grad_enabled()))
+        model.model.layers[0].mlp.register_forward_pre_hook(lambda *_, seen=seen: seen.append(torch.is_grad_enabled()))
         recipe = {"gradient_checkpointing": on, "lora": lora, "select": "last"}
         train(kit.job(tmp_path / str(on), model=model, recipe=recipe))
         weights[on] = kit.weights(AutoModelForCausalLM.from_pretrained(tmp_path / str(on) / "model"))
