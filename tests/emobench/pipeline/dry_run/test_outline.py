@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import socket
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from huggingface_hub import constants
 from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
+from emobench.models import packaged
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.execution.corpora import PackedCorpora
@@ -34,12 +36,16 @@ TASKS = ("tweet_emotion", "sst2", "trec", "subj", "cr", "rotten_tomatoes", "ag_n
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An empty cache, no GPU, and no way out: the hub's own switch for offline work stays off."""
+    """An empty cache, no packaged models, no GPU, and no way out: the hub's own switch for offline work stays off."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("a dry run opened a connection")
 
+    def missing(package: str) -> None:
+        raise PackageNotFoundError(package)
+
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(packaged, "distribution", missing)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)

@@ -75,6 +75,8 @@ RECIPE = (
         "recipe.warmup=0.1",
         "recipe.weight_decay=0.1",
         "recipe.clip=1",
+        "recipe.optimizer=adafactor",
+        "recipe.gradient_checkpointing=true",
         "recipe.max_length=16",
     ),
     *("recipe.packing=rows", "recipe.ends=true", "recipe.max_tokens=640", "recipe.precision=bfloat16"),
