@@ -3,9 +3,10 @@
     python tests/benchmarks evidence.smollm2 --data-dir DIR [--part NAME ...] [--runs DIR] [--leaderboard DIR] [--list]
 
 Runs what is missing, one entry after another; finished stages are reused, so that it may be stopped at any time. DIR
-holds <corpus>.<split>.jsonl of WikiText-2, WebText, AG News and five labelled data sets. Needs the packages of SmolLM2,
-Gemma 3 270M and all-mpnet-base-v2 (`emobench models list`); the part `bases` needs --small-model, a folder. On one
-core, a seed of the main condition takes about half an hour, and a changed one half of that.
+holds <corpus>.<split>.jsonl of WikiText-2, WebText and AG News. The part `answers` reads WikiText-2 and five labelled
+data sets, from --labelled-dir if AG News has labels in another file. Needs the packages of SmolLM2, Gemma 3 270M and
+all-mpnet-base-v2 (`emobench models list`); the part `bases` needs --small-model, a folder. On one core, a seed of the
+main condition takes about half an hour, and a changed one half of that.
 
 `--list` prints the commands, one for each entry, for those who run several at once.
 """
@@ -104,6 +105,7 @@ class Places(NamedTuple):
     runs: Path
     leaderboard: str
     small_model: str | None
+    labelled: str
 
 
 def centred(model: str, runs: Path) -> Path:
@@ -160,14 +162,18 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--leaderboard", default="leaderboards/measured")
     parser.add_argument("--small-model", help="A folder of a smaller model, for the part `bases`.")
+    parser.add_argument("--labelled-dir", help="The folder of the part `answers`, if it is another one.")
     parser.add_argument("--list", action="store_true", help="Print the commands, and run none.")
     given = parser.parse_args()
-    places = Places(given.data_dir, given.runs, given.leaderboard, given.small_model)
-    fixed = ["--data-dir", places.data, "--runs", str(places.runs), "--leaderboard", places.leaderboard]
+    places = Places(
+        given.data_dir, given.runs, given.leaderboard, given.small_model, given.labelled_dir or given.data_dir
+    )
+    fixed = ["--runs", str(places.runs), "--leaderboard", places.leaderboard, "--offline", "--device", "cpu"]
     failed = 0
     for part in given.part or PARTS:
+        data = places.labelled if part == "answers" else places.data
         for arguments in conditions(part, places):
-            command = ["emobench", "run", *arguments, *fixed, "--offline", "--device", "cpu"]
+            command = ["emobench", "run", *arguments, "--data-dir", data, *fixed]
             print(shlex.join(command), flush=True)
             if not given.list:
                 failed += subprocess.run([sys.executable, "-m", *command], check=False).returncode != 0

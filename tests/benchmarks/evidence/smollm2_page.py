@@ -62,6 +62,14 @@ WORDS = {
     "mauve.featurizer": "MAUVE's features: {}",
     "model": "{}",
 }
+MODELS = {"smollm2-135m-instruct": "SmolLM2-135M", "gemma-3-270m": "Gemma 3 270M"}
+LABELLED = {
+    "sst2": "SST-2",
+    "subj": "SUBJ",
+    "trec": "TREC",
+    "rotten_tomatoes": "Rotten Tomatoes",
+    "ag_news": "AG News",
+}
 Cell = tuple[str, tuple[str, ...]]
 """A task, and what differs from the main condition."""
 
@@ -77,7 +85,7 @@ def changed(entry: Entry, task: str) -> tuple[str, ...]:
 
 
 class Study:
-    """The generation entries of a board, by condition and objective."""
+    """The entries of a board: of generation by condition and objective, of answers by model, protocol and objective."""
 
     def __init__(self, board: Path, runs: Path) -> None:
         self.cells: dict[Cell, dict[str, Entry]] = {}
@@ -90,14 +98,28 @@ class Study:
             if "cost=" in label and name == "emo" and "pretrained" not in label:
                 name = "emo, centred cost"
             self.cells.setdefault((task, changed(entry, task)), {})[name] = entry
+        self.answers: dict[tuple[str, str], dict[str, Entry]] = {}
+        for entry in Leaderboard(board).entries(suite="nlu"):
+            (protocol,) = {name.partition("@")[0] for name in entry.protocols.values()}
+            name = entry.objective.label.partition("(")[0]
+            self.answers.setdefault((entry.model.name, protocol), {})[name] = entry
 
     def contrast(self, cell: Cell, metric: str, candidate: str = "emo", baseline: str = "mle") -> Contrast | None:
         """Return a difference within a condition, or None if one side was not measured."""
         found = self.cells.get(cell, {})
         if candidate not in found or baseline not in found:
             return None
-        name = f"{cell[0]}/{metric}"
-        (one,) = compare(found[baseline], [found[candidate]], self._examples, metrics=[name]).contrasts or [None]
+        return self._contrast(found[candidate], found[baseline], f"{cell[0]}/{metric}")
+
+    def answer_contrast(self, model: str, protocol: str, baseline: str = "mle") -> Contrast | None:
+        """Return the difference of EMO's mean accuracy, or None if one side was not measured."""
+        found = self.answers.get((model, protocol), {})
+        if "emo" not in found or baseline not in found:
+            return None
+        return self._contrast(found["emo"], found[baseline], "mean/accuracy")
+
+    def _contrast(self, candidate: Entry, baseline: Entry, metric: str) -> Contrast | None:
+        (one,) = compare(baseline, [candidate], self._examples, metrics=[metric]).contrasts or [None]
         return one
 
     def gradient_norm(self, entry: Entry) -> float:
@@ -222,6 +244,33 @@ def changes_table(study: Study) -> str:
     return table(["WikiText-2", "MLE", "EMO", "difference, 95 % interval"], rows)
 
 
+def answers_table(study: Study) -> str:
+    """Return the accuracies of 8-shot answers, and EMO's mean against MLE's and the pre-trained model's."""
+    rows = []
+    for (model, protocol), found in _answers(study):
+        for name in ("pretrained", *MAIN):
+            if name in found:
+                values = [found[name].metrics[f"{task}/accuracy"].mean for task in LABELLED]
+                shown = (f"{100 * value:.1f}" for value in (*values, mean(values)))
+                rows.append([MODELS[model], protocol, f"`{name}`", *shown])
+    return table(["model", "protocol", "objective", *LABELLED.values(), "mean"], rows)
+
+
+def answer_differences_table(study: Study) -> str:
+    rows = [
+        [MODELS[model], protocol, f"EMO minus {words}", difference(one)]
+        for (model, protocol), _ in _answers(study)
+        for baseline, words in (("mle", "MLE"), ("pretrained", "pre-trained"))
+        if (one := study.answer_contrast(model, protocol, baseline)) is not None
+    ]
+    return table(["model", "protocol", "mean accuracy (%)", "difference, 95 % interval"], rows)
+
+
+def _answers(study: Study) -> list[tuple[tuple[str, str], dict[str, Entry]]]:
+    keys = [(model, protocol) for model in MODELS for protocol in ("paper", "official-code")]
+    return [(key, study.answers[key]) for key in keys if key in study.answers]
+
+
 def _main(study: Study) -> list[tuple[str, dict[str, Entry]]]:
     return [(task, study.cells.get((task, ()), {})) for task in TASKS]
 
@@ -285,6 +334,8 @@ TABLES = {
     "changes": changes_table,
     "terms": terms_table,
     "objectives": objectives_table,
+    "answers": answers_table,
+    "answer-differences": answer_differences_table,
 }
 
 
