@@ -28,7 +28,7 @@ COMMANDS = {
     "sample-corpus": ("sample_corpus:sample_corpus", "Sample a corpus from a model, to be used with --data-dir."),
     "stage": ("run:stage", "Stages of a run: run one by its key."),
     "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
-    "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, import."),
+    "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, push, pull, import."),
     "objectives": ("objectives:app", "Training objectives: list, show, check, bench, new."),
     "judges": ("judges:app", "Judges of responses: list, show, check, new."),
     "metrics": ("metrics:app", "Metrics of generated texts: list, show, check, new."),

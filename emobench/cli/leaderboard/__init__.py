@@ -12,12 +12,14 @@ COMMANDS = {
     "export": ("export:export", "Write entries for other tools, or as a plain table."),
     "verify": ("verify:verify", "Check every entry, and the files of its runs."),
     "pack": ("pack:pack", "Copy the files of the runs into the board, compressed."),
+    "push": ("share:push", "Add the entries to a shared board."),
+    "pull": ("share:pull", "Add the entries of a shared board to this one."),
     "import": ("import_:import_", "Record results of lm-evaluation-harness."),
 }
 """Each command's name, its `module:attribute` in this package, and the first sentence of its help."""
 
 app = typer.Typer(
-    help="Recorded results: show, site, export, verify, pack, import.",
+    help="Recorded results: show, site, export, verify, pack, push, pull, import.",
     cls=lazy_group(__name__, COMMANDS),
     no_args_is_help=True,
 )

@@ -3,6 +3,9 @@
 `emobench leaderboard pack` (`store/pack.py`) writes `BOARD/runs/<path>.xz`, so that a clone of a board can compare its
 entries example by example and show their curves. Samples are shortened: they hold no text of a data set. Their first
 line says so, with the sha256 of the whole file.
+
+Two entries may name one path with other contents, such as the same run on two machines, whose logs have their own
+clocks. The second one is `BOARD/runs/<path>.<first 16 digits of its sha256>.xz`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import lzma
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from emobench.config import file_sha256
@@ -47,11 +51,21 @@ def recorded_file(file: File, runs: Path, entry: Entry, boards: Sequence[Path] =
 
 
 def find_file(file: File, runs: Path, boards: Sequence[Path] = ()) -> Path | None:
-    """Return where a file is, whatever it holds: in the runs folder, else unpacked from the first board that has it."""
-    if (runs / file.path).is_file():
-        return runs / file.path
-    packed = (packed_path(board, file.path) for board in boards)
-    return next((unpack(path, file.path) for path in packed if path.is_file()), None)
+    """Return where a file is: in the runs folder, or unpacked from the first board that has it.
+
+    Where none of these is the recorded one, or a shortened one of it, the first of them, whatever it holds.
+    """
+    inside = runs / file.path
+    packed = [path for board in boards for path in packed_paths(board, file) if path.is_file()]
+    if inside.is_file() and (not packed or is_recorded(inside, file)):
+        return inside
+    for path in packed if len(packed) > 1 or inside.is_file() else ():
+        with suppress(DataError):
+            if is_recorded(unpack(path, file.path), file):
+                return unpack(path, file.path)
+    if inside.is_file():
+        return inside
+    return unpack(packed[0], file.path) if packed else None
 
 
 def packed_path(board: Path, name: str) -> Path:
@@ -59,10 +73,33 @@ def packed_path(board: Path, name: str) -> Path:
     return board / PACKED / f"{name}{SUFFIX}"
 
 
+def packed_paths(board: Path, file: File) -> tuple[Path, Path]:
+    """Return where a board may have a file: under its path or, where that holds another file, also by its digest."""
+    return packed_path(board, file.path), packed_path(board, f"{file.path}.{file.sha256[:16]}")
+
+
+def packed_file(board: Path, file: File, *, sample: bool) -> Path | None:
+    """Return the packed file of a board that holds a file as it was recorded, or shortened if it is a sample."""
+    for path in packed_paths(board, file):
+        if path.is_file():
+            with suppress(DataError):
+                unpacked = unpack(path, file.path)
+                if is_recorded(unpacked, file) if sample else digest(unpacked) == file.sha256:
+                    return path
+    return None
+
+
+def free_place(board: Path, file: File) -> Path:
+    """Return where a file is to be packed that a board has not: what is there is never changed."""
+    place, other = packed_paths(board, file)
+    return other if place.exists() else place
+
+
 @functools.cache
 def unpack(packed: Path, name: str) -> Path:
     """Return the unpacked file, which stays until the process ends. Raises DataError if it is not xz, or too large."""
-    path = _scratch() / packed.resolve().parent.as_posix().lstrip("/") / Path(name).name
+    folder = packed.parent if packed.name == f"{Path(name).name}{SUFFIX}" else packed.with_suffix("")
+    path = _scratch() / folder.resolve().as_posix().lstrip("/") / Path(name).name
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with lzma.open(packed) as stream:

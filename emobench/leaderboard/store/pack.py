@@ -1,8 +1,8 @@
 """Copies the files of entries' runs into their board, compressed, so that a clone of the board has them.
 
-Each file is `BOARD/runs/<path>.xz`; what is there is never changed. A data set's own texts are not the board's to
-publish: of generated texts, those of the first prompts are copied without the texts around them, losses of prompts as
-they are, and other samples not at all. What is left out, also because it is large, is listed in
+Each file is `BOARD/runs/<path>.xz` (`schema/run_files.py`); what is there is never changed. A data set's own texts are
+not the board's to publish: of generated texts, those of the first prompts are copied without the texts around them,
+losses of prompts as they are, and other samples not at all. What is left out, also because it is large, is listed in
 `BOARD/runs/left-out.txt`.
 """
 
@@ -16,7 +16,15 @@ from pathlib import Path
 
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry, File
-from emobench.leaderboard.schema.run_files import PACKED, SHORTENED, packed_path, recorded_file
+from emobench.leaderboard.schema.run_files import (
+    PACKED,
+    SHORTENED,
+    digest,
+    free_place,
+    packed_file,
+    packed_paths,
+    recorded_file,
+)
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.reading import read_text
 
@@ -53,25 +61,26 @@ def pack(
     the board cannot be written.
     """
     board.require_folder()
-    entries = board.entries()
+    entries = list(current(board.entries(superseded=True)))
     named = {file: (entry, file in run.samples) for entry in entries for run in entry.runs for file in run.files()}
     done, left_out = PackedFiles(), left_out_files(board.root)
     for number, (file, (entry, sample)) in enumerate(named.items(), 1):
-        target = packed_path(board.root, file.path)
-        if not target.is_file():
-            if file.path in left_out and not (runs / file.path).is_file():
+        target = packed_file(board.root, file, sample=sample)
+        if target is None:
+            if file.path in left_out and not _is_here(file, runs):
                 done.left_out[file.path] = left_out[file.path]
                 continue
             content = _content(recorded_file(file, runs, entry), file, sample)
             if content is None or len(content) > LARGEST:
                 done.left_out[file.path] = NOT_OURS if content is None else TOO_LARGE
                 continue
+            target = free_place(board.root, file)
             write_whole(target, content, "The packed file", _HINT)
             done.new += 1
         done.files += 1
         done.bytes += target.stat().st_size
         progress(number, len(named))
-    _list_left_out(board.root, done.left_out)
+    list_left_out(board.root, dict(sorted(done.left_out.items())))
     return done
 
 
@@ -90,10 +99,17 @@ def left_out_files(board: Path) -> dict[str, str]:
 
 def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:
     """Yield the packed files that no entry names."""
-    named = {packed_path(board, file.path) for entry in entries for run in entry.runs for file in run.files()}
+    files = (file for entry in entries for run in entry.runs for file in run.files())
+    named = {path for file in files for path in packed_paths(board, file)}
     for path in sorted((board / PACKED).rglob("*")):
         if path.is_file() and path not in named and path.name != LEFT_OUT and not path.name.startswith("."):
             yield path
+
+
+def _is_here(file: File, runs: Path) -> bool:
+    """Return whether a runs folder has a file as it was recorded; another one's run may have the same path."""
+    path = runs / file.path
+    return path.is_file() and digest(path) == file.sha256
 
 
 def _content(path: Path, file: File, sample: bool) -> bytes | None:
@@ -119,10 +135,11 @@ def _published(path: Path, file: File) -> bytes | None:
     return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
 
 
-def _list_left_out(board: Path, left_out: Mapping[str, str]) -> None:
+def list_left_out(board: Path, left_out: Mapping[str, str]) -> None:
+    """Write the list of the files that a board has not, and why; without any, there is none."""
     path = board / PACKED / LEFT_OUT
     if left_out:
-        lines = [f"{name}: {why}\n" for name, why in sorted(left_out.items())]
+        lines = [f"{name}: {why}\n" for name, why in left_out.items()]
         write_whole(path, "".join(lines), "The list of files left out", _HINT)
     else:
         path.unlink(missing_ok=True)

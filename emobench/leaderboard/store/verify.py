@@ -27,7 +27,7 @@ LEFT = (".*.part", "*/.*.part", f"{PACKED}/*/**/.*.part")
 SHOWN = 5
 """Absent files that a line names."""
 _ENTRY = re.compile(r"[0-9a-f]{12}\.json")
-_ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|.*\.toml|\..*", re.DOTALL)
+ALLOWED = re.compile(r"(README|LICENSE)(\.\w+)?|digests\.txt(\.sig)?|.*\.toml|\..*", re.DOTALL)
 """Files that may lie next to the folders of suites."""
 Kind = Literal["entry", "place", "missing", "altered", "supersedes", "leftover", "index", "stray"]
 
@@ -106,7 +106,9 @@ def _in_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path) -> Iterat
                 return "left out" if file.path in left_out else "missing"
             same = is_recorded(path, file) if sample else digest(path) == file.sha256
         except (DataError, OSError):
-            same = False
+            path, same = None, False
+        if not same and file.path in left_out and path != runs / file.path:  # another one has its name
+            return "left out"
         return "whole" if same else "altered"
 
     left_out = left_out_files(board.root)
@@ -129,7 +131,7 @@ def _in_runs(board: Leaderboard, entries: Sequence[Entry], runs: Path) -> Iterat
 def _strays(board: Leaderboard, entries: Sequence[Entry]) -> Iterator[Finding]:
     """Find what does not belong next to the folders of suites."""
     for path in sorted(board.root.glob("*")):
-        if path.is_file() and not _ALLOWED.fullmatch(path.name):
+        if path.is_file() and not ALLOWED.fullmatch(path.name):
             yield _stray(path)
     for path in unnamed_files(board.root, entries):
         text = f"{path}: no entry of this board names it. Remove it: rm {shlex.quote(str(path))}"

@@ -141,6 +141,24 @@ def test_large_files_are_left_out_and_listed(board: Leaderboard, runs: Path, mon
     assert verify(board, runs) == (1, [])
 
 
+def test_entries_of_one_path_with_other_contents_keep_both(
+    board: Leaderboard, runs: Path, entry: Entry, entry_of: Callable[..., Entry]
+) -> None:
+    """The log of a repeated run has another clock; scores that are computed again replace the file in the runs."""
+    pack(board, runs)
+    first = packed_path(board.root, NAMES[1]).read_bytes()
+    (runs / NAMES[1]).write_text(CURVE.replace("2.5", "3.5"))
+    again = {"path": NAMES[1], "sha256": hashlib.sha256((runs / NAMES[1]).read_bytes()).hexdigest()}
+    other = entry_of("mle", runs=[{"seed": 0, "key": "k1", "curves": [again]}])
+    board.append(other)
+    assert pack(board, runs).new == 1
+    assert packed_path(board.root, NAMES[1]).read_bytes() == first
+    for folder in (runs, runs.parent / "no runs"):
+        found = [recorded_file(one.runs[0].curves[0], folder, one, [board.root]).read_text() for one in (entry, other)]
+        assert found == [CURVE, CURVE.replace("2.5", "3.5")]
+        assert verify(board, folder) == (2, [])
+
+
 def test_a_packed_file_that_no_entry_names_is_a_stray(board: Leaderboard, runs: Path) -> None:
     pack(board, runs)
     stray = board.root / "runs" / "train" / "other.jsonl.xz"

@@ -1,0 +1,94 @@
+"""A shared board in a data set of the Hugging Face hub."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emobench.errors import DataError
+from emobench.leaderboard.schema.run_files import PACKED
+from emobench.leaderboard.sharing.digests import DIGESTS
+from emobench.leaderboard.sharing.folder import FolderCopy
+from emobench.models.hub import resolve_revision
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd
+
+BRANCH = "main"
+FILES = (f"{DIGESTS}*", "*-v*/*.json", f"{PACKED}/*")
+"""What is downloaded, as patterns of names."""
+_CHANGED = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.CONFLICT)
+
+
+class HubCopy(FolderCopy):
+    """A commit of a data set, downloaded to a folder."""
+
+    def __init__(self, place: HubPlace, commit: str, folder: Path, names: list[str]) -> None:
+        super().__init__(place.name, folder, fixed=True)
+        self._place, self._commit, self._names = place, commit, names
+
+    def names(self) -> list[str]:
+        return sorted({name.partition("/")[0] for name in self._names})
+
+    def publish(self, files: Mapping[str, Path], message: str) -> bool:
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            huggingface_hub.HfApi().create_commit(
+                self._place.repo,
+                operations(files),
+                commit_message=message,
+                repo_type="dataset",
+                revision=BRANCH,
+                parent_commit=self._commit,
+            )
+        except HfHubHTTPError as error:
+            if error.response.status_code in _CHANGED:
+                return False
+            raise _refused(self._place, error) from None
+        except Exception as error:  # the errors of the HTTP client have no public common class
+            raise _refused(self._place, error) from None
+        return True
+
+
+class HubPlace:
+    """A data set of the hub."""
+
+    def __init__(self, name: str, repo: str) -> None:
+        self.name, self.repo = name, repo
+
+    @contextmanager
+    def opened(self, *, writing: bool) -> Iterator[HubCopy]:
+        del writing
+        import huggingface_hub
+
+        commit = resolve_revision(self.repo, BRANCH, offline=False, kind="dataset")
+        with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
+            try:
+                api = huggingface_hub.HfApi()
+                names = api.list_repo_files(self.repo, revision=commit, repo_type="dataset")
+                api.snapshot_download(
+                    self.repo, repo_type="dataset", revision=commit, local_dir=folder, allow_patterns=list(FILES)
+                )
+            except Exception as error:  # the errors of the HTTP client have no public common class
+                raise _refused(self, error) from None
+            yield HubCopy(self, commit, Path(folder), names)
+
+
+def operations(files: Mapping[str, Path]) -> list[CommitOperationAdd]:
+    """Return what a commit adds."""
+    from huggingface_hub import CommitOperationAdd
+
+    return [CommitOperationAdd(path_in_repo=name, path_or_fileobj=path) for name, path in files.items()]
+
+
+def _refused(place: HubPlace, error: Exception) -> DataError:
+    cause = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return DataError(
+        f"{place.name}: the hub refused ({cause:.300}). Check the name, `hf auth whoami`, and the network."
+    )

@@ -1,0 +1,468 @@
+"""Boards are shared through a folder or a git repository: appended to, verified, never replaced, whoever is stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.config import to_plain
+from emobench.errors import ConfigError, DataError, StorageError
+from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id
+from emobench.leaderboard.sharing import folder as folders
+from emobench.leaderboard.sharing import merge as merging
+from emobench.leaderboard.sharing.digests import DIGESTS
+from emobench.leaderboard.sharing.hub import HubCopy, HubPlace, operations
+from emobench.leaderboard.sharing.places import find_place
+from emobench.leaderboard.sharing.share import pull, push
+from emobench.leaderboard.store import pack as packing
+from emobench.leaderboard.store.board import Leaderboard, file_of
+from emobench.leaderboard.store.pack import PROMPTS
+from emobench.leaderboard.store.verify import verify
+
+MakeEntry = Callable[..., Entry]
+SAMPLE = {"prefix_text": "human", "continuation_text": "generated", "sample": 0}
+
+
+class Person:
+    """Somebody with runs, a board, and a way to the shared one."""
+
+    def __init__(self, folder: Path, entry_of: MakeEntry, repo: object) -> None:
+        self.runs, self.board, self.repo = folder / "runs", Leaderboard(folder / "board"), str(repo)
+        self._entry_of = entry_of
+
+    def record(self, name: str, path: str = "", **changes: Any) -> Entry:
+        """Record an entry with per-example results, a log, samples, and samples that are left out."""
+        path = path or f"{name}-{self.runs.parent.name}"
+        texts = {
+            f"examples/{path}/examples.jsonl": f'{{"of": "{name} of {self.runs.parent}"}}\n',
+            f"train/{path}/log.jsonl": f'{{"clock": "{self.runs.parent}"}}\n',
+            f"generate/{path}/samples.jsonl": "".join(
+                json.dumps({**SAMPLE, "prompt_id": str(number)}) + "\n" for number in range(PROMPTS + 1)
+            ),
+            f"answers/{path}/samples.jsonl": '{"doc": "human"}\n',
+        }
+        files = []
+        for file, text in texts.items():
+            (self.runs / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.runs / file).write_text(text)
+            files.append({"path": file, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+        run = {"seed": 0, "key": path, "examples": files[0], "curves": files[1:2], "samples": files[2:]}
+        entry = self._entry_of(name, runs=[run], **changes)
+        self.board.append(entry)
+        return entry
+
+    def push(self, **given: Any) -> tuple[int, int]:
+        done = push(self.board, find_place(self.repo), self.runs, **given)
+        return done.entries, done.there
+
+    def pull(self, **given: Any) -> tuple[int, int]:
+        done = pull(self.board, find_place(self.repo), **given)
+        return done.entries, done.there
+
+    def has(self) -> set[str]:
+        return {entry.id for entry in self.board.entries(superseded=True)}
+
+
+def _git(*given: object) -> str:
+    return subprocess.run(["git", *map(str, given)], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty bare repository, and a name to commit with."""
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "somebody")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
+    path = tmp_path / "shared.git"
+    _git("init", "--quiet", "--bare", "--initial-branch=trunk", path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "shared"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def person(tmp_path: Path, entry_of: MakeEntry) -> Callable[..., Person]:
+    return lambda name, repo: Person(tmp_path / name, entry_of, repo)
+
+
+def _contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", ["folder", "repository"])
+def test_what_one_pushed_another_pulls(
+    kind: str, request: pytest.FixtureRequest, person: Callable[..., Person], tmp_path: Path
+) -> None:
+    repo = request.getfixturevalue(kind)
+    ann, bob = person("ann", repo), person("bob", f"file://{repo}")
+    old = ann.record("emo")
+    new = ann.record("emo", "again", supersedes=old.id)
+    other = bob.record("mle")
+    assert ann.push() == (2, 0)
+    assert ann.push() == (0, 2)
+    assert bob.push() == (1, 0)
+    assert bob.pull() == (2, 1)
+    assert ann.pull() == (1, 2)
+    assert ann.has() == bob.has() == {old.id, new.id, other.id}
+    assert ann.pull() == bob.push() == (0, 3)
+    shutil.rmtree(ann.runs)
+    for board in (ann.board, bob.board):
+        assert verify(board, ann.runs) == (3, [])
+    if kind == "repository":
+        _git("clone", "--quiet", repo, tmp_path / "clone")
+        assert _git("-C", tmp_path / "clone", "branch", "--show-current") == "trunk\n"
+        repo = tmp_path / "clone"
+    assert verify(Leaderboard(repo), ann.runs) == (3, [])
+    subprocess.run(["sha256sum", "--quiet", "--strict", "-c", DIGESTS], cwd=repo, check=True)
+    listed = {line[66:] for line in (repo / DIGESTS).read_text().splitlines()}
+    assert {name for name in _contents(repo) if not name.startswith(".git/")} == {*listed, DIGESTS}
+
+
+@pytest.mark.parametrize("kind", ["folder", "repository"])
+def test_pushes_at_once_lose_nothing(kind: str, request: pytest.FixtureRequest, person: Callable[..., Person]) -> None:
+    repo = request.getfixturevalue(kind)
+    people, wanted = [person(name, repo) for name in ("ann", "bob", "eve")], set()
+    for turn in range(2):
+        wanted |= {one.record(f"{one.runs.parent.name}{turn}").id for one in people}
+        with ThreadPoolExecutor() as pool:
+            assert [done[0] for done in pool.map(Person.push, people)] == [1, 1, 1]
+    for one in people:
+        one.pull()
+        assert one.has() == wanted
+        assert verify(one.board, one.runs) == (6, [])
+
+
+def test_the_same_run_on_two_machines_is_kept_twice(folder: Path, person: Callable[..., Person]) -> None:
+    """Its files have the same paths, and other contents: a log has its own clock."""
+    ann, bob = person("ann", folder), person("bob", folder)
+    entries = ann.record("emo", "one-key"), bob.record("emo", "one-key")
+    assert entries[0].id != entries[1].id
+    ann.push()
+    assert bob.push() == (1, 0)
+    for one in (ann, bob):
+        one.pull()
+        assert verify(one.board, one.runs.parent / "none") == (2, [])
+        assert one.push() == (0, 2)
+
+
+@pytest.mark.parametrize("action", ["push", "pull"])
+def test_stopped_anywhere_and_given_again_it_is_the_same(
+    action: str, folder: Path, person: Callable[..., Person], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, bob = person("ann", folder), person("bob", folder)
+    ann.record("emo")
+    ann.push()
+    kept = _contents(folder)
+    target, act = (folder, ann.push) if action == "push" else (bob.board.root, bob.pull)
+    if action == "push":
+        ann.record("mle")
+    original, written, states = folders.write_whole, 0, []
+
+    def stopped(path: Path, *given: Any) -> None:
+        nonlocal written
+        if path.is_relative_to(target):
+            written += 1
+            if written > last:
+                raise KeyboardInterrupt
+        original(path, *given)
+
+    for last in range(99):
+        written = 0
+        with monkeypatch.context() as patch:
+            for module in (folders, merging, packing):
+                patch.setattr(module, "write_whole", stopped)
+            try:
+                act()
+            except KeyboardInterrupt:
+                pass
+            else:
+                break
+        if action == "push":  # nothing of it is there for others yet
+            reader = person(f"reader{last}", folder)
+            assert reader.pull() == (1, 0)
+        act()
+        states.append(_contents(target))
+        shutil.rmtree(target)
+        target.mkdir()
+        for name, content in kept.items() if action == "push" else ():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    assert len(states) >= 5
+    assert all(state == _contents(target) for state in states)
+
+
+def _rewritten(folder: Path, change: Callable[[dict[str, Any]], None], *, own_id: bool = True) -> Path:
+    """Alter an entry of a shared folder, with its digest, as somebody would who knows how."""
+    (path,) = folder.glob("*-v1/*.json")
+    plain = json.loads(path.read_text())
+    change(plain)
+    if own_id:
+        plain["id"] = entry_id(plain)
+    other = path.with_name(f"{plain['id']}.json")
+    path.unlink()
+    other.write_text(json.dumps(plain))
+    _list_anew(folder)
+    return other
+
+
+def _list_anew(folder: Path) -> None:
+    lines = [f"{hashlib.sha256(c).hexdigest()}  {n}\n" for n, c in _contents(folder).items() if "digests" not in n]
+    (folder / DIGESTS).write_text("".join(sorted(lines, key=lambda line: line[66:])))
+
+
+def _refused(*people: Person, match: str) -> None:
+    """Assert that nobody can push or pull, and that nothing is written."""
+    repo = Path(people[0].repo)
+    before = _contents(repo)
+    for one in people:
+        there = _contents(one.board.root) if one.board.root.exists() else {}
+        with pytest.raises(DataError, match=match) as refused:
+            one.pull()
+        assert "othing was written" in str(refused.value)
+        assert one.board.root.exists() == bool(there)
+        assert not there or _contents(one.board.root) == there
+        if there:
+            with pytest.raises(DataError, match=match):
+                one.push()
+        assert _contents(repo) == before
+
+
+def test_an_altered_entry_is_refused_by_name(folder: Path, person: Callable[..., Person]) -> None:
+    ann, bob = person("ann", folder), person("bob", folder)
+    ann.record("emo")
+    ann.push()
+    bob.record("mle")
+    name = _rewritten(folder, lambda plain: plain["model"].update(name="other"), own_id=False).name
+    _refused(bob, person("new", folder), match=f"{name}: `id` is")
+
+
+def test_an_entry_of_a_newer_schema_is_refused(folder: Path, person: Callable[..., Person]) -> None:
+    ann, bob = person("ann", folder), person("bob", folder)
+    ann.record("emo")
+    ann.push()
+    bob.record("mle")
+    _rewritten(folder, lambda plain: plain.update(schema=SCHEMA_VERSION + 1))
+    _refused(bob, match="Install a newer one")
+
+
+@pytest.mark.parametrize("file", ["examples", "train", "generate"])
+def test_a_file_that_is_not_the_recorded_one_is_refused(file: str, folder: Path, person: Callable[..., Person]) -> None:
+    ann = person("ann", folder)
+    ann.record("emo")
+    ann.push()
+    paths = list((folder / "runs").rglob("*.xz"))
+    (path,) = [path for path in paths if path.parts[-3] == file]
+    path.write_bytes(next(other for other in paths if other != path).read_bytes())
+    _refused(person("bob", folder), match=f"{path.name} is not the file that digests.txt lists")
+    _list_anew(folder)
+    _refused(person("bob", folder), match=rf"{path.name}: altered since")
+    path.unlink()
+    _refused(person("bob", folder), match=f"{path.name} is in digests.txt, and is not there")
+    _list_anew(folder)
+    _refused(person("bob", folder), match="1 of the 4 files that it names")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["../outside.json", "/etc/passwd", "nlu-v1/../../0123456789ab.json", "runs/../../x.xz", "notes.txt", "runs/.x"],
+)
+def test_a_path_of_no_board_is_refused(line: str, folder: Path, person: Callable[..., Person]) -> None:
+    ann = person("ann", folder)
+    ann.record("emo")
+    ann.push()
+    with (folder / DIGESTS).open("a") as stream:
+        stream.write(f"{'0' * 64}  {line}\n")
+    _refused(ann, match="expected a sha256, two spaces")
+
+
+def test_a_symbolic_link_is_refused(folder: Path, tmp_path: Path, person: Callable[..., Person]) -> None:
+    ann = person("ann", folder)
+    ann.record("emo")
+    ann.push()
+    for place in (folder / "runs", next(folder.glob("nlu-v1/*.json"))):
+        aside = place.rename(tmp_path / "aside")
+        place.symlink_to(aside)
+        _refused(person("bob", folder), match="symbolic link")
+        place.unlink()
+        aside.rename(place)
+
+
+def test_a_link_and_a_large_file_in_a_repository_are_refused(
+    repository: Path, tmp_path: Path, person: Callable[..., Person]
+) -> None:
+    ann, clone = person("ann", repository), tmp_path / "clone"
+    entry = ann.record("emo")
+    ann.push()
+    _git("clone", "--quiet", repository, clone)
+    file = clone / file_of(entry)
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    _git("-C", clone, "commit", "--quiet", "--all", "--message", "a link")
+    _git("-C", clone, "push", "--quiet")
+    with pytest.raises(DataError, match="is a link"):
+        person("bob", repository).pull()
+    file.unlink()
+    file.write_bytes(b" " * (16 * 2**20 + 1))
+    _git("-C", clone, "commit", "--quiet", "--all", "--message", "too large")
+    _git("-C", clone, "push", "--quiet")
+    with pytest.raises(DataError, match="more than 16,777,216 bytes"):
+        person("bob", repository).pull()
+
+
+def test_an_entry_with_other_content_is_refused_on_both_sides(folder: Path, person: Callable[..., Person]) -> None:
+    ann, bob = person("ann", folder), person("bob", folder)
+    entry = ann.record("emo")
+    ann.push()
+    bob.board.append(entry)
+    bob.board.path(entry).write_text("{}")
+    with pytest.raises(DataError, match=f"{entry.id}.json has other content"):
+        bob.pull()
+    (folder / DIGESTS).unlink()  # what a push left that was stopped, and was altered since
+    (folder / file_of(entry)).write_text(json.dumps(to_plain(person("eve", folder).record("mle"))))
+    with pytest.raises(DataError, match=f"{entry.id}.json has other content"):
+        ann.push()
+
+
+def test_a_signed_board_is_checked(folder: Path, tmp_path: Path, person: Callable[..., Person]) -> None:
+    keys = [tmp_path / "ann.key", tmp_path / "eve.key"]
+    for key in keys:
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    allowed = tmp_path / "allowed"
+    allowed.write_text(f"ann@example.org {keys[0].with_suffix('.key.pub').read_text()}")
+    ann, bob = person("ann", folder), person("bob", folder)
+    ann.record("emo")
+    ann.push()
+    with pytest.raises(DataError, match="is not signed"):
+        bob.pull(allowed=allowed)
+    assert ann.push(key=keys[0]) == (0, 1)
+    assert bob.pull(allowed=allowed) == (1, 0)
+    bob.record("mle")
+    with pytest.raises(ConfigError, match="--sign-key FILE"):
+        bob.push()
+    bob.push(key=keys[1])
+    with pytest.raises(DataError, match="is not signed by a key in"):
+        ann.pull(allowed=allowed)
+    assert ann.pull() == (1, 1)
+    ann.record("tailr")
+    ann.push(key=keys[0])
+    assert bob.pull(allowed=allowed) == (1, 2)
+    with (folder / DIGESTS).open("a") as stream:
+        stream.write("\n")
+    with pytest.raises(DataError, match="was altered since"):
+        bob.pull(allowed=allowed)
+    _list_anew(folder)
+    assert bob.pull(allowed=allowed) == ann.push(key=keys[1]) == (0, 3)
+    with pytest.raises(DataError, match="is not signed by a key in"):
+        bob.pull(allowed=allowed)
+    assert ann.push(key=keys[0]) == (0, 3)
+    assert bob.pull(allowed=allowed) == (0, 3)
+    with pytest.raises(ConfigError, match="could not sign"):
+        ann.push(key=tmp_path / "no.key")
+
+
+def test_mistakes_are_sentences(
+    command: Callable[..., Any],
+    folder: Path,
+    repository: Path,
+    tmp_path: Path,
+    person: Callable[..., Person],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ann = person("ann", repository)
+    ann.record("emo")
+    given = ("--leaderboard", ann.board.root, "--runs", ann.runs)
+
+    def refused(*texts: object, repo: object = repository) -> None:
+        command("leaderboard", "push", repo, *given).refused(*texts)
+
+    refused("there is no such folder", repo=tmp_path / "no")
+    refused("expected hf://datasets/OWNER/NAME", repo="hf://models/x")
+    refused("git was refused", "does not appear to be a git repository", repo=f"file://{tmp_path}/no.git")
+    command("leaderboard", "pull", folder, *given[:2]).refused("holds no shared board", "push")
+    (folder / "main.py").write_text("")
+    refused("holds main.py", "REPO#BRANCH", repo=folder)
+    hook = repository / "hooks" / "pre-receive"
+    hook.write_text("#!/bin/sh\necho only the owner may push >&2\nexit 1\n")
+    hook.chmod(0o755)
+    refused("git was refused", "only the owner may push")
+    hook.unlink()
+    shutil.rmtree(ann.runs)
+    shutil.rmtree(ann.board.root / "runs", ignore_errors=True)
+    refused("Give its --runs DIR")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command("leaderboard", "pull", repository, *given[:2]).refused("needs git")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_a_sentence(folder: Path, person: Callable[..., Person]) -> None:
+    ann = person("ann", folder)
+    ann.record("emo")
+    folder.chmod(0o555)
+    with pytest.raises(DataError, match="you may not write to it"):
+        ann.push()
+
+
+def test_the_commands_say_what_they_did(
+    command: Callable[..., Any], repository: Path, person: Callable[..., Person], tmp_path: Path
+) -> None:
+    ann, branch = person("ann", repository), f"{repository}#boards"
+    ann.record("emo")
+    mine = ("--leaderboard", tmp_path / "mine")
+    done = command("leaderboard", "push", branch, "--leaderboard", ann.board.root, "--runs", ann.runs).ok()
+    assert "1 entry sent with 4 files of runs; 0 skipped" in done.out
+    assert f"emobench leaderboard pull '{branch}'" in done.out
+    assert _git("-C", repository, "branch", "--list").split() == ["boards"]
+    assert command("leaderboard", "pull", branch, *mine, "--json").ok().json["received"] == 1
+    done = command("leaderboard", "pull", branch, *mine).ok()
+    assert "0 entries received with 0 files of runs; 1 skipped" in done.out
+    assert f"emobench leaderboard show --leaderboard {tmp_path / 'mine'}" in done.out
+
+
+def test_a_full_disk_is_a_sentence(
+    folder: Path, person: Callable[..., Person], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("no space")
+
+    ann = person("ann", folder)
+    ann.record("emo")
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "write_whole", full)
+        with pytest.raises(StorageError):
+            ann.push()
+    assert ann.push() == (1, 0)
+
+
+def test_a_data_set_of_the_hub_is_read_and_added_to_by_its_files(
+    folder: Path, person: Callable[..., Person], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transfer itself needs the hub: here are what a download leaves, and what a commit would add."""
+    ann = person("ann", folder)
+    entry = ann.record("emo")
+    ann.push()
+    place = find_place("hf://datasets/some-org/boards")
+    assert isinstance(place, HubPlace)
+    copy = HubCopy(place, "0" * 40, folder, list(_contents(folder)))
+    assert copy.names() == [DIGESTS, "nlu-v1", "runs"]
+    assert copy.read(file_of(entry), 10**6) == ann.board.path(entry).read_bytes()
+    added = operations({name: folder / name for name in (file_of(entry), DIGESTS)})
+    assert [one.path_in_repo for one in added] == [file_of(entry), DIGESTS]
+    assert [one.upload_info.size for one in added] == [(folder / one.path_in_repo).stat().st_size for one in added]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(DataError, match="some-org/boards"):
+        person("bob", "hf://datasets/some-org/boards").pull()
