@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,15 +34,69 @@ SHORT = 1.0
 class Terminal(Silent):
     """Reports on stderr: a bar for each piece of work, and a line where one ends."""
 
-    def __init__(self) -> None:
-        self.console = _console(stderr=True)
+    def __init__(self, bars: _Bars | None = None, name: str = "") -> None:
+        self._bars = bars or _Bars(_console(stderr=True))
+        self._prefix = f"[{name}] " if name else ""
         self._values = ""
 
+    @property
+    def console(self) -> Console:
+        return self._bars.console
+
     def note(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(f"{self._prefix}{text}", highlight=False, markup=False)
 
     @contextmanager
     def work(self, title: str, unit: str) -> Iterator[Progress]:
+        began = time.monotonic()
+        with self._bars.shown() as bar:
+            self._values, task = "", bar.add_task(escape(visible(f"{self._prefix}{title}")), total=None, rate="")
+
+            def advance(done: int, total: int) -> None:
+                speed = bar._tasks[task].speed
+                shown = self._values or (f"{speed:.1f} {unit}/s" if speed else "")
+                bar.update(task, completed=done, total=total, rate=shown)
+
+            yield advance
+            bar.remove_task(task)
+        seconds = time.monotonic() - began
+        if seconds >= SHORT:
+            self.note(f"  {title}: {_duration(seconds)}")
+
+    def values(self, values: Mapping[str, float]) -> None:
+        self._values = "  ".join(text.format(values[name]) for name, text in SHOWN.items() if name in values)
+
+    def worker(self, name: str) -> Terminal:
+        return Terminal(self._bars, name)
+
+
+class _Bars:
+    """The bars of all works in progress: a terminal shows one live display at a time."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._lock = threading.Lock()
+        self._works = 0
+        self._bars: progress.Progress | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[progress.Progress]:
+        """Return the display, which is there while any work is in progress."""
+        with self._lock:
+            bars = self._bars = self._bars or self._new()
+            if not self._works:
+                bars.start()
+            self._works += 1
+        try:
+            yield bars
+        finally:
+            with self._lock:
+                self._works -= 1
+                if not self._works:
+                    bars.stop()
+                    self._bars = None
+
+    def _new(self) -> progress.Progress:
         one_line = Column(no_wrap=True)
         columns = (
             progress.TextColumn("{task.description}", table_column=one_line),
@@ -50,24 +105,8 @@ class Terminal(Silent):
             progress.TextColumn("{task.fields[rate]}", table_column=one_line.copy()),
             progress.TimeRemainingColumn(compact=True, table_column=one_line.copy()),
         )
-        began = time.monotonic()
         # Without a terminal (CI, a log file) a line at the end is enough.
-        hidden = not self.console.is_terminal
-        with progress.Progress(*columns, console=self.console, transient=True, disable=hidden) as bar:
-            self._values, task = "", bar.add_task(escape(visible(title)), total=None, rate="")
-
-            def advance(done: int, total: int) -> None:
-                speed = bar.tasks[0].speed
-                shown = self._values or (f"{speed:.1f} {unit}/s" if speed else "")
-                bar.update(task, completed=done, total=total, rate=shown)
-
-            yield advance
-        seconds = time.monotonic() - began
-        if seconds >= SHORT:
-            self.note(f"  {title}: {_duration(seconds)}")
-
-    def values(self, values: Mapping[str, float]) -> None:
-        self._values = "  ".join(text.format(values[name]) for name, text in SHOWN.items() if name in values)
+        return progress.Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal)
 
 
 def reporter(quiet: bool) -> Silent:

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -18,7 +18,7 @@ import typer
 from emobench.cli import options
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
-from emobench.models.device import AUTO, resolve_device
+from emobench.models.device import AUTO, Place, resolve_device, several_devices, several_processes
 from emobench.pipeline.planning.request import Request
 
 
@@ -82,8 +82,8 @@ class PlanningOptions(LoadingOptions):
         """Return what the options ask for; `more` has fields of the request that are the command's own."""
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError(
-                "The command line trains in one process, and torchrun started several. Give each objective or seed its "
-                "own command and GPU (--device cuda:0, cuda:1, ...): they share finished stages and the leaderboard."
+                "torchrun started several processes, and each would do all of the work. Start emobench alone, and give it "
+                "the GPUs: --devices 0,1,2,3, or --devices auto."
             )
         own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
         return Request(
@@ -125,6 +125,51 @@ class TrainingOptions(PlanningOptions):
         """Return what the options ask for; `more` has fields of the request that are the command's own."""
         own = {"objectives": self.objective or [], "model": self.model, "seeds": self.seed or []}
         return self.request(**{**own, "from_scratch": self.from_scratch, **more})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelOptions(TrainingOptions):
+    """What is trained and evaluated, and by how many processes."""
+
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            help="Several GPUs: 0,1,2,3 or auto (all). A process on each trains and evaluates, so that seeds and "
+            "objectives run at the same time.",
+            show_default=False,
+        ),
+    ] = None
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            help="The same on the CPU: the number of processes. They share its cores.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None
+
+    def places(self) -> list[Place]:
+        """Return where worker processes compute; none without the options."""
+        if self.devices is None and self.processes is None:
+            return []
+        if self.devices is not None and self.processes is not None:
+            raise ConfigError("--devices gives each GPU a process, and --processes is for the CPU; give one of them.")
+        if self.processes is not None:
+            return several_processes(self.processes)
+        if self.device != AUTO:
+            raise ConfigError(f"--device {self.device} is one device, and --devices several; give one of them.")
+        return several_devices(self.devices or "")
+
+    def planned(self, **more: Any) -> tuple[Request, list[Place]]:
+        """Return what the options ask for, and where worker processes compute."""
+        places = self.places()  # first: resolving the device hides the other GPUs
+        own = replace(self, device=places[0].device) if places and self.device == AUTO else self
+        request = own.training(**more)
+        if self.processes is not None and request.device != "cpu":
+            raise ConfigError(f"--processes is for the CPU, and --device is {self.device}; give --devices for GPUs.")
+        return request, places
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:

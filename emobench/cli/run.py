@@ -13,7 +13,7 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.leaderboard.show import print_board
-from emobench.cli.request_options import TrainingOptions, takes_groups
+from emobench.cli.request_options import ParallelOptions, takes_groups
 from emobench.cli.streams import remark
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError
@@ -34,7 +34,7 @@ stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help
 
 @takes_groups
 def run(
-    training: TrainingOptions,
+    training: ParallelOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
@@ -49,17 +49,17 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
-    request = training.training(suite=suite, limit=limit, leaderboard=leaderboard, trackers=track or [])
+    request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, trackers=track or [])
     if dry_run:
-        show_outline(advised(request, make_outline), json)
+        show_outline(advised(request, make_outline), json, len(places))
         return
     began, plan = datetime.now(UTC), _short_plan(request, make_outline)
-    _show_entries(request, run_plan(plan, reporter(quiet)), began, json=json, quiet=quiet)
+    _show_entries(request, run_plan(plan, reporter(quiet), places), began, json=json, quiet=quiet)
 
 
 @takes_groups
 def train(
-    training: TrainingOptions,
+    training: ParallelOptions,
     recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = "lm-finetune",
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
@@ -71,11 +71,11 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    request = training.training(recipe=recipe, trackers=track or [])
+    request, places = training.planned(recipe=recipe, trackers=track or [])
     if dry_run:
-        show_outline(advised(request, make_outline), json)
+        show_outline(advised(request, make_outline), json, len(places))
         return
-    found = train_plan(_short_plan(request, make_outline), reporter(quiet))
+    found = train_plan(_short_plan(request, make_outline), reporter(quiet), places)
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
     if json:
         print_json({"trained": rows})
@@ -86,7 +86,7 @@ def train(
 
 @takes_groups
 def evaluate(
-    training: TrainingOptions,
+    training: ParallelOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
@@ -112,13 +112,16 @@ def evaluate(
         raise ConfigError("--seed is the seed of a training, and a model as it is has none; add --objective NAME.")
     if dry_run and rescore:
         raise ConfigError("--dry-run shows what is not finished, and --rescore does what is; give one of them.")
-    request = training.training(suite=suite, objectives=objectives, limit=limit, leaderboard=leaderboard)
+    request, places = training.planned(suite=suite, objectives=objectives, limit=limit, leaderboard=leaderboard)
+    if places and rescore:
+        raise ConfigError("--rescore runs in one process; drop --devices and --processes.")
     if dry_run:
-        show_outline(advised(request, make_evaluation_outline), json)
+        show_outline(advised(request, make_evaluation_outline), json, len(places))
         return
     began = datetime.now(UTC)
     plan = make_plan(request) if rescore else _short_plan(request, make_evaluation_outline)
-    _show_entries(request, evaluate_plan(plan, reporter(quiet), rescore=rescore), began, json=json, quiet=quiet)
+    entries = evaluate_plan(plan, reporter(quiet), places, rescore=rescore)
+    _show_entries(request, entries, began, json=json, quiet=quiet)
 
 
 @stage.callback()
@@ -163,15 +166,16 @@ def _short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
     return plan
 
 
-def show_outline(outline: Outline, json: bool) -> None:
-    """Print a dry run."""
+def show_outline(outline: Outline, json: bool, processes: int = 0) -> None:
+    """Print a dry run, whose times are those of one process."""
     if json:
         totals, machine = outline.totals(), outline.machine.name
         print_json({"plan": outline.lines, "totals": totals, "machine": machine, "notes": outline.notes()})
         return
     header = ("stage", "what", "amount", "rough estimate", "state")
     print_table(outline.title, header, [line.cells() for line in grouped(outline)])
-    print_out("", *outline.notes())
+    several = [f"The times are those of one process; {processes} processes share the work."] if processes > 1 else []
+    print_out("", *outline.notes(), *several)
 
 
 def _show_entries(request: Request, entries: list[Entry], began: datetime, *, json: bool, quiet: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from emobench.errors import ConfigError, ModelError
@@ -11,6 +12,7 @@ AUTO = "auto"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Precisions of weights."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+THREADS = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,47 @@ def resolve_device(name: str) -> str:
         _see_one(int(index or 0))
         return "cuda"
     return name
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker process computes."""
+
+    name: str
+    """As it is shown: cuda:1, or cpu:0 for the first of several processes on the CPU."""
+    device: str
+    """What `--device` would be."""
+    environment: Mapping[str, str]
+    """The variables that let a process see this device alone."""
+
+
+def several_devices(names: str) -> list[Place]:
+    """Return the GPUs of a value of `--devices`, such as "0,1", "cuda:0,cuda:1" or "auto", all that are visible.
+
+    Call it before `resolve_device`, which hides all but one. Raises ConfigError for what names no GPU, or one twice.
+    """
+    if names == AUTO:
+        import torch
+
+        count = torch.cuda.device_count()
+        if not count:
+            raise ConfigError(
+                "--devices auto: this machine has no GPU; give --processes N to use several processes on the CPU."
+            )
+        listed = list(range(count))
+    else:
+        words = [name.strip().removeprefix("cuda:") for name in names.split(",")]
+        if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
+            raise ConfigError(f"--devices is {names}; expected auto, or GPUs such as 0,1,2,3, each of them once.")
+        listed = [int(word) for word in words]
+    return [Place(f"cuda:{index}", f"cuda:{index}", {VISIBLE: _visible(index)}) for index in listed]
+
+
+def several_processes(count: int) -> list[Place]:
+    """Return places for processes that share the cores of the CPU; variables that the user has set are kept."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = {} if THREADS in os.environ else {THREADS: str(max(1, cores // count))}
+    return [Place(f"cpu:{index}", "cpu", threads) for index in range(count)]
 
 
 def resolve_dtype(name: str) -> str:
@@ -82,14 +125,23 @@ def _has_cuda() -> bool:
 
 def _see_one(place: int) -> None:
     """Hide all GPUs except one from this process, among those that CUDA_VISIBLE_DEVICES allows."""
-    if VISIBLE not in os.environ:
-        os.environ[VISIBLE] = str(place)
-        return
-    allowed = [name for name in os.environ[VISIBLE].split(",") if name.strip()]
-    if place < len(allowed):
-        os.environ[VISIBLE] = allowed[place]
-    elif place:
+    if place or _allowed() != []:
+        os.environ[VISIBLE] = _visible(place)
+
+
+def _visible(place: int) -> str:
+    """Return the value of CUDA_VISIBLE_DEVICES that leaves one GPU among those that it allows now."""
+    allowed = _allowed()
+    if allowed is None:
+        return str(place)
+    if place >= len(allowed):
         raise ConfigError(
             f"--device cuda:{place}: {VISIBLE} is '{os.environ[VISIBLE]}', which leaves {len(allowed)} to this "
             f"process; expected cuda:N with N below {len(allowed)}, or another {VISIBLE}."
         )
+    return allowed[place]
+
+
+def _allowed() -> list[str] | None:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names; None where it is not set."""
+    return [name for name in os.environ[VISIBLE].split(",") if name.strip()] if VISIBLE in os.environ else None

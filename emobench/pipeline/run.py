@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, EmobenchError
 from emobench.leaderboard.schema.entry import Entry
+from emobench.models.device import Place
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.execution.executors import Executor, InProcess
 from emobench.pipeline.execution.prerequisites import require_generated, require_trained
 from emobench.pipeline.execution.record import record_row
 from emobench.pipeline.execution.reporter import Reporter, Silent
 from emobench.pipeline.execution.tracking import say_where, track_metrics
+from emobench.pipeline.execution.workers import Workers
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun, PlannedStage
 from emobench.pipeline.planning.planned import PlannedTraining
-from emobench.pipeline.planning.rebuild import describe, find_planned, find_stage
+from emobench.pipeline.planning.rebuild import Description, describe, find_planned, find_stage
+from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 from emobench.pipeline.stages.storage import require_writable
 
@@ -26,16 +29,23 @@ SCORED = ("score", "examples", "features", "perplexity")
 """Kinds of stage that hold scores, and the human texts' vectors that they are made of."""
 
 
-def run_plan(plan: Plan, reporter: Reporter | None = None) -> list[Entry]:
-    """Do all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete."""
+def run_plan(plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = ()) -> list[Entry]:
+    """Do all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete.
+
+    With `places`, a process on each makes stages, several at once. There, a row that fails does not stop the others;
+    the first error is raised at the end.
+    """
     worker = _Worker(plan, reporter)
     worker.check()
-    entries = [worker.row(row) for row in plan.rows]
+    with worker.ahead(places):
+        entries = worker.rows()
     say_where(plan, worker.stages, worker.reporter)
     return entries
 
 
-def evaluate_plan(plan: Plan, reporter: Reporter | None = None, *, rescore: bool = False) -> list[Entry]:
+def evaluate_plan(
+    plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = (), *, rescore: bool = False
+) -> list[Entry]:
     """Do what `run_plan` does, and train nothing; with `rescore`, generate nothing either, and score all anew.
 
     Raises ConfigError for a training, and with `rescore` for a generation, that is not there.
@@ -45,7 +55,8 @@ def evaluate_plan(plan: Plan, reporter: Reporter | None = None, *, rescore: bool
     if rescore:
         require_generated(plan, worker.stages)
     worker.check()
-    return [worker.row(row) for row in plan.rows]
+    with worker.ahead(places):
+        return worker.rows()
 
 
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
@@ -55,12 +66,17 @@ def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[E
     return [[worker.evaluations(run) for run in row.runs] for row in plan.rows]
 
 
-def train_plan(plan: Plan, reporter: Reporter | None = None) -> list[tuple[PlannedTraining, Path]]:
+def train_plan(
+    plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = ()
+) -> list[tuple[PlannedTraining, Path]]:
     """Train only; return each training with the folder of its model."""
     worker = _Worker(plan, reporter)
     worker.check()
     trainings = plan.trainings()
-    worker.executor.execute(PlannedStage(planned.stage, planned) for planned in trainings)
+    with worker.ahead(places):
+        for run in plan.runs():
+            worker.wait(run)
+        worker.executor.execute(PlannedStage(planned.stage, planned) for planned in trainings)
     say_where(plan, worker.stages, worker.reporter)
     return [(planned, worker.stages.folder(planned.stage) / "model") for planned in trainings]
 
@@ -70,21 +86,41 @@ def run_stage(runs: Path, key: str, reporter: Reporter | None = None, device: st
 
     Raises ConfigError for a stage that was not planned, or that would have another key here.
     """
-    stage, description = find_stage(runs, key)
-    stages = Stages(runs.resolve())
-    if stages.is_finished(stage) and stages.damage(stage, full=True) is None:
-        return stages.folder(stage)
-    if description is None:
-        raise ConfigError(
-            f"{stages.folder(stage)} was altered, and nothing says how to make it again; give the command of its run."
-        )
-    with contextlib.chdir(description.folder) if description.folder.is_dir() else contextlib.nullcontext():
-        request = replace(description.request, device=device or description.request.device)
-        worker = _Worker(make_plan(request), reporter)
-        worker.executor.execute(worker.plan.base_stages())
-        planned = find_planned(worker.plan.stages(), description)
-        worker.executor.execute([planned])
-    return worker.stages.folder(planned.stage)
+    return StageMaker(runs, reporter, device).make(key)
+
+
+class StageMaker:
+    """Makes planned stages by their keys. What consecutive ones share is planned and loaded once."""
+
+    def __init__(self, runs: Path, reporter: Reporter | None = None, device: str | None = None) -> None:
+        self._runs, self._reporter, self._device = runs, reporter, device
+        self._stages = Stages(runs.resolve())
+        self._last: tuple[Request, Path, _Worker] | None = None
+
+    def make(self, key: str) -> Path:
+        """Make a stage with what it needs, and return its folder; see `run_stage`."""
+        stage, description = find_stage(self._runs, key)
+        if self._stages.is_finished(stage) and self._stages.damage(stage, full=True) is None:
+            return self._stages.folder(stage)
+        if description is None:
+            raise ConfigError(
+                f"{self._stages.folder(stage)} was altered, and nothing says how to make it again; give the command of "
+                "its run."
+            )
+        folder = description.folder
+        with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
+            worker = self._worker(description)
+            planned = find_planned(worker.plan.stages(), description)
+            worker.executor.execute([planned])
+        return worker.stages.folder(planned.stage)
+
+    def _worker(self, description: Description) -> _Worker:
+        request = replace(description.request, device=self._device or description.request.device)
+        if self._last is None or self._last[:2] != (request, description.folder):
+            worker = _Worker(make_plan(request), self._reporter)
+            worker.executor.execute(worker.plan.base_stages())
+            self._last = (request, description.folder, worker)
+        return self._last[2]
 
 
 class _Worker:
@@ -93,6 +129,7 @@ class _Worker:
         self.reporter = reporter or Silent()
         self.stages = Stages(plan.request.runs, anew, self.reporter.note)
         self.executor: Executor = InProcess(plan, self.stages, self.reporter)
+        self._workers: Workers | None = None
 
     def check(self) -> None:
         """Check folders and data, and write down what will be made."""
@@ -104,8 +141,39 @@ class _Worker:
         self.executor.prepare()
         describe(self.plan.stages(), request, self.stages)
 
+    @contextlib.contextmanager
+    def ahead(self, places: Sequence[Place]) -> Iterator[None]:
+        """Let workers on several places make what is not finished, if there are any."""
+        if not places:
+            yield
+            return
+        with Workers(places, self.plan, self.stages, self.reporter) as self._workers:
+            yield
+
+    def wait(self, run: PlannedRun) -> None:
+        """Return when the workers have made the stages of a run; without workers at once."""
+        if self._workers is not None:
+            self._workers.wait(run)
+
+    def rows(self) -> list[Entry]:
+        """Return the entry of each row, after making what is not finished."""
+        entries, failed = [], []
+        for row in self.plan.rows:
+            try:
+                entries.append(self.row(row))
+            except EmobenchError as error:
+                if self._workers is None:
+                    raise
+                self.reporter.note(f"{row.label}: failed, and is not recorded")
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        return entries
+
     def row(self, row: PlannedRow) -> Entry:
         """Return a row's entry, after making what is not finished."""
+        for run in row.runs:
+            self.wait(run)
         evaluations = []
         for run in row.runs:
             if not all(self.stages.is_finished(planned.scores) for planned in run.tasks()):

@@ -15,7 +15,7 @@ from emobench.pipeline.stages.stage import Stages
 
 
 class Executor(Protocol):
-    """Makes stages: in this process, on several devices, or on other machines by `emobench stage run KEY`."""
+    """Makes stages, and is told of those that others made."""
 
     def prepare(self) -> None:
         """Check what needs the data, and make the base model if the harness makes it: only then stages have keys."""
@@ -61,7 +61,6 @@ class InProcess:
                 self._trainer.base_folder(planned.work)
             else:
                 self._trainer.folder(planned.work)
-        self._loaded.clear()
 
     def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
         """Return what loads the evaluated model where something needs it, after training it if need be."""

@@ -23,6 +23,10 @@ class Reporter(Protocol):
     def note(self, text: str) -> None:
         """Say one sentence."""
 
+    def worker(self, name: str) -> Reporter:
+        """Return a reporter of what a worker process does at the same time; its lines begin with the name."""
+        ...
+
 
 class Silent:
     """Says nothing."""
@@ -35,3 +39,6 @@ class Silent:
 
     def note(self, text: str) -> None:
         pass
+
+    def worker(self, name: str) -> Reporter:
+        return self

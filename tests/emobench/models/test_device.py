@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from emobench.errors import ConfigError, ModelError
-from emobench.models.device import AUTO, VISIBLE, check_device, is_here, resolve_device
+from emobench.models.device import (
+    AUTO,
+    THREADS,
+    VISIBLE,
+    check_device,
+    is_here,
+    resolve_device,
+    several_devices,
+    several_processes,
+)
 
 
 @pytest.fixture
@@ -75,3 +84,54 @@ def test_a_gpu_elsewhere_is_known_to_be_elsewhere(machine: Callable[..., None]) 
 def test_what_is_no_device_is_refused_and_auto_never_comes_so_far(name: str) -> None:
     with pytest.raises(ModelError, match="expected auto, cpu, cuda or cuda:0"):
         check_device(name)
+
+
+@pytest.mark.parametrize(
+    ("names", "visible", "expected"),
+    [
+        ("0,1", None, {"cuda:0": "0", "cuda:1": "1"}),
+        ("cuda:1, cuda:0", None, {"cuda:1": "1", "cuda:0": "0"}),
+        ("0,1", "2,5,7", {"cuda:0": "2", "cuda:1": "5"}),
+        ("1", "GPU-8932f937,GPU-4564", {"cuda:1": "GPU-4564"}),
+        ("auto", "2,5,7", {"cuda:0": "2", "cuda:1": "5", "cuda:2": "7"}),
+    ],
+)
+def test_each_process_sees_one_of_the_gpus_that_are_allowed(
+    machine: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    names: str,
+    visible: str | None,
+    expected: dict[str, str],
+) -> None:
+    machine(cuda=True, visible=visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    places = several_devices(names)
+    assert {place.name: place.environment[VISIBLE] for place in places} == expected
+    assert [place.device for place in places] == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "visible", "sentence"),
+    [
+        ("auto", None, "--devices auto: this machine has no GPU; give --processes N"),
+        ("0,2", "0,1", "cuda:2: CUDA_VISIBLE_DEVICES is '0,1', which leaves 2"),
+        ("0,,1", None, "expected auto, or GPUs such as 0,1,2,3, each of them once"),
+        ("cpu", None, "--devices is cpu"),
+    ],
+)
+def test_devices_that_cannot_be_used(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, names: str, visible: str | None, sentence: str
+) -> None:
+    machine(cuda=False, visible=visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigError, match=sentence):
+        several_devices(names)
+
+
+def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(THREADS, raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)))
+    assert [place.environment for place in several_processes(3)] == [{THREADS: "2"}] * 3
+    assert several_processes(16)[15].environment == {THREADS: "1"}
+    monkeypatch.setenv(THREADS, "5")
+    assert several_processes(2)[0].environment == {}
