@@ -82,8 +82,8 @@ class PlanningOptions(LoadingOptions):
         """Return what the options ask for; `more` has fields of the request that are the command's own."""
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ConfigError(
-                "torchrun started several processes, and each would do all of the work. Start emobench alone, and give it "
-                "the GPUs: --devices 0,1,2,3, or --devices auto."
+                "torchrun started several processes, and each would do all of the work. Start emobench without it, and "
+                "give it the GPUs: --devices 0,1,2,3, or --devices auto."
             )
         own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
         return Request(
