@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from emobench.data.sources import CORPORA, SplitSource
@@ -49,6 +50,11 @@ class Resources(Protocol):
 
     Each raises what reading it raises, where it is here or could not be downloaded.
     """
+
+    @property
+    def data_dirs(self) -> Sequence[Path]:
+        """The folders of --data-dir, for `data` of a form of its own."""
+        ...
 
     def texts(self, corpus: str, split: str) -> Texts | None: ...
 

@@ -18,6 +18,7 @@ RANGES = {
     "nats": "0 or more",
     "bits per byte": "0 or more",
     "loss": "0 or more",
+    "tokens": "0 or more",
     "cosine": "-1 to 1",
 }
 """The values that a metric of a unit can have."""
@@ -279,6 +280,18 @@ CATALOG: dict[str, MetricInfo] = {
             title="Auto-J win rate",
             definition="The share of instructions on which the judge Auto-J prefers the model's answer to a rival's.",
             source="Li et al., ICLR 2024",
+        ),
+        MetricInfo(
+            name="ended",
+            unit="fraction",
+            title="Ended responses",
+            definition="The share of responses that the model ended by itself, before the largest number of tokens.",
+        ),
+        MetricInfo(
+            name="response_tokens",
+            unit="tokens",
+            title="Response length",
+            definition="The mean number of tokens of a response, by the model's own tokenizer.",
         ),
         # Of lm-evaluation-harness.
         MetricInfo(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from emobench.config import to_plain
+from emobench.data.instruction_sets import CONVERSATIONS
 from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA
 from emobench.models.catalog import CATALOG
@@ -78,7 +79,8 @@ def test_a_suite_names_what_there_is(name: str) -> None:
     assert suite.model is None or suite.model in CATALOG
     assert suite.description.endswith(".")
     for run in suite.runs:
-        assert find_recipe(run.recipe, run.settings).corpus in CORPORA
+        known = {*CORPORA, *CONVERSATIONS, "responses"}  # the last is of the user's own folder
+        assert find_recipe(run.recipe, run.settings).corpus in known
         assert set(run.tasks) <= set(task_names())
 
 
@@ -91,7 +93,7 @@ def test_a_task_is_of_a_kind_that_can_be_evaluated(name: str) -> None:
     if task.dataset is not None:
         assert task.dataset.repo or task.dataset.name in GENERATED
         assert task.protocol.retriever in retriever_names()
-    elif task.kind != "lm_eval":
+    elif task.kind not in ("lm_eval", "instruct"):  # these have sources of their own
         assert task.corpus in CORPORA
         for auxiliary in kind.auxiliary_models(task).values():
             assert auxiliary.name == "pretrained" or auxiliary.name in CATALOG

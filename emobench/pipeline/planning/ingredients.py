@@ -7,7 +7,7 @@ not is noted as a download, with a rough size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,11 @@ class Ingredients:
         self._texts: dict[tuple[str, str], Texts | None] = {}
         self._conversations: dict[tuple[str, str], Conversations | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}
+
+    @property
+    def data_dirs(self) -> Sequence[Path]:
+        """The folders of --data-dir."""
+        return self.request.data_dirs
 
     def base_model(self, name: str) -> BaseModel:
         """Return the model, checked where it is here. Raises a UserError for a name that means none."""

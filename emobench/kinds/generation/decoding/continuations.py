@@ -48,9 +48,12 @@ def iter_continuations(
     prompt_keys: Sequence[str],
     decoding: Decoding,
     vocabulary: int | None = None,
+    ends: Sequence[int] = (),
     done: Container[int] = (),
 ) -> Iterator[list[tuple[int, list[Continuation]]]]:
     """Yield (prompt index, its continuations) of each batch as it ends, longest prompts first.
+
+    `ends` are ids that end a text besides those of the model's configuration.
 
     Batches without a prompt outside `done` are left out. The others are those of an undisturbed run, so that a run
     that was interrupted goes on to the same texts in bfloat16, too, where the batch matters.
@@ -69,7 +72,7 @@ def iter_continuations(
         batch = Batch(
             prompts_ids=[prompts_ids[i] for i in members],
             keys=[prompt_keys[i] for i in members],
-            eos=eos_ids(bare),
+            eos=tuple(dict.fromkeys((*eos_ids(bare), *ends))),
             vocabulary=vocabulary,
             decoding=decoding,
         )

@@ -1,0 +1,121 @@
+"""Instructions with a reference response each, from a local file or from the repository of a known data set.
+
+    {"instruction": ..., "input": ..., "reference": ...}      one JSON object a line; the input may be empty or absent
+
+AlpacaEval's own rows have the reference in `output`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emobench.data.conversations import Conversation, instruction_of
+from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file
+from emobench.errors import DataError, UnknownNameError
+from emobench.reading import parse_json, read_text
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a data set's repository: a JSON list of rows."""
+
+    repo: str
+    file: str
+    rows: int
+    revision: str = "main"
+
+
+# 805 instructions with text_davinci_003's responses; its loading script cannot be run, and its file is read as it is.
+SOURCES: Mapping[str, Source] = {"alpaca_eval": Source("tatsu-lab/alpaca_eval", "alpaca_eval.json", 805)}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """What is asked, and a response to it."""
+
+    id: str
+    """First 12 hex digits of the sha256 of what is asked, and its row: "9f86d081884c-17"."""
+    asked: Conversation
+    reference: str
+
+    @property
+    def text(self) -> str:
+        """The instruction alone."""
+        return self.asked.turns[0].text
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """The instructions of a split."""
+
+    name: str
+    rows: Sequence[Instruction]
+    fingerprint: str
+    """"sha256:<hex>" of their texts."""
+    origin: str
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """The record for entries: "instructions.test" -> "sha256:... (local: instructions.test.jsonl)"."""
+        return {f"{self.name}.test": f"{self.fingerprint} ({self.origin})"}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
+    """Read `DIR/<name>.test.jsonl` of the first data folder that has it, or else the file of a known repository.
+
+    Raises UnknownNameError for a name that is neither, DataError for rows that cannot be read.
+    """
+    local = local_file(name, "test", data_dirs)
+    if local is not None:
+        rows, origin = jsonl_rows(local), f"local: {local.name}"
+    elif name in SOURCES:
+        rows, origin = _from_hub(name, SOURCES[name], offline)
+    else:
+        hint = f"A file DIR/{name}.test.jsonl, given by --data-dir DIR, would be it."
+        raise UnknownNameError("set of instructions", name, SOURCES, hint=hint)
+    found = [_instruction(row, where, index) for index, (where, row) in enumerate(rows)]
+    if not found:
+        raise DataError(f"{name} (test, {origin}) holds no instruction; expected at least one.")
+    if local is None:
+        check_row_count(name, "test", origin, len(found), SOURCES[name].rows)
+    texts = (text for one in found for text in (one.text, one.asked.input, one.reference))
+    return Instructions(name, found, digest(texts), origin)
+
+
+def _from_hub(name: str, source: Source, offline: bool) -> tuple[Iterator[tuple[str, Row]], str]:
+    try:
+        (file,), origin = hub_files(source.repo, source.revision, source.file, offline=offline)
+        rows = parse_json(read_text(file))
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise DataError(f"{origin}, {source.file}: expected a list of JSON objects.")
+    except (DataError, ValueError) as error:
+        raise DataError(
+            f"{name} (test) could not be read from {source.repo}. {error} Or put its rows, one "
+            f'{{"instruction": ..., "reference": ...}} a line, in DIR/{name}.test.jsonl and give --data-dir DIR.'
+        ) from None
+    return ((f"{origin}, {source.file}, row {i}", row) for i, row in enumerate(rows, 1)), origin
+
+
+def _instruction(row: Row, where: str, index: int) -> Instruction:
+    asked = instruction_of(row, where)
+    if not asked.turns[0].text.strip():
+        raise DataError(f'{where}: "instruction" is blank; expected what the model is to do.')
+    field = "reference" if "reference" in row else "output"
+    reference = row.get(field)
+    if not isinstance(reference, str) or not reference.strip():
+        raise DataError(
+            f'{where}: expected a response in "reference", which others are compared with; the fields are '
+            f"{', '.join(row)}."
+        )
+    try:
+        key = hashlib.sha256(f"{asked.turns[0].text}\x1f{asked.input}".encode()).hexdigest()[:12]
+        reference.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: half of a surrogate pair, which is not a text; repair the row.") from None
+    return Instruction(f"{key}-{index}", asked, reference)

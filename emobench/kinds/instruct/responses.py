@@ -1,0 +1,120 @@
+"""Responses of a model to instructions: what it is asked, where a response ends, and the file that keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.config import build
+from emobench.data.conversations import FORMATS, Conversation, Turn
+from emobench.errors import ConfigError, DataError, UnknownNameError
+from emobench.kinds.generation.decoding.continuations import iter_continuations
+from emobench.kinds.generation.decoding.request import Continuation, Decoding
+from emobench.kinds.instruct.instructions import Instruction, Instructions
+from emobench.kinds.instruct.rules import InstructProtocol
+from emobench.kinds.interface import Subject
+from emobench.kinds.journal import UNFINISHED, Journal
+from emobench.models.head import token_count
+
+RESPONSES = "samples.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """What a model answered to one instruction."""
+
+    id: str
+    instruction: str
+    input: str
+    reference: str
+    ids: list[int]
+    """Without the token that ended it."""
+    text: str
+    """Without special tokens, and without spaces at both ends."""
+    ended: bool
+    """By itself, before max_new_tokens."""
+
+
+def asked_instructions(data: Instructions, rules: InstructProtocol) -> Sequence[Instruction]:
+    """Return the instructions that are answered."""
+    return data.rows[: rules.limit]
+
+
+def prompt_ids(asked: Sequence[Instruction], tokenizer: Any, template: str) -> list[list[int]]:
+    """Return what a model reads of each instruction: the ids that a response follows in training, too."""
+    layout = FORMATS[template](tokenizer)
+    return [layout.prompt(one.asked) for one in asked]
+
+
+def end_ids(tokenizer: Any, template: str) -> tuple[int, ...]:
+    """Return the ids by which a tokenizer and a template end a response: EOS, and what a chat template puts there."""
+    eos = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+    if template != "chat":
+        return eos
+    layout = FORMATS[template](tokenizer)
+    example = Conversation((Turn("user", "a"), Turn("assistant", "b")))
+    special = set(tokenizer.all_special_ids)
+    after = layout.tokens(example).ids_T[len(layout.prompt(example.asked)) :]
+    return tuple(dict.fromkeys([*eos, *[token for token in after if token in special][:1]]))
+
+
+def generate_responses(subject: Subject, task: str, rules: InstructProtocol, data: Instructions, folder: Path) -> None:
+    """Write the responses into `folder`, in the order of the instructions.
+
+    Batches are kept in a journal as they end; an interrupted attempt is continued to the same file.
+    """
+    asked = asked_instructions(data, rules)
+    journal = Journal(folder / UNFINISHED)
+    found = {one.id: one for one in (_parse(line, UNFINISHED) for line in journal.read())}
+    done = {index for index, one in enumerate(asked) if one.id in found}
+    with subject.work(f"answer {task}", "instructions") as progress:
+        for batch in iter_continuations(
+            subject.model,
+            prompt_ids(asked, subject.tokenizer, rules.template),
+            prompt_keys=[one.id for one in asked],
+            decoding=Decoding(rule=rules.sampling, length=rules.max_new_tokens),
+            vocabulary=token_count(subject.tokenizer),
+            ends=end_ids(subject.tokenizer, rules.template),
+            done=frozenset(done),
+        ):
+            new = {index: _response(asked[index], one, subject.tokenizer) for index, (one,) in batch}
+            new = {index: one for index, one in new.items() if index not in done}
+            journal.append(map(_line, new.values()))
+            found |= {one.id: one for one in new.values()}
+            done |= new.keys()
+            progress(len(done), len(asked))
+    (folder / RESPONSES).write_text("".join(f"{_line(found[one.id])}\n" for one in asked), encoding="utf-8")
+
+
+def read_responses(path: Path) -> list[Response]:
+    """Read the file of responses; a line without one is a DataError with file and line."""
+    with path.open(encoding="utf-8") as file:
+        return [_parse(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
+
+
+def _response(one: Instruction, found: Continuation, tokenizer: Any) -> Response:
+    return Response(
+        id=one.id,
+        instruction=one.text,
+        input=one.asked.input,
+        reference=one.reference,
+        ids=list(found.ids),
+        text=tokenizer.decode(found.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip(),
+        ended=found.ended,
+    )
+
+
+def _line(response: Response) -> str:
+    return json.dumps(asdict(response), ensure_ascii=False)
+
+
+def _parse(line: str, where: str) -> Response:
+    try:
+        return build(Response, json.loads(line), where)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where}: expected one JSON object a line, got {line[:40]!r} ({error}).") from None
+    except (ConfigError, UnknownNameError) as error:
+        raise DataError(f"{error} The file holds no responses, or was altered; generate again.") from None
