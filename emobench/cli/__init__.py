@@ -24,6 +24,7 @@ COMMANDS = {
     "figures": ("show.figures:figures", "Draw the figures of entries."),
     "compare": ("compare:compare", "Compare entries: difference, 95 % interval, p, verdict."),
     "curves": ("show.curves:curves", "Show training curves."),
+    "rerun": ("rerun:rerun", "Run an entry again, and compare its numbers."),
     "reproduce": ("reproduce:reproduce", "Repeat a table or figure of a paper."),
     "sample-corpus": ("sample_corpus:sample_corpus", "Sample a corpus from a model, to be used with --data-dir."),
     "stage": ("run:stage", "Stages of a run: run one by its key."),

@@ -53,7 +53,7 @@ def run(
     if dry_run:
         show_outline(advised(request, make_outline), json, len(places))
         return
-    began, plan = datetime.now(UTC), _short_plan(request, make_outline)
+    began, plan = datetime.now(UTC), short_plan(request, make_outline)
     _show_entries(request, run_plan(plan, reporter(quiet), places), began, json=json, quiet=quiet)
 
 
@@ -75,7 +75,7 @@ def train(
     if dry_run:
         show_outline(advised(request, make_outline), json, len(places))
         return
-    found = train_plan(_short_plan(request, make_outline), reporter(quiet), places)
+    found = train_plan(short_plan(request, make_outline), reporter(quiet), places)
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
     if json:
         print_json({"trained": rows})
@@ -119,7 +119,7 @@ def evaluate(
         show_outline(advised(request, make_evaluation_outline), json, len(places))
         return
     began = datetime.now(UTC)
-    plan = make_plan(request) if rescore else _short_plan(request, make_evaluation_outline)
+    plan = make_plan(request) if rescore else short_plan(request, make_evaluation_outline)
     entries = evaluate_plan(plan, reporter(quiet), places, rescore=rescore)
     _show_entries(request, entries, began, json=json, quiet=quiet)
 
@@ -154,7 +154,7 @@ def stage_run(
     print_out(str(folder))
 
 
-def _short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
+def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:
     """Return the plan of a request; one that is too long for a CPU is refused before anything is downloaded.
 
     How large a model is that the catalog has not, is known when its configuration is here, which the plan downloads.

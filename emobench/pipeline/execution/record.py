@@ -40,6 +40,8 @@ PACKAGES = (
     *("torch", "transformers", "accelerate", "datasets", "peft", "numpy"),
     *("mauve-text", "rouge-score", "lm-eval", "openicl", "sentence-transformers", "faiss-cpu", "scikit-learn", "bm25s"),
 )
+PROMPTS = "prompts of"
+"""What is known of a task only once it has generated begins with this in an entry's data."""
 COMMAND = "command.txt"
 """Beside the per-example results: the command as it was given, which an entry has without the places of a machine."""
 
@@ -113,7 +115,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "protocols": {task.name: task.protocol_id for task in tasks},
         "changes": {task.name: published(task.changes, published_value) for task in tasks if task.changes},
         "model": plan.model.entry_fields(),
-        "objective": _objective(row),
+        "objective": objective_fields(row),
         "recipe": _recipe(plan, row),
         "seeds": [] if row.objective is None else [run.seed for run in row.runs],
         "metrics": metrics,
@@ -123,9 +125,9 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "source": {"command": command or None, "cite": None},
         "provenance": {
             "commit": _commit(),
-            "packages": _packages(),
+            "packages": packages(),
             "hardware": hardware(plan.request.device),
-            "data": published(_data(row, stages)),
+            "data": published(data_of(row) | _prompts_of(row, stages)),
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
         },
     }
@@ -133,7 +135,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
 
 def _run(plan: Plan, run: PlannedRun, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
     """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
-    stage = Stage("examples", {"scores": [evaluation.key for evaluation in found]})
+    stage = examples_stage([evaluation.key for evaluation in found])
 
     def work(folder: Path) -> None:
         write_examples(folder / "examples.jsonl", _merged(found))
@@ -148,6 +150,11 @@ def _run(plan: Plan, run: PlannedRun, found: Sequence[Evaluation], stages: Stage
         # Generations may have been removed by hand once they were scored.
         "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
     }
+
+
+def examples_stage(scores: Sequence[str]) -> Stage:
+    """Return the stage whose key is that of a run in an entry, by the keys of its tasks' scores."""
+    return Stage("examples", {"scores": list(scores)})
 
 
 def _sealed(path: Path) -> Path:
@@ -187,7 +194,8 @@ def _primary(plan: Plan, row: PlannedRow, known: Sequence[str]) -> str | None:
     return endpoint(plan.suite.primary, known) if whole else None
 
 
-def _objective(row: PlannedRow) -> dict[str, Any]:
+def objective_fields(row: PlannedRow) -> dict[str, Any]:
+    """Return a row's objective as an entry names it."""
     if row.objective is None:
         return {"name": PRETRAINED, "version": "1", "params": {}, "source_sha256": None}
     found = row.objective
@@ -220,18 +228,24 @@ def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: 
     }
 
 
-def _data(row: PlannedRow, stages: Stages) -> dict[str, str]:
+def data_of(row: PlannedRow) -> dict[str, str]:
+    """Return the digests of what a row's runs read, by name, as far as it is here: texts, data sets, other models."""
     data: dict[str, str] = {}
     for training, tasks in row.runs[0].parts:
-        for texts in (*(training.texts.values() if training else ()), *(planned.data for planned in tasks)):
+        read = (*(training.texts.values() if training else ()), *(planned.data for planned in tasks))
+        for texts in (one for one in read if one is not None):
             data |= texts.provenance
         for planned in tasks:
             for name, facts in planned.models.items():
                 # Another encoder is another yardstick; a hub model's commit is among its facts.
                 data[f"{name} of {planned.task.name}"] = f"sha256:{content_hash(facts)} ({canonical_json(facts)})"
-            if prompts := _prompts(stages.folder(planned.generation) / "prompts.json"):
-                data[f"prompts of {planned.task.name}"] = prompts
     return data
+
+
+def _prompts_of(row: PlannedRow, stages: Stages) -> dict[str, str]:
+    tasks = row.runs[0].tasks()
+    found = {one.task.name: _prompts(stages.folder(one.generation) / "prompts.json") for one in tasks}
+    return {f"{PROMPTS} {name}": prompts for name, prompts in found.items() if prompts}
 
 
 def _prompts(path: Path) -> str | None:
@@ -257,7 +271,8 @@ def hardware(device: str) -> str:
     return f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
-def _packages() -> dict[str, str]:
+def packages() -> dict[str, str]:
+    """Return the versions of the packages that decide numbers, as far as they are installed."""
     found = {"emobench": emobench.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):

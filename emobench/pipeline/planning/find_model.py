@@ -69,10 +69,13 @@ class MadeModel(BaseModel):
     def shape(self) -> tuple[int, int]:
         return self.tiny.width, self.tiny.layers
 
-    def entry_fields(self) -> dict[str, Any]:
+    def pretraining_fields(self) -> dict[str, Any]:
+        """Return how it is made as a leaderboard entry says it; it need not be made yet."""
         facts = {name: fact for name, fact in self.pretraining.facts.items() if name != "seed"}
-        own = {"seed": self.source.seed, "setting": content_hash(facts)}
-        return {**super().entry_fields(), "pretraining": own}
+        return {"seed": self.source.seed, "setting": content_hash(facts)}
+
+    def entry_fields(self) -> dict[str, Any]:
+        return {**super().entry_fields(), "pretraining": self.pretraining_fields()}
 
 
 def find_base_model(name: str, request: Request) -> BaseModel:

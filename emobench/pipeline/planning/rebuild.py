@@ -96,7 +96,7 @@ def find_planned(planned: Iterable[PlannedStage], description: Description) -> P
         if one.stage.key == wanted.key:
             return one
         if one.stage.kind == wanted.kind:
-            alike.append(list(_differences(wanted.facts, one.stage.facts)))
+            alike.append(list(differences(wanted.facts, one.stage.facts)))
     nearest = min(alike, key=len, default=["the plan has no such stage"])
     more = f"; and {len(nearest) - SHOWN} more" if len(nearest) > SHOWN else ""
     raise ConfigError(
@@ -113,11 +113,11 @@ def _identified(kind: str, facts: Mapping[str, Any], key: str) -> Stage:
     return stage
 
 
-def _differences(recorded: Any, here: Any, place: str = "") -> Iterator[str]:
+def differences(recorded: Any, here: Any, place: str = "") -> Iterator[str]:
     """Yield what differs between facts, each by its place: "packages.torch is 2.9 here, and was 2.8"."""
     if isinstance(recorded, Mapping) and isinstance(here, Mapping):
         for name in sorted({*recorded, *here}, key=str):
-            yield from _differences(recorded.get(name), here.get(name), f"{place}.{name}" if place else str(name))
+            yield from differences(recorded.get(name), here.get(name), f"{place}.{name}" if place else str(name))
     elif to_plain(recorded) != to_plain(here):
         yield f"{place} is {_shown(here)} here, and was {_shown(recorded)}"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from emobench.config import OPTIONAL
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.models.device import AUTO, LoadOptions, resolve_dtype
 from emobench.registry import kind_names, usable_kinds
@@ -21,6 +22,20 @@ _EXAMPLES = {
 }
 """The first words of `--set` that no kind of task has, with an example."""
 MOST_EXAMPLES = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """The rules that an entry records, which are in force instead of those of a suite's files."""
+
+    protocols: Mapping[str, str]
+    """Task -> the id of its protocol. Other tasks of the suite are none of this request."""
+    changes: Mapping[str, Mapping[str, Any]]
+    """Task -> the rules that differ from the protocol of that name: "sampling.top_p" -> 0.9."""
+    corpora: Mapping[str, str]
+    """Task -> the corpus that it reads, for those that read another one than their file says."""
+    recipes: tuple[Mapping[str, Any], ...]
+    """All values of each training, in the order of the suite; none for a model as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +69,8 @@ class Request:
     trackers: tuple[str, ...] = ()
     command: str = ""
     """The command line, for the entry."""
+    recorded: Recorded | None = field(default=None, metadata=OPTIONAL)
+    """What an entry says, where one is repeated."""
 
     def __post_init__(self) -> None:
         for key in self.settings:

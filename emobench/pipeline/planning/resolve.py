@@ -11,8 +11,9 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, UnknownNameError
-from emobench.kinds.interface import Kind
+from emobench.pipeline.planning.recorded_parts import recorded_parts
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.rule_changes import rule_changes
 from emobench.registry import (
     LoadedObjective,
     find_recipe,
@@ -88,6 +89,8 @@ def _check_amount(request: Request, suite: Suite, objectives: int) -> None:
 
 def parts_of(request: Request, suite: Suite) -> list[tuple[Recipe, list[Task]]]:
     """Return the recipes of a suite, each with those of its tasks that the request wants."""
+    if request.recorded is not None:
+        return recorded_parts(request, suite, request.recorded)
     wanted = request.words("tasks")
     places = [name for run in suite.runs for name in run.tasks]
     known = [short_name(name) for name in places]
@@ -153,28 +156,15 @@ def task_of(request: Request, name: str) -> Task:
     """Return a task with the request's protocol, overridden rules and limit."""
     if named := kind_of_name(name):
         kind, make = named
-        return make(_changes(request, kind))
+        return make(rule_changes(request, kind))
     kind = load_kind(find_task(name).kind)
-    changes, protocol = _changes(request, kind), request.word("protocol")
+    changes, protocol = rule_changes(request, kind), request.word("protocol")
     task = find_task(name, protocol=protocol, overrides=changes)
     fitting = kind.fitting(task.protocol, changes, request.limit)
     if fitting != changes:
         task = find_task(name, protocol=protocol, overrides=fitting)
     corpus = request.word("corpus")
     return replace(task, corpus=corpus) if corpus is not None and kind.any_corpus else task
-
-
-def _changes(request: Request, kind: Kind) -> dict[str, Any]:
-    """Return what `--set` and `--limit` change in tasks of a kind: generation.mauve.seeds, and likewise mauve.seeds."""
-    changes = dict(request.section(kind.name))
-    for group in kind.groups:
-        if given := request.section(group):
-            within = changes.get(group, {})
-            if not isinstance(within, Mapping) or within.keys() & given.keys():
-                raise ConfigError(f"--set {group}.{min(given)} and --set {kind.name}.{group} are both given; keep one.")
-            changes[group] = {**within, **given}
-    kind.check_consent(changes, request.trust_remote_code)
-    return changes if request.limit is None else {**changes, "limit": request.limit}
 
 
 def labelled_task_of(request: Request, name: str) -> Task:

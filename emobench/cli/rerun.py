@@ -1,0 +1,160 @@
+"""`emobench rerun`: an entry is run again from its own record, and its numbers are compared."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from json import dumps
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, print_table, reporter
+from emobench.cli.request_options import LoadingOptions
+from emobench.cli.run import short_plan, show_outline
+from emobench.cli.streams import remark
+from emobench.config import parse_overrides, to_plain
+from emobench.errors import ConfigError
+from emobench.files import write_whole
+from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.entry import Entry
+from emobench.pipeline.dry_run.long_runs import advised
+from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.planning.make_plan import make_plan
+from emobench.pipeline.planning.plan import Plan
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.reproduce.agreement import Agreement, agreements
+from emobench.pipeline.reproduce.rerun import (
+    BOARD,
+    COMPARED,
+    differences_of,
+    new_folder_of,
+    request_of,
+    require_recorded,
+    run_keys,
+)
+from emobench.pipeline.run import run_plan
+
+DIGITS = 6
+
+
+def rerun(
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help=options.ENTRY, show_default=False)],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Where the model is now. It is refused if its digest is not the recorded one."),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option("--objective", help="Where the objective is now, if it is from a file: ./mine.py:MyLoss."),
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="Where the suite is now, if it is a file: ./mine.yaml.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A folder that a rule names, such as mauve.featurizer=FOLDER. Repeatable."),
+    ] = None,
+    data_dir: Annotated[
+        list[Path] | None, typer.Option("--data-dir", help="A folder with your data. Repeatable.")
+    ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    reuse: Annotated[
+        bool, typer.Option("--reuse", help="Use finished stages of --runs again. Default: all is computed anew.")
+    ] = False,
+    offline: options.Offline = False,
+    device: options.Device = options.DEFAULT_DEVICE,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Allow Python code of a hub model to run.")
+    ] = False,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run an entry again, and compare its numbers.
+
+    The suite, protocols and changed rules, model, recipe, seeds and objective are those that the entry records. What is
+    different here, such as packages or data, is told before it starts. The rerun has its own runs and board, in
+    RUNS/rerun/, and the board of the entry stays as it is. At the end, each metric agrees exactly, but for float
+    rounding, or not; if anything differs here, also within the entry's own standard deviation over seeds. The exit code
+    is 1 if a metric does not agree.
+    """
+    found = _one(entry, leaderboard)
+    loading = LoadingOptions(offline=offline, device=device, trust_remote_code=trust_remote_code).loading()
+    given = Request(
+        suite=suite or found.suite.name,
+        model=model,
+        objectives=(objective,) if objective else (),
+        settings=parse_overrides(set_ or []),
+        data_dirs=tuple(data_dir or ()),
+        runs=runs,
+        command=shlex.join(["emobench", "rerun", found.id]),
+        **loading,
+    )
+    folder = new_folder_of(found, runs)
+    request = replace(request_of(found, given), runs=runs if reuse else folder, leaderboard=folder / BOARD)
+    if dry_run:
+        plan = make_plan(request, look=True)
+        require_recorded(found, plan)
+        _tell(found, plan, differences_of(found, plan), json=json)
+        show_outline(advised(request, make_outline), json)
+        return
+    plan = short_plan(request, make_outline)
+    require_recorded(found, plan)
+    differences = differences_of(found, plan)
+    if not quiet:
+        _tell(found, plan, differences, json=True)
+    (again,) = run_plan(plan, reporter(quiet))
+    compared = agreements(found, again)
+    wrong = [one for one in compared if not one.expected(elsewhere=bool(differences))]
+    result = {"entry": found.id, "rerun": again.id, "differences": differences, "metrics": to_plain(compared)}
+    _write(folder / COMPARED, result)
+    if json:
+        print_json({**result, "agrees": not wrong})
+    else:
+        _show(found, again, compared, wrong, folder)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _one(text: str, board: Path) -> Entry:
+    found = select(text, board)
+    if len(found) > 1:
+        ids = ", ".join(entry.id for entry in found)
+        raise ConfigError(f"{text} names {len(found)} entries ({ids}); give the id of one.")
+    return found[0]
+
+
+def _tell(entry: Entry, plan: Plan, differences: list[str], *, json: bool) -> None:
+    """Say what is different here; on stderr where stdout is for a document or for what follows."""
+    keys = run_keys(plan)
+    same = "" if keys is None else ", and its runs have other keys" * (keys != [run.key for run in entry.runs])
+    about = f"{entry.id}: {entry.objective.label} on {entry.suite}, recorded {entry.provenance.created[:10]}"
+    lines = [f"{about}; {len(differences) or 'nothing'} different here{same}.", *(f"  {line}" for line in differences)]
+    if json:
+        remark(*lines)
+    else:
+        print_out(*lines)
+
+
+def _write(path: Path, result: object) -> None:
+    text = dumps(result, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(path, text, "The comparison", "Free space, and give the same command again.")
+
+
+def _show(entry: Entry, again: Entry, compared: list[Agreement], wrong: list[Agreement], folder: Path) -> None:
+    header = ("metric", "recorded", "rerun", "difference", "sd over seeds", "agrees")
+    rows = [
+        [one.metric, *map(_number, (one.recorded, one.rerun, one.difference, one.std)), one.verdict] for one in compared
+    ]
+    print_table("", header, rows)
+    count = len(compared) - len(wrong)
+    where = f"Its entry is {again.id}: emobench leaderboard show --leaderboard {shlex.quote(str(folder / BOARD))}"
+    print_out("", f"{count} of {len(compared)} metrics of {entry.id} agree. {where}")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.{DIGITS}g}"
