@@ -168,14 +168,20 @@ def test_a_rerun_of_lm_eval_and_of_a_suite_in_a_file_has_the_same_keys(
     job.command("rerun", entry.id, "--model", byte_model, "--leaderboard", tmp_path / "board").refused("own-suite")
 
 
+def test_a_rerun_of_instruct_has_the_same_keys(command: Any, byte_model: Path, tmp_path: Path) -> None:
+    rows = [{"instruction": f"Say {i}.", "input": "", "reference": f"{i}"} for i in range(4)]
+    (tmp_path / "instructions.test.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    rows = [{"instruction": f"Name {i}.", "input": "", "output": f"It is {i}."} for i in range(8)]
+    (tmp_path / "responses.train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    job = Job(command, tmp_path, byte_model, (tmp_path,))
+    given = ("--suite", "instruct", "--objective", "mle", "--seed", 0, "--set", "instruct.max_new_tokens=4")
+    trained = ("--set", "recipe.epochs=1", "--set", "recipe.batch=4", "--set", "recipe.max_length=200")
+    assert _same(job, job.run(*given, *trained)) == "instruct"
+
+
 def test_every_kind_has_its_test() -> None:
-    assert {name for name in kind_names() if load_kind(name).name} == {
-        "generation",
-        "icl",
-        "lm_eval",
-        "oracle",
-        "surrogate",
-    }
+    tested = {"generation", "icl", "instruct", "lm_eval", "oracle", "surrogate"}
+    assert {name for name in kind_names() if load_kind(name).name} == tested
 
 
 def test_it_computes_anew_and_says_what_agrees(job: Job, written: Entry) -> None:
