@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from emobench.pipeline.execution.executors import Executor, InProcess
 from emobench.pipeline.execution.prerequisites import require_generated, require_trained
 from emobench.pipeline.execution.record import record_row
 from emobench.pipeline.execution.reporter import Reporter, Silent
+from emobench.pipeline.execution.schedule import jobs_of
 from emobench.pipeline.execution.tracking import say_where, track_metrics
 from emobench.pipeline.execution.workers import Workers
 from emobench.pipeline.planning.make_plan import make_plan
@@ -35,7 +36,7 @@ def run_plan(plan: Plan, reporter: Reporter | None = None, places: Sequence[Plac
     With `places`, a process on each makes stages, several at once. There, a row that fails does not stop the others;
     the first error is raised at the end.
     """
-    worker = _Worker(plan, reporter)
+    worker = Execution(plan, reporter)
     worker.check()
     with worker.ahead(places):
         entries = worker.rows()
@@ -50,7 +51,7 @@ def evaluate_plan(
 
     Raises ConfigError for a training, and with `rescore` for a generation, that is not there.
     """
-    worker = _Worker(plan, reporter, anew=SCORED if rescore else ())
+    worker = Execution(plan, reporter, anew=SCORED if rescore else ())
     require_trained(plan, worker.stages)
     if rescore:
         require_generated(plan, worker.stages)
@@ -61,7 +62,7 @@ def evaluate_plan(
 
 def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[Evaluation]]]:
     """Do all that is not finished and record nothing; return the evaluations of each row's runs."""
-    worker = _Worker(plan, reporter)
+    worker = Execution(plan, reporter)
     worker.check()
     return [[worker.evaluations(run) for run in row.runs] for row in plan.rows]
 
@@ -70,12 +71,13 @@ def train_plan(
     plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = ()
 ) -> list[tuple[PlannedTraining, Path]]:
     """Train only; return each training with the folder of its model."""
-    worker = _Worker(plan, reporter)
+    worker = Execution(plan, reporter)
     worker.check()
     trainings = plan.trainings()
     with worker.ahead(places):
-        for run in plan.runs():
-            worker.wait(run)
+        for _, error in worker.completed([[planned.stage.key] for planned in trainings]):
+            if error is not None:
+                raise error
         worker.executor.execute(PlannedStage(planned.stage, planned) for planned in trainings)
     say_where(plan, worker.stages, worker.reporter)
     return [(planned, worker.stages.folder(planned.stage) / "model") for planned in trainings]
@@ -95,7 +97,7 @@ class StageMaker:
     def __init__(self, runs: Path, reporter: Reporter | None = None, device: str | None = None) -> None:
         self._runs, self._reporter, self._device = runs, reporter, device
         self._stages = Stages(runs.resolve())
-        self._last: tuple[Request, Path, _Worker] | None = None
+        self._last: tuple[Request, Path, Execution] | None = None
 
     def make(self, key: str) -> Path:
         """Make a stage with what it needs, and return its folder; see `run_stage`."""
@@ -114,16 +116,23 @@ class StageMaker:
             worker.executor.execute([planned])
         return worker.stages.folder(planned.stage)
 
-    def _worker(self, description: Description) -> _Worker:
+    def _worker(self, description: Description) -> Execution:
         request = replace(description.request, device=self._device or description.request.device)
         if self._last is None or self._last[:2] != (request, description.folder):
-            worker = _Worker(make_plan(request), self._reporter)
+            worker = Execution(make_plan(request), self._reporter)
             worker.executor.execute(worker.plan.base_stages())
             self._last = (request, description.folder, worker)
         return self._last[2]
 
 
-class _Worker:
+def keys_of(row: PlannedRow) -> list[str]:
+    """Return the keys of a row's stages."""
+    return [planned.stage.key for run in row.runs for planned in run.stages()]
+
+
+class Execution:
+    """A plan that is executed: its stages are made, and its rows recorded."""
+
     def __init__(self, plan: Plan, reporter: Reporter | None, anew: Collection[str] = ()) -> None:
         self.plan = plan
         self.reporter = reporter or Silent()
@@ -147,33 +156,32 @@ class _Worker:
         if not places:
             yield
             return
-        with Workers(places, self.plan, self.stages, self.reporter) as self._workers:
+        jobs = list(jobs_of(self.plan, self.stages))
+        with Workers(places, jobs, self.stages.root, self.reporter) as self._workers:
             yield
 
-    def wait(self, run: PlannedRun) -> None:
-        """Return when the workers have made the stages of a run; without workers at once."""
-        if self._workers is not None:
-            self._workers.wait(run)
+    def completed(self, wanted: Sequence[Iterable[str]]) -> Iterator[tuple[int, EmobenchError | None]]:
+        """Yield the place of each group of stages when the workers have made it, with what failed; see `Workers`."""
+        if self._workers is None:
+            yield from ((place, None) for place in range(len(wanted)))
+        else:
+            yield from self._workers.completed(wanted)
 
     def rows(self) -> list[Entry]:
-        """Return the entry of each row, after making what is not finished."""
-        entries, failed = [], []
-        for row in self.plan.rows:
-            try:
-                entries.append(self.row(row))
-            except EmobenchError as error:
-                if self._workers is None:
-                    raise
-                self.reporter.note(f"{row.label}: failed, and is not recorded")
+        """Return the entry of each row, after making what is not finished. Rows are recorded as they are complete."""
+        rows, entries, failed = self.plan.rows, {}, []
+        for place, error in self.completed([keys_of(row) for row in rows]):
+            if error is None:
+                entries[place] = self.row(rows[place])
+            else:
+                self.reporter.note(f"{rows[place].label}: failed, and is not recorded")
                 failed.append(error)
         if failed:
             raise failed[0]
-        return entries
+        return [entries[place] for place in range(len(rows))]
 
     def row(self, row: PlannedRow) -> Entry:
         """Return a row's entry, after making what is not finished."""
-        for run in row.runs:
-            self.wait(run)
         evaluations = []
         for run in row.runs:
             if not all(self.stages.is_finished(planned.scores) for planned in run.tasks()):

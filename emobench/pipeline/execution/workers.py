@@ -14,52 +14,33 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from emobench.errors import EmobenchError, RunError, UserError
 from emobench.models.device import Place
 from emobench.pipeline.execution.reporter import Progress, Reporter
-from emobench.pipeline.planning.plan import Plan, PlannedRun
-from emobench.pipeline.planning.planned import PlannedTraining
-from emobench.pipeline.stages.stage import Stages
+from emobench.pipeline.execution.schedule import Job, Schedule
 
-BASE = "the model as it is"
 LAST_LINES = 15
 """Of what a worker printed, in the error about its end."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A stage that is to be made."""
-
-    key: str
-    model: str
-    """The key of the training whose model it evaluates or makes; `BASE` for the model as it is."""
-    trains: bool
-    run: str
-    """Its row and seed, to be shown."""
-    title: str
-
-
 class Workers:
-    """Makes what is not finished of a plan, in the background, until `close`; a context manager.
+    """Makes stages in the background, until its end; a context manager.
 
     A failed stage fails those that need it, and the others go on.
     """
 
-    def __init__(self, places: Sequence[Place], plan: Plan, stages: Stages, reporter: Reporter) -> None:
-        self._stages = stages
+    def __init__(self, places: Sequence[Place], jobs: Iterable[Job], folder: Path, reporter: Reporter) -> None:
+        self._folder = folder
         self._changed = threading.Condition()
-        self._waiting = list(_jobs(plan, stages))
-        self._trainings = {job.key for job in self._waiting if job.trains}
-        self._settled: dict[str, EmobenchError | None] = {}
+        self._schedule = Schedule(jobs)
         self._closed = False
         self._processes: list[_Process] = []
-        self._keys = {job.key for job in self._waiting}
-        needed = places[: len(self._waiting)]
+        needed = places[: len(self._schedule.keys)]
         self._threads = [threading.Thread(target=self._serve, args=(p, reporter), daemon=True) for p in needed]
 
     def __enter__(self) -> Workers:
@@ -82,14 +63,39 @@ class Workers:
                 process.kill()
             raise
 
-    def wait(self, run: PlannedRun) -> None:
-        """Return when all stages of a run are made; raises the error of the first one that failed."""
-        keys = [planned.stage.key for planned in run.stages() if planned.stage.key in self._keys]
-        with self._changed:
-            self._changed.wait_for(lambda: all(key in self._settled for key in keys))
-        for key in keys:
-            if (error := self._settled[key]) is not None:
-                raise error
+    def completed(self, wanted: Sequence[Iterable[str]]) -> Iterator[tuple[int, EmobenchError | None]]:
+        """Yield the place of each group of keys when all of its stages are made, or None or its first error otherwise.
+
+        What is not a job of these workers was finished before.
+        """
+        left = [{key for key in keys if key in self._schedule.keys} for keys in wanted]
+        groups: dict[str, list[int]] = {}
+        for place, keys in enumerate(left):
+            for key in keys:
+                groups.setdefault(key, []).append(place)
+        yield from ((place, None) for place, keys in enumerate(left) if not keys)
+        errors: dict[int, EmobenchError] = {}
+        for key, error in self._ends(groups.keys()):
+            for place in groups[key]:
+                left[place].discard(key)
+                if error is not None:
+                    errors.setdefault(place, error)
+                if not left[place]:
+                    yield place, errors.get(place)
+
+    def _ends(self, keys: Collection[str]) -> Iterator[tuple[str, EmobenchError | None]]:
+        """Yield each of these keys when its stage is made or failed."""
+        awaited, seen = len(keys), 0
+        while awaited:
+            with self._changed:
+                while len(self._schedule.ended) == seen:
+                    self._changed.wait()
+                new = self._schedule.ended[seen:]
+            seen += len(new)
+            for key, error in new:
+                if key in keys:
+                    awaited -= 1
+                    yield key, error
 
     def _serve(self, place: Place, reporter: Reporter) -> None:
         shown, process, model, run = reporter.worker(place.name), None, "", ""
@@ -104,13 +110,13 @@ class Workers:
                     process.finish()
                     process = None
                 self._settle(job, error)
-                model, run = job.model, job.run
+                model, run = job.model, job.run  # a trained model stays loaded for its tasks
         finally:
             if process is not None:
                 process.finish()
 
     def _started(self, place: Place) -> _Process:
-        process = _Process(place, self._stages)
+        process = _Process(place, self._folder)
         with self._changed:
             self._processes.append(process)
             if self._closed:
@@ -118,63 +124,26 @@ class Workers:
         return process
 
     def _next(self, model: str) -> Job | None:
-        """Return what a worker makes next, or None when nothing is left for it; waits until something is ready.
-
-        It goes on with the model that it has loaded; else trainings come first, as others wait for them.
-        """
+        """Return what a worker makes next, or None when nothing is left for it; waits until something is ready."""
         with self._changed:
-            while not self._closed and self._waiting:
-                self._fail_dependants()
-                ready = [job for job in self._waiting if self._is_ready(job)]
-                if ready:
-                    job = min(ready, key=lambda job: (job.model != model, not job.trains))
-                    self._waiting.remove(job)
+            while not self._closed and not self._schedule.is_empty:
+                if (job := self._schedule.next(model)) is not None:
                     return job
-                if self._waiting:
-                    self._changed.wait()
+                self._changed.wait()
             return None
-
-    def _is_ready(self, job: Job) -> bool:
-        return job.trains or job.model not in self._trainings or job.model in self._settled
-
-    def _fail_dependants(self) -> None:
-        for job in list(self._waiting):
-            error = None if job.trains else self._settled.get(job.model)
-            if error is not None:
-                self._waiting.remove(job)
-                self._settled[job.key] = error
-        self._changed.notify_all()
 
     def _settle(self, job: Job, error: EmobenchError | None) -> None:
         with self._changed:
-            self._settled[job.key] = error
+            self._schedule.settle(job, error)
             self._changed.notify_all()
-
-
-def _jobs(plan: Plan, stages: Stages) -> Iterator[Job]:
-    """Yield what is not finished, each stage once. A generation is made with its scores."""
-    seen = set()
-    for row in plan.rows:
-        for run in row.runs:
-            for planned in run.stages():
-                stage, work = planned.stage, planned.work
-                if stage.kind == "generate" or stage.key in seen or stages.is_finished(stage):
-                    continue
-                seen.add(stage.key)
-                trains = isinstance(work, PlannedTraining)
-                training = work if trains else getattr(work, "training", None)
-                model = BASE if training is None else training.stage.key
-                title = "its training" if trains else work.task.name  # type: ignore[union-attr]
-                label = row.label if row.objective is None else f"{row.label}, seed {run.seed}"
-                yield Job(stage.key, model, trains, label, title)
 
 
 class _Process:
     """A worker: one line with a key goes in, and lines of JSON come out until the stage is made."""
 
-    def __init__(self, place: Place, stages: Stages) -> None:
+    def __init__(self, place: Place, runs: Path) -> None:
         self._place = place
-        command = [sys.executable, "-m", "emobench.pipeline.worker", str(stages.root)]
+        command = [sys.executable, "-m", "emobench.pipeline.worker", str(runs)]
         # A session of its own: Ctrl-C reaches this process alone, which then stops the workers.
         self._process = subprocess.Popen(
             command,
