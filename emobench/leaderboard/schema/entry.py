@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from emobench.config import PRETRAINED, build, to_plain
+from emobench.config import OPTIONAL, PRETRAINED, build, to_plain
 from emobench.errors import ConfigError
 from emobench.leaderboard.schema.metric import MetricSummary, refuse
 from emobench.leaderboard.schema.migrations import families_of, migrate
@@ -114,7 +114,8 @@ class Run:
     """One seed: its key, and the files that stay beside the entry.
 
     `examples` are the per-example results (`examples.py`); `curves` the step logs of its trainings, one for each
-    recipe of the suite; `samples` what its tasks generated, as the generation wrote it.
+    recipe of the suite; `samples` what its tasks generated, as the generation wrote it; `environment` all packages,
+    hardware and flags with which its stages were computed.
     """
 
     seed: int | None
@@ -122,10 +123,12 @@ class Run:
     examples: File | None = None
     curves: tuple[File, ...] = ()
     samples: tuple[File, ...] = ()
+    environment: File | None = field(default=None, metadata=OPTIONAL)
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""
-        return (*((self.examples,) if self.examples else ()), *self.curves, *self.samples)
+        single = (file for file in (self.examples, self.environment) if file is not None)
+        return (*single, *self.curves, *self.samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +161,8 @@ class Provenance:
     hardware: str | None
     data: Mapping[str, str]
     created: str
+    environment: Mapping[str, str] | None = field(default=None, metadata=OPTIONAL)
+    """Threads, processor, GPU driver, torch's flags: the short facts of the file `environment` of its last run."""
 
     def __post_init__(self) -> None:
         try:

@@ -18,6 +18,7 @@ from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Subject
 from emobench.leaderboard.schema.examples import Recorded, read_examples, write_examples
 from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.execution.environment import write_environment
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.base_model import BaseModel
 from emobench.pipeline.planning.planned import PlannedTask
@@ -102,6 +103,7 @@ class Evaluator:
         kept = {name: {k: v for k, v in vars(score).items() if k not in apart} for name, score in scores.items()}
         plain = {"scores": kept, "missing": missing, "seconds": seconds}
         (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
+        write_environment(folder, planned.model.options.device)
 
     def _generated(self, planned: PlannedTask, subject: Callable[[], Subject]) -> Path:
         def generate(folder: Path) -> None:

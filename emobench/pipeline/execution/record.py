@@ -23,6 +23,7 @@ from emobench.leaderboard.schema.private_paths import published, published_comma
 from emobench.leaderboard.stats.summary import summarise
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.locks import locked
+from emobench.pipeline.execution.environment import ENVIRONMENT, join_environments, read_environment
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun
 from emobench.pipeline.stages.stage import Stage, Stages
@@ -84,10 +85,14 @@ def _of_runs(board: Leaderboard, suite: str, keys: set[str]) -> list[Entry]:
 
 
 def _holds(entry: Entry, fields: dict[str, Any]) -> bool:
-    """Return whether an entry has all runs of another one's fields, with the same values."""
+    """Return whether an entry has all runs of another one's fields, with the same values, as computed there."""
     keys = [run.key for run in entry.runs]
     if not all(run["key"] in keys for run in fields["runs"]):
         return False
+    computed = {run.environment.path: run.environment.sha256 for run in entry.runs if run.environment}
+    for file in (run["environment"] for run in fields["runs"] if run["environment"]):
+        if computed.get(file["path"], file["sha256"]) != file["sha256"]:  # scored anew, with other packages
+            return False
     places = [keys.index(run["key"]) for run in fields["runs"]]
     for name, metric in fields["metrics"].items():
         values = entry.metrics[name].values if name in entry.metrics else ()
@@ -129,6 +134,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
             "hardware": hardware(plan.request.device),
             "data": published(data_of(row) | _prompts_of(row, stages)),
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "environment": _short_environment(evaluations),
         },
     }
 
@@ -136,20 +142,32 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
 def _run(plan: Plan, run: PlannedRun, found: Sequence[Evaluation], stages: Stages) -> dict[str, Any]:
     """Return a run's key, the one file that holds the per-example results of all its tasks, and what else it left."""
     stage = examples_stage([evaluation.key for evaluation in found])
+    computed = [*(stages.folder(t.stage) for t in run.trainings()), *(evaluation.folder for evaluation in found)]
 
     def work(folder: Path) -> None:
         write_examples(folder / "examples.jsonl", _merged(found))
+        join_environments(folder, computed)
         (folder / COMMAND).write_text(plan.request.command + "\n", encoding="utf-8", errors="surrogateescape")
 
+    made = stages.make(stage, work)
     logs = [_sealed(stages.folder(training.stage) / LOG) for training in run.trainings()]
     generated = [stages.folder(planned.generation) for planned in run.tasks()]
     return {
         "key": stage.key,
-        "examples": _file(stages.make(stage, work) / "examples.jsonl", stages),
+        "examples": _file(made / "examples.jsonl", stages),
         "curves": [_file(path, stages) for path in logs],
         # Generations may have been removed by hand once they were scored.
         "samples": [_file(path, stages) for folder in generated for path in sorted(folder.glob("samples.json*"))],
+        "environment": _file(made / ENVIRONMENT, stages) if (made / ENVIRONMENT).is_file() else None,
     }
+
+
+def _short_environment(evaluations: Sequence[Sequence[Evaluation]]) -> dict[str, str] | None:
+    """Return the short facts of what computed the last score; None where it is older than these files."""
+    found = [read_environment(evaluation.folder) for of_run in evaluations for evaluation in of_run]
+    if not found or found[-1] is None:
+        return None
+    return {name: fact for name, fact in found[-1].items() if isinstance(fact, str) and name != "python"}
 
 
 def examples_stage(scores: Sequence[str]) -> Stage:

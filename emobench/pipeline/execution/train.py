@@ -12,6 +12,7 @@ from emobench.models.catalog import find_model
 from emobench.models.device import LoadOptions
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.corpora import PackedCorpora
+from emobench.pipeline.execution.environment import write_environment
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of
 from emobench.pipeline.planning.base_model import BaseModel
@@ -43,6 +44,7 @@ class Trainer:
             title = f"train {planned.objective.objective} seed {planned.seed}"
             tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if self._trackers else None
             self._train(planned, loaded, folder, title, pretrained=not scratch, tracking=tracking)
+            write_environment(folder, planned.model.options.device)
 
         return self._stages.make(planned.stage, work, continues=True, glance=not reads)
 

@@ -13,6 +13,7 @@ from emobench.errors import ConfigError, ModelError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.private_paths import published
 from emobench.models.catalog import CATALOG, HUB_ID
+from emobench.pipeline.execution.environment import machine_facts
 from emobench.pipeline.execution.record import (
     PROMPTS,
     data_of,
@@ -118,6 +119,8 @@ def differences_of(entry: Entry, plan: Plan) -> list[str]:
         "data": _digests(published(data_of(row))) if plan.ready or plan.ingredients.look is False else {},
         "objective": {name: objective_fields(row)[name] for name in code},
     }
+    if known.environment is not None:
+        was["environment"], here["environment"] = dict(known.environment), machine_facts(plan.request.device)
     if isinstance(plan.model, MadeModel):
         was["pretraining"], here["pretraining"] = to_plain(entry.model.pretraining), plan.model.pretraining_fields()
     if not plan.ready:  # what is not here has no digest

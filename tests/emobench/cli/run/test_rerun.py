@@ -229,10 +229,13 @@ def test_a_number_that_is_another_one_is_an_exit_code(job: Job, written: Entry) 
     slightly = std / mean / 2
     assert job.again(_altered(job, written, name, slightly), "--reuse", "--quiet").code == 1
     packages = {**written.provenance.packages, "torch": "1.0"}
-    elsewhere = {**to_plain(written.provenance), "packages": packages}
+    environment = {**(written.provenance.environment or {}), "threads": "99, 1 between operators"}
+    elsewhere = {**to_plain(written.provenance), "packages": packages, "environment": environment}
     done = job.again(_altered(job, written, name, slightly, provenance=elsewhere), "--reuse").ok()
     assert "packages.torch is" in done.err
     assert "was 1.0" in done.err
+    assert "environment.threads is" in done.err
+    assert "was 99, 1 between operators" in done.err
     assert "within the spread over seeds" in done.out
 
 
