@@ -31,6 +31,16 @@ class Embedding:
 
 
 @dataclass(frozen=True)
+class Requests:
+    """What an endpoint is asked: the model there, requests, and the tokens of prompts and of replies at most."""
+
+    model: str
+    count: int
+    read: int
+    written: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """The examples that are answered and the tokens that the evaluated model reads; None where they are not known."""
 
@@ -43,6 +53,7 @@ class Cost:
     auxiliary_tokens: Mapping[str, int] = field(default_factory=dict)
     """Tokens that each auxiliary model reads, by its part."""
     embedding: Embedding | None = None
+    requests: Requests | None = None
 
 
 class Resources(Protocol):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from emobench.kinds.cost import Cost, EvaluatedModel, Resources
     from emobench.kinds.generation.metric import MetricGroup
     from emobench.kinds.icl.retrieval.retriever import Retriever
+    from emobench.kinds.instruct.judging.judge import Judge
     from emobench.kinds.views import ShownPrompt, WrittenText
     from emobench.models.encoder import SentenceEncoder
 
@@ -45,7 +46,7 @@ C_co = TypeVar("C_co", covariant=True)
 
 @dataclass(frozen=True)
 class LoadedComponent(Generic[C_co]):
-    """A retriever or a metric with its parameters, and what identifies its code."""
+    """A retriever, a metric or a judge with its parameters, and what identifies its code."""
 
     component: C_co
     source_sha256: str
@@ -64,6 +65,10 @@ class Components(Protocol):
         """Return a metric of generated texts by name, such as "fluency(judge=gpt2-large)"."""
         ...
 
+    def judge(self, text: str) -> LoadedComponent[Judge]:
+        """Return a judge of responses by name, such as "alpaca-eval(config=alpaca_eval_gpt4)"."""
+        ...
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -78,9 +83,11 @@ class Subject:
     sentence_encoder: Callable[[str], SentenceEncoder]
     """Returns a sentence encoder by name; its weights are read when it is used."""
     components: Components
-    """Loads retrievers and metrics by name."""
+    """Loads retrievers, metrics and judges by name."""
     keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path]
-    """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use."""
+    """Returns the folder of a stage that runs share, of a kind and by its facts, after making it at first use.
+
+    What makes it may get the folder of an interrupted attempt."""
     facts: Mapping[str, Any]
     """What identifies the evaluated model, for what is kept of it alone."""
 

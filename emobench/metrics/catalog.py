@@ -19,6 +19,7 @@ RANGES = {
     "bits per byte": "0 or more",
     "loss": "0 or more",
     "tokens": "0 or more",
+    "grade": "the judge's scale",
     "cosine": "-1 to 1",
 }
 """The values that a metric of a unit can have."""
@@ -280,6 +281,47 @@ CATALOG: dict[str, MetricInfo] = {
             title="Auto-J win rate",
             definition="The share of instructions on which the judge Auto-J prefers the model's answer to a rival's.",
             source="Li et al., ICLR 2024",
+        ),
+        MetricInfo(
+            name="win_rate",
+            higher_is_better=True,
+            unit="fraction",
+            title="Win rate",
+            definition="The share of instructions on which a judge prefers the model's response to the reference's, in "
+            "both orders; a tie counts half.",
+            source="Li et al., 2023",
+        ),
+        MetricInfo(
+            name="grade",
+            higher_is_better=True,
+            unit="grade",
+            title="Grade",
+            definition="The mean grade that a judge gives the model's responses.",
+            source="Zheng et al., NeurIPS 2023",
+        ),
+        MetricInfo(
+            name="position_bias",
+            unit="fraction",
+            title="First place wins",
+            definition="How often a judge prefers the response that it reads first: 50 % without a bias of position.",
+        ),
+        MetricInfo(
+            name="order_agreement",
+            unit="fraction",
+            title="Agreement of orders",
+            definition="The share of pairs of responses on which a judge gives the same verdict in both orders.",
+        ),
+        MetricInfo(
+            name="length_bias",
+            unit="fraction",
+            title="Longer response wins",
+            definition="The share of decided pairs of responses in which a judge prefers the longer one.",
+        ),
+        MetricInfo(
+            name="parse_failures",
+            unit="fraction",
+            title="Replies without verdict",
+            definition="The share of requests to a judge whose reply has no verdict, or that were refused.",
         ),
         MetricInfo(
             name="ended",

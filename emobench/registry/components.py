@@ -143,5 +143,8 @@ class _Installed:
     def metric(self, text: str) -> LoadedComponent[MetricGroup]:
         return load_metric(text)
 
+    def judge(self, text: str) -> LoadedComponent[Judge]:
+        return load_judge(text)
+
 
 COMPONENTS = _Installed()

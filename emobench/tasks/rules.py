@@ -35,6 +35,8 @@ class RuleGroup:
 
     EXAMPLE: ClassVar[str]
     """A setting, for error messages: "featurizer=gpt2-large"."""
+    NOT_IDENTIFYING: ClassVar[tuple[str, ...]] = ()
+    """As of `Rules`."""
 
 
 def model_rule(default: Any) -> Any:
@@ -45,7 +47,7 @@ def model_rule(default: Any) -> Any:
 def identifying_rules(rules: Rules) -> dict[str, Any]:
     """Return the rules that identify a protocol, as plain values."""
     absent = {name for name in rules.ABSENT_BY_DEFAULT if getattr(rules, name) == getattr(type(rules), name)}
-    return {name: value for name, value in _plain(rules).items() if name not in absent | {*rules.NOT_IDENTIFYING}}
+    return {name: value for name, value in _plain(rules).items() if name not in absent}
 
 
 def _plain(value: Any) -> dict[str, Any]:
@@ -56,7 +58,8 @@ def _plain(value: Any) -> dict[str, Any]:
             found[field.name] = _plain(inner)
         elif field.metadata.get("model") and isinstance(inner, str) and is_folder(expand_home(inner)):
             found[field.name] = "local"
-    return found
+    left_out = getattr(value, "NOT_IDENTIFYING", ())
+    return {name: plain for name, plain in found.items() if name not in left_out}
 
 
 def changed_rules(base: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

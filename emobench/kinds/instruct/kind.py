@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emobench.data.labelled import LabelledSource
 from emobench.hooks import hookimpl
-from emobench.kinds.auxiliary import Packages
+from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Kind
 from emobench.kinds.shared_rules import rouge_packages
@@ -24,9 +25,32 @@ class InstructKind(Kind):
 
     @property
     def runtime(self):
-        from emobench.kinds.instruct import evaluate
+        from emobench.kinds.instruct.evaluate import InstructRuntime
 
-        return evaluate
+        return InstructRuntime(self.components)
+
+    def check_rules(self, rules: InstructProtocol, dataset: LabelledSource | None, where: str) -> None:
+        """Check that the judge that a protocol names is installed, and takes its parameters."""
+        if rules.judge.used:
+            self.components.judge(rules.judge.name)
+
+    def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
+        rule = task.protocol_as(InstructProtocol).judge
+        if not rule.used or rule.backend == "endpoint":
+            return {}
+        return {"judge": rule.local_model(self.components.judge(rule.name).component)}
+
+    def generation_rules(self, task: Task) -> dict[str, Any]:
+        """All rules but the judge's: another one reads the same responses."""
+        return {name: value for name, value in task.rules.items() if name != "judge"}
+
+    def score_facts(self, task: Task) -> dict[str, Any]:
+        """Return what identifies the judge's prompt and parser."""
+        rule = task.protocol_as(InstructProtocol).judge
+        if not rule.used:
+            return {}
+        judge = self.components.judge(rule.name)
+        return {"judge": {"source": judge.source_sha256, "packages": dict(judge.versions)}}
 
     def packages(self, task: Task) -> Packages:
         return Packages(scores=rouge_packages(stemming=False))

@@ -3,12 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from emobench.config import check_ranges, ranged
 from emobench.errors import ConfigError
+from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.shared_rules import Sampling
-from emobench.tasks.rules import Rules, seeds
+from emobench.tasks.rules import RuleGroup, Rules, model_rule, seeds
+
+if TYPE_CHECKING:
+    from emobench.kinds.instruct.judging.endpoint import Endpoint
+    from emobench.kinds.instruct.judging.judge import Judge
+
+NOBODY = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRule(RuleGroup):
+    """Who compares the responses with the references, and who answers for it."""
+
+    EXAMPLE: ClassVar = "name=alpaca-eval"
+    NOT_IDENTIFYING: ClassVar = ("url", "concurrency", "per_minute", "retries", "seconds")
+
+    name: str = NOBODY
+    """A judge of `emobench judges list`, with its parameters: "alpaca-eval(config=alpaca_eval_gpt4)". none: nobody."""
+    model: str | None = model_rule(None)
+    """Who answers: a model's name at the endpoint, or a local model. null: the one that the judge's authors ask."""
+    backend: Literal["endpoint", "local"] = "endpoint"
+    """endpoint: an address with OpenAI's protocol, whose key is OPENAI_API_KEY. local: a model on this machine."""
+    url: str | None = None
+    """The address of the endpoint, which ends in /v1 as a rule. null: OPENAI_BASE_URL, or OpenAI's own."""
+    concurrency: int = ranged(8, low=1, high=10_000)
+    """Requests that are under way at once."""
+    per_minute: float | None = ranged(None, above=0, high=10**9)
+    """Requests that are begun in a minute at most. null: no limit."""
+    retries: int = ranged(6, low=0, high=1000)
+    """How often a request is sent again after a fault of the connection or of the server."""
+    seconds: float = ranged(120.0, above=0, high=10**6)
+    """Time for one attempt."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.name == NOBODY and self.model is not None:
+            raise ConfigError(
+                f"`judge.model` is {self.model}, and no judge is named that would ask it; add --set judge.name=NAME, "
+                "see `emobench judges list`."
+            )
+
+    @property
+    def used(self) -> bool:
+        """Whether anybody judges."""
+        return self.name != NOBODY
+
+    def endpoint(self, judge: Judge) -> Endpoint:
+        """Return the endpoint that answers for a judge."""
+        from emobench.kinds.instruct.judging.endpoint import Endpoint
+
+        return Endpoint(
+            model=self.model or judge.model,
+            url=self.url,
+            concurrency=self.concurrency,
+            per_minute=self.per_minute,
+            retries=self.retries,
+            seconds=self.seconds,
+        )
+
+    def local_model(self, judge: Judge) -> AuxiliaryModel:
+        """Return the model on this machine that answers for a judge."""
+        return AuxiliaryModel(self.model or judge.model, "lm", setting="judge.model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +88,8 @@ class InstructProtocol(Rules):
     """Draw from the likeliest tokens that together have this probability. 1 keeps all."""
     seed: int = 0
     """Of the draws; all objectives have the same random numbers."""
+    judge: JudgeRule = JudgeRule()
+    """Who compares the responses with the references."""
     limit: int | None = ranged(None, low=1, high=10**12)
     """Instructions at most, the first ones."""
 

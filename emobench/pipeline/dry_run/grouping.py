@@ -70,7 +70,7 @@ def _runs(lines: Sequence[StageLine]) -> StageLine:
         about = any(line.amount.startswith("~") for line in lines)
         amount = training_words(tokens, summed.steps, about) if known else first.amount
     elif len(tasks) == 1:
-        amount = evaluation_words(summed.examples, tokens)
+        amount = evaluation_words(summed)
     else:
         count = f"{len(tasks)} tasks" if len(tasks) == len(lines) else f"{len(lines)} evaluations"
         amount = f"{count}{tokens_words(tokens)}"
@@ -92,6 +92,8 @@ def _summed(lines: Sequence[StageLine]) -> StageLine:
         tokens=total("tokens"),
         steps=total("steps"),
         examples=total("examples"),
+        requests=total("requests"),
+        request_tokens=total("request_tokens"),
         seconds=total("seconds", left),
         memory_bytes=max((line.memory_bytes or 0 for line in lines), default=0) or None,
     )

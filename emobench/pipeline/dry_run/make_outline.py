@@ -119,19 +119,22 @@ class _Writer:
         cost, effort = self._costs.tokens(planned), self._costs.evaluation(planned)
         of = f"{planned.task.name} {planned.task.protocol_id}"
         tokens = None if cost.tokens is None else cost.tokens + sum(cost.auxiliary_tokens.values())
-        return StageLine(
+        line = StageLine(
             stage="evaluate",
             what=run_words("", label, f"seed {seed}", of),
             objective=label,
             seed=seed,
             group=of,
-            amount=evaluation_words(cost.examples, tokens),
+            amount="",
             state=self._state(planned),
             tokens=tokens,
             examples=cost.examples,
+            requests=cost.requests and cost.requests.count,
+            request_tokens=cost.requests and cost.requests.read + cost.requests.written,
             seconds=effort.seconds,
             memory_bytes=effort.memory_bytes,
         )
+        return replace(line, amount=evaluation_words(line))
 
     def _state(self, planned: PlannedTraining | PlannedTask) -> str:
         if not self._keyed:

@@ -31,6 +31,10 @@ class StageLine:
     download_bytes: int | None = None
     examples: int | None = None
     """evaluate: test examples at most."""
+    requests: int | None = None
+    """evaluate: requests to an endpoint that judges."""
+    request_tokens: int | None = None
+    """Of their prompts and replies, at most."""
     subject: str = ""
     """train and evaluate: the model, where an outline is of several, and what for."""
     objective: str = ""
@@ -73,6 +77,8 @@ class Outline:
             memory_bytes=max((line.memory_bytes or 0 for line in left), default=0),
             tokens={stage: sum(line.tokens or 0 for line in left if line.stage == stage) for stage in VERBS},
             seconds={stage: sum(line.seconds or 0.0 for line in left if line.stage == stage) for stage in VERBS},
+            requests=sum(line.requests or 0 for line in left),
+            request_tokens=sum(line.request_tokens or 0 for line in left),
             unknown=sum((line.download_bytes if line.stage == "download" else line.seconds) is None for line in left),
         )
 
@@ -85,6 +91,7 @@ class Outline:
         for stage, tokens in totals.tokens.items():
             time = f", {duration(totals.seconds[stage])}" if totals.seconds[stage] else ""
             parts += [f"{VERBS[stage]} {amount(tokens)} tokens{time}"] if tokens else []
+        parts += [requests_words(totals.requests, totals.request_tokens)] if totals.requests else []
         parts += [f"at most {gigabytes(totals.memory_bytes)} of memory"] if totals.memory_bytes else []
         notes = [*self.ahead, *([f"To do, in all: {'; '.join(parts)}."] if parts else [])]
         if totals.unknown:
@@ -117,6 +124,9 @@ class Totals:
     """The most at once, of one stage."""
     tokens: dict[str, int]
     seconds: dict[str, float]
+    requests: int
+    """To endpoints that judge; `request_tokens` are those of their prompts and replies, at most."""
+    request_tokens: int
     unknown: int
 
     @property
@@ -136,10 +146,16 @@ def training_words(tokens: int | None, steps: int | None, about: bool) -> str:
     return f"{count} target tokens, {steps or 0:,} steps"
 
 
-def evaluation_words(examples: int | None, tokens: int | None) -> str:
-    """Return examples and the tokens that go through the model."""
-    count = "number of examples not known" if examples is None else f"at most {examples:,} examples"
-    return f"{count}{tokens_words(tokens)}"
+def evaluation_words(line: StageLine) -> str:
+    """Return examples, the tokens that go through the model, and the requests to a judge."""
+    count = "number of examples not known" if line.examples is None else f"at most {line.examples:,} examples"
+    judged = "" if line.requests is None else f"; {requests_words(line.requests, line.request_tokens)}"
+    return f"{count}{tokens_words(line.tokens)}{judged}"
+
+
+def requests_words(requests: int, tokens: int | None) -> str:
+    """Return how often an endpoint is asked, and the tokens that are paid for at most."""
+    return f"{requests:,} requests to a judge{tokens_words(tokens)} at most"
 
 
 def tokens_words(tokens: int | None) -> str:

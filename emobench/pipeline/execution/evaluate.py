@@ -83,7 +83,7 @@ class Evaluator:
             work=self._reporter.work,
             sentence_encoder=self._base.sentence_encoder,
             components=COMPONENTS,
-            keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work),
+            keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work, continues=True),
             facts=facts,
         )
 

@@ -57,6 +57,16 @@ class Endpoint:
         """The name of the model: nothing more is known of a model behind an endpoint."""
         return self.model
 
+    def check_key(self) -> str:
+        """Return the key, "none" for an address of one's own. Raises ModelError without one for OpenAI's."""
+        key = os.environ.get("OPENAI_API_KEY") or (None if self.address == OPENAI else "none")
+        if key is None:
+            raise ModelError(
+                "Judging with OpenAI's models needs a key. Set OPENAI_API_KEY, or --set judge.url=URL for another "
+                "endpoint, or --set judge.backend=local."
+            )
+        return key
+
     def ask(
         self,
         requests: Mapping[str, JudgeRequest],
@@ -106,12 +116,8 @@ class _Asking:
     def _client(self) -> Any:
         import openai
 
-        local = self.endpoint.address != OPENAI
-        key = os.environ.get("OPENAI_API_KEY") or ("none" if local else None)
-        if key is None:
-            raise ModelError("Judging with OpenAI's models needs a key. Set OPENAI_API_KEY, or --set judge.url=URL.")
         return openai.AsyncOpenAI(
-            api_key=key,
+            api_key=self.endpoint.check_key(),
             base_url=self.endpoint.url,
             max_retries=self.endpoint.retries,
             http_client=_with_deadline(self.endpoint.seconds),

@@ -1,4 +1,4 @@
-"""Judgements of pairs of responses: each pair in both orders, every reply kept, nothing asked twice.
+"""Judgements of responses: pairs in both orders, or grades; every reply kept, nothing asked twice.
 
 A reply is known by what was asked: the digest of the model, the prompt and the options.
 """
@@ -12,8 +12,18 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from emobench.kinds.instruct.judging.judge import Answering, Asked, JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.instruct.judging.judge import (
+    Answering,
+    Asked,
+    GradeJudge,
+    Judge,
+    JudgeReply,
+    JudgeRequest,
+    Pair,
+    PairJudge,
+)
 from emobench.kinds.journal import Journal
 
 TIE = 0.5
@@ -54,6 +64,11 @@ class Replies:
         self._journal.append([f"{key} {json.dumps(asdict(reply))}"])
         self._known[key] = reply
 
+    @property
+    def models(self) -> list[str]:
+        """The models that answered, as they name themselves."""
+        return sorted({one.model for one in self._known.values()})
+
     def tokens(self) -> tuple[int, int]:
         """Return how many tokens were read and written for all replies."""
         found = self._known.values()
@@ -73,41 +88,92 @@ def request_key(identity: str, request: JudgeRequest) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def judge_pairs(
-    judge: PairJudge,
+def requests_of(judge: Judge, pair: Pair) -> tuple[JudgeRequest, ...]:
+    """Return what a judge is asked about a pair, whose `first` is ours: of two responses, each order.
+
+    Of two equal responses nothing is asked. A judge that gives grades is asked about ours.
+    """
+    if isinstance(judge, GradeJudge):
+        return (judge.request(f"{pair.instruction}\n\n{pair.input}" if pair.input else pair.instruction, pair.first),)
+    assert isinstance(judge, PairJudge)
+    return (judge.request(pair), judge.request(pair.swapped())) if _differ(pair) else ()
+
+
+def request_keys(judge: Judge, pairs: Mapping[str, Pair], identity: str) -> dict[str, tuple[str, ...]]:
+    """Return the digests of what is asked about each pair; `identity` is of who answers."""
+    return {key: tuple(request_key(identity, one) for one in requests_of(judge, pair)) for key, pair in pairs.items()}
+
+
+def ask_about(
+    judge: Judge,
     pairs: Mapping[str, Pair],
     answering: Answering,
     replies: Replies,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[list[Judgement], Asked]:
-    """Judge pairs, whose `first` is ours and `second` the other one, in both orders.
+) -> Asked:
+    """Ask what is not answered yet.
 
-    Two equal responses are a tie, and nobody is asked. Two orders that disagree are a tie; those of a graded judge are
-    averaged. Raises what `answering` raises; replies until then are kept, and the next call asks for the others alone.
+    Raises what `answering` raises; replies until then are kept, and the next call asks for the others alone.
     """
-    requests = {key: (judge.request(one), judge.request(one.swapped())) for key, one in pairs.items() if _differ(one)}
-    keys = {key: tuple(request_key(answering.identity, one) for one in both) for key, both in requests.items()}
-    missing = {
-        digest: request
-        for key, both in requests.items()
-        for digest, request in zip(keys[key], both, strict=True)
-        if digest not in replies
-    }
-    asked = answering.ask(missing, replies.add, progress) if missing else Asked()
-    problems = {**asked.failed, **asked.refused}
+    asked = (request for pair in pairs.values() for request in requests_of(judge, pair))
+    requests = {request_key(answering.identity, request): request for request in asked}
+    missing = {digest: request for digest, request in requests.items() if digest not in replies}
+    return answering.ask(missing, replies.add, progress) if missing else Asked()
+
+
+def pair_judgements(
+    judge: PairJudge,
+    pairs: Mapping[str, Pair],
+    identity: str,
+    replies: Replies,
+    problems: Mapping[str, str] = MappingProxyType({}),
+) -> list[Judgement]:
+    """Read the replies about pairs, whose `first` is ours and `second` the other one.
+
+    Two equal responses are a tie. Two orders that disagree are a tie; those of a graded judge are averaged. `problems`
+    says why a request, by its digest, has no reply.
+    """
     found = []
-    for key in pairs:
-        if key not in keys:
+    for key, digests in request_keys(judge, pairs, identity).items():
+        if not digests:
             found.append(Judgement(key, TIE, TIE, TIE))
             continue
-        sides = [_preference(judge, replies.get(digest)) for digest in keys[key]]
+        sides = [_preference(judge, replies.get(digest)) for digest in digests]
         first, second = sides[0], None if sides[1] is None else 1 - sides[1]
-        why = next((problems[digest] for digest in keys[key] if digest in problems), "")
         preference = _both(first, second, judge.graded)
-        if preference is None and not why:
-            why = "the reply has no verdict"
-        found.append(Judgement(key, first, second, preference, why))
-    return found, asked
+        found.append(Judgement(key, first, second, preference, _problem(preference, digests, problems)))
+    return found
+
+
+@dataclass(frozen=True)
+class Graded:
+    """The grade that a judge gives a response; None where the reply has none or there is none."""
+
+    id: str
+    grade: float | None
+    problem: str = ""
+
+
+def grades(
+    judge: GradeJudge,
+    pairs: Mapping[str, Pair],
+    identity: str,
+    replies: Replies,
+    problems: Mapping[str, str] = MappingProxyType({}),
+) -> list[Graded]:
+    """Read the replies about the responses that are `first` in the pairs."""
+    found = []
+    for key, digests in request_keys(judge, pairs, identity).items():
+        reply = replies.get(digests[0])
+        grade = None if reply is None else judge.grade(reply)
+        found.append(Graded(key, grade, _problem(grade, digests, problems)))
+    return found
+
+
+def _problem(found: float | None, digests: Sequence[str], problems: Mapping[str, str]) -> str:
+    if found is not None:
+        return ""
+    return next((problems[digest] for digest in digests if digest in problems), "the reply has no verdict")
 
 
 def _differ(pair: Pair) -> bool:
@@ -132,33 +198,31 @@ def win_rate(preferences: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Bias:
-    """What a judge prefers besides quality, over the pairs with both verdicts."""
+class Leanings:
+    """What a judge prefers besides quality, by the ids of pairs with both verdicts; none of equal responses."""
 
-    first: float
-    """How much the response that is shown first is preferred: 0.5 without a bias of position."""
-    agreement: float
-    """The share of pairs in which both orders give the same verdict."""
-    longer: float | None
-    """The share of decided pairs in which the longer response wins; None if no pair is decided."""
+    first: Mapping[str, float]
+    """How much the response that is shown first is preferred: 0.5 on average without a bias of position."""
+    agreement: Mapping[str, float]
+    """Whether both orders give the same verdict: 1 or 0."""
+    longer: Mapping[str, float]
+    """Of pairs that are decided and differ in length, whether the longer response wins: 1 or 0."""
 
 
-def bias(judgements: Sequence[Judgement], pairs: Mapping[str, Pair]) -> Bias | None:
-    """Return the biases of a judge; None if no pair has both verdicts and differs."""
-    whole = [one for one in judgements if one.preference is not None and _differ(pairs[one.id])]
-    if not whole:
-        return None
-    sides = [(one.shown_first, one.shown_second) for one in whole]
-    both = [(a, b) for a, b in sides if a is not None and b is not None]
-    first = sum(a + 1 - b for a, b in both) / (2 * len(both))
-    agreement = sum(_winner(a) == _winner(b) for a, b in both) / len(both)
-    decided = [(one, pairs[one.id]) for one in whole if _winner(one.preference or 0) != 0]
-    longer = [
-        (_winner(one.preference or 0) > 0) == (len(pair.first) > len(pair.second))
-        for one, pair in decided
-        if len(pair.first) != len(pair.second)
-    ]
-    return Bias(first, agreement, sum(longer) / len(longer) if longer else None)
+def leanings(judgements: Sequence[Judgement], pairs: Mapping[str, Pair]) -> Leanings:
+    """Return which way a judge leans."""
+    first: dict[str, float] = {}
+    agreement: dict[str, float] = {}
+    longer: dict[str, float] = {}
+    for one in judgements:
+        a, b, pair = one.shown_first, one.shown_second, pairs[one.id]
+        if a is None or b is None or one.preference is None or not _differ(pair):
+            continue
+        first[one.id] = (a + 1 - b) / 2
+        agreement[one.id] = float(_winner(a) == _winner(b))
+        if _winner(one.preference) and len(pair.first) != len(pair.second):
+            longer[one.id] = float((_winner(one.preference) > 0) == (len(pair.first) > len(pair.second)))
+    return Leanings(first, agreement, longer)
 
 
 def _winner(preference: float) -> int:

@@ -54,7 +54,7 @@ class LocalModel:
 
         Raises ModelError for messages without a chat template, and for a request that needs random numbers.
         """
-        prompts = {key: self._ids(request) for key, request in requests.items()}
+        prompts = {key: self.prompt_ids(request) for key, request in requests.items()}
         lengths = {key: int(request.options.get("max_tokens", LENGTH)) for key, request in requests.items()}
         context = getattr(self.model.config, "max_position_embeddings", None)
         found = Asked()
@@ -76,7 +76,8 @@ class LocalModel:
                 progress(found.replies + len(found.refused), len(requests))
         return found
 
-    def _ids(self, request: JudgeRequest) -> list[int]:
+    def prompt_ids(self, request: JudgeRequest) -> list[int]:
+        """Return what the model reads. Raises ModelError as `ask` does."""
         if request.options.get("temperature", 0):
             raise ModelError(
                 f"The judge asks for a temperature of {request.options['temperature']}, and a local model answers with "

@@ -10,8 +10,15 @@ import pytest
 
 from emobench.errors import RunError
 from emobench.kinds.instruct.judging.endpoint import Endpoint
-from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest, Pair, PairJudge
-from emobench.kinds.instruct.judging.judgements import Judgement, Replies, bias, judge_pairs
+from emobench.kinds.instruct.judging.judge import GradeJudge, JudgeReply, JudgeRequest, Pair, PairJudge
+from emobench.kinds.instruct.judging.judgements import (
+    Judgement,
+    Replies,
+    ask_about,
+    grades,
+    leanings,
+    pair_judgements,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 from endpoints import Scripted, serving
@@ -48,8 +55,13 @@ def judged(
     server: Scripted, pairs: dict[str, Pair], path: Path, judge: PairJudge | None = None, **given: int
 ) -> dict[str, Judgement]:
     endpoint = Endpoint(model="a-judge", url=server.url, **{"retries": 1, "concurrency": 2, **given})
-    found, _ = judge_pairs(judge or Words(), pairs, endpoint, Replies(path))
-    return {one.id: one for one in found}
+    return {one.id: one for one in judge_pairs(judge or Words(), pairs, endpoint, path)}
+
+
+def judge_pairs(judge: PairJudge, pairs: dict[str, Pair], endpoint: Endpoint, path: Path) -> list[Judgement]:
+    replies = Replies(path)
+    asked = ask_about(judge, pairs, endpoint, replies)
+    return pair_judgements(judge, pairs, endpoint.identity, replies, {**asked.failed, **asked.refused})
 
 
 def longer(prompt: str) -> str:
@@ -129,7 +141,7 @@ def test_another_model_or_other_options_are_asked_anew(tmp_path: Path) -> None:
         judged(server, pairs, path)
         judged(server, pairs, path, Longer())
         endpoint = Endpoint(model="another", url=server.url)
-        judge_pairs(Words(), pairs, endpoint, Replies(path))
+        judge_pairs(Words(), pairs, endpoint, path)
     assert len(server.bodies) == 6
 
 
@@ -142,12 +154,33 @@ def test_a_key_is_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_judge_that_always_takes_the_first_has_a_bias_of_position(tmp_path: Path) -> None:
     pairs = {str(i): Pair("i", "a" * (i + 1), "b" * (9 - i)) for i in range(4)}
+    ids = pairs.keys()
     with serving(lambda prompt: "1") as server:
-        leaning = bias(list(judged(server, pairs, tmp_path / "first").values()), pairs)
-    assert leaning is not None
-    assert (leaning.first, leaning.agreement, leaning.longer) == (1.0, 0.0, None)
+        leaning = leanings(list(judged(server, pairs, tmp_path / "first").values()), pairs)
+    assert (leaning.first, leaning.agreement) == (dict.fromkeys(ids, 1.0), dict.fromkeys(ids, 0.0))
+    assert leaning.longer == {}
     with serving(longer) as server:
-        leaning = bias(list(judged(server, pairs, tmp_path / "longer").values()), pairs)
-    assert leaning is not None
-    assert (leaning.first, leaning.agreement, leaning.longer) == (0.5, 1.0, 1.0)
-    assert bias([], pairs) is None
+        leaning = leanings(list(judged(server, pairs, tmp_path / "longer").values()), pairs)
+    assert (leaning.first, leaning.agreement) == (dict.fromkeys(ids, 0.5), dict.fromkeys(ids, 1.0))
+    assert leaning.longer == dict.fromkeys(ids, 1.0)
+
+
+def test_a_response_is_graded_once_with_its_input(tmp_path: Path) -> None:
+    class Grades(GradeJudge):
+        name = "grades"
+        model = "a-judge"
+
+        def request(self, instruction: str, response: str) -> JudgeRequest:
+            return JudgeRequest(f"{instruction}|{response}")
+
+        def grade(self, reply: JudgeReply) -> float | None:
+            return self.on_scale(float(reply.text)) if reply.text.isdigit() else None
+
+    pairs = {"one": Pair("i", "a", "b", "in"), "two": Pair("i", "c", "d"), "none": Pair("i", "e", "f")}
+    said = {"i\n\nin|a": "7", "i|c": "11", "i|e": "so"}
+    with serving(said.__getitem__) as server:
+        endpoint, replies = Endpoint(model="a-judge", url=server.url), Replies(tmp_path / "replies")
+        ask_about(Grades(), pairs, endpoint, replies)
+        found = {one.id: one.grade for one in grades(Grades(), pairs, endpoint.identity, replies)}
+    assert found == {"one": 7.0, "two": None, "none": None}
+    assert len(server.bodies) == 3

@@ -1,0 +1,203 @@
+"""Responses to scores by a judge: who answers, every reply kept in a stage of its own, and what the verdicts say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from emobench.config import content_hash
+from emobench.errors import MetricError, RunError
+from emobench.extras import require
+from emobench.kinds.auxiliary import UnloadedModel
+from emobench.kinds.cost import Requests
+from emobench.kinds.instruct.instructions import Instruction
+from emobench.kinds.instruct.judging.judge import Answering, GradeJudge, Judge, Pair, PairJudge
+from emobench.kinds.instruct.judging.judgements import (
+    Graded,
+    Judgement,
+    Replies,
+    ask_about,
+    grades,
+    leanings,
+    pair_judgements,
+    request_keys,
+    requests_of,
+)
+from emobench.kinds.instruct.responses import Response
+from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
+from emobench.kinds.interface import Scored, Subject
+from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
+from emobench.tasks.scores import Measure, Score
+
+REPLIES, PROBLEMS = "replies.jsonl", "problems.json"
+JUDGEMENTS, JUDGE = "judgements.jsonl", "judge.json"
+"""Next to the scores: each verdict, and who gave them with how many tokens."""
+MOST_WITHOUT_VERDICT = 0.05
+"""The share of requests without a verdict above which there is no metric: the others would be a selection."""
+DESCRIBES = Measure(None, "fraction", secondary=True)
+GRADE = Measure(True, "grade")
+WIN_RATE, GRADE_NAME, FAILURES = "win_rate", "grade", "parse_failures"
+LEANINGS = {"position_bias": "first", "order_agreement": "agreement", "length_bias": "longer"}
+"""Metric -> the field of `Leanings` that it is the mean of."""
+REPLY_TOKENS = 512
+"""Of a reply, for the estimate, where a judge names no `max_tokens`."""
+BYTES_PER_TOKEN = 4
+
+
+def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses: Sequence[Response]) -> Scored:
+    """Return the metrics of the judge that the rules name.
+
+    Raises RunError where too many requests have no reply, and what asking raises; the replies until then are kept.
+    """
+    judge = subject.components.judge(rules.judge.name).component
+    answering = _answering(subject, rules.judge, judge)
+    pairs = {one.id: Pair(one.instruction, one.text, one.reference, one.input) for one in responses}
+    folder = _kept(subject, task, judge, pairs, answering)
+    replies, problems = Replies(folder / REPLIES), json.loads((folder / PROBLEMS).read_text(encoding="utf-8"))
+    given = (pairs, answering.identity, replies, problems)
+    counts = {key: len(keys) for key, keys in request_keys(judge, pairs, answering.identity).items()}
+    name = f"{judge.name}, answered by {rules.judge.model or judge.model},"
+    if isinstance(judge, GradeJudge):
+        judged: Sequence[Graded | Judgement] = grades(judge, *given)
+        found = grade_scores(judged, counts, name)  # type: ignore[arg-type]
+    else:
+        assert isinstance(judge, PairJudge)
+        judged = pair_judgements(judge, *given)
+        found = pair_scores(judged, counts, pairs, name)
+    found.files[JUDGEMENTS] = "".join(f"{json.dumps(asdict(one), ensure_ascii=False)}\n" for one in judged)
+    read, written = replies.tokens()
+    who = {"judge": rules.judge.name, "models": replies.models, "replies": len(replies)}
+    found.files[JUDGE] = json.dumps({**who, "tokens_read": read, "tokens_written": written}, indent=1) + "\n"
+    return found
+
+
+def _kept(subject: Subject, task: str, judge: Judge, pairs: Mapping[str, Pair], answering: Answering) -> Path:
+    """Return the folder of the replies to all that is asked, which what is asked and who answers identify."""
+    keys = request_keys(judge, pairs, answering.identity)
+    total = sum(map(len, keys.values()))
+
+    def work(folder: Path) -> None:
+        with subject.work(f"judge {task} with {judge.name}", "requests") as progress:
+            asked = ask_about(judge, pairs, answering, Replies(folder / REPLIES), progress)
+        if len(asked.failed) > MOST_WITHOUT_VERDICT * total:
+            reason = next(iter(asked.failed.values()))
+            raise RunError(
+                f"{len(asked.failed)} of {total} requests to the judge {judge.name} have no reply: {reason}. The other "
+                "replies are kept. Give the same command again, which asks for the missing ones alone."
+            )
+        problems = {**asked.failed, **asked.refused}
+        (folder / REPLIES).touch()
+        (folder / PROBLEMS).write_text(json.dumps(problems, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+    return subject.keep(
+        "judge", {"requests": content_hash(sorted(key for both in keys.values() for key in both))}, work
+    )
+
+
+def _answering(subject: Subject, rule: JudgeRule, judge: Judge) -> Answering:
+    if rule.backend == "endpoint":
+        return rule.endpoint(judge)
+    from emobench.kinds.instruct.judging.local import LocalModel
+
+    other = subject.other(rule.local_model(judge))
+    return LocalModel(other.model, other.tokenizer, rule.model or judge.model, content_hash(dict(other.facts)))
+
+
+def check_judge(rule: JudgeRule, judge: Judge, model: UnloadedModel) -> None:
+    """Raise a UserError for what asking would raise, as far as it is known before anybody is asked."""
+    if rule.backend == "endpoint":
+        require("openai")
+        return
+    from emobench.kinds.instruct.judging.local import LocalModel
+
+    known = model.known(rule.local_model(judge))
+    for request in requests_of(judge, Pair("Name a prime number.", "Seven.", "Nine.")):
+        LocalModel(None, known.tokenizer, rule.model or judge.model, "").prompt_ids(request)
+
+
+def expected_requests(rule: JudgeRule, judge: Judge, asked: Sequence[Instruction], response: int) -> Requests:
+    """Return how many requests a judge gets, and the tokens of their prompts and replies at most.
+
+    A token has four bytes; a response has `response` tokens.
+    """
+    pairs = (Pair(one.text, "?", one.reference, one.asked.input) for one in asked)
+    requests = [request for pair in pairs for request in requests_of(judge, pair)]
+    read = sum(len(_text(request.prompt).encode()) // BYTES_PER_TOKEN + response for request in requests)
+    written = sum(int(request.options.get("max_tokens", REPLY_TOKENS)) for request in requests)
+    return Requests(rule.model or judge.model, len(requests), read, written)
+
+
+def _text(prompt: str | tuple[Mapping[str, str], ...]) -> str:
+    return prompt if isinstance(prompt, str) else "".join(message["content"] for message in prompt)
+
+
+def pair_scores(
+    judged: Sequence[Judgement], counts: Mapping[str, int], pairs: Mapping[str, Pair], judge: str
+) -> Scored:
+    """Return the win rate, biases and failures of judgements; `counts` has the requests about each pair.
+
+    Where more than 5 % of the requests have no verdict, the others are missing, with the reason.
+    """
+    found = Scored()
+    failures = {one.id: sum(side is None for side in (one.shown_first, one.shown_second)) for one in judged}
+    reasons = {one.id: one.problem for one in judged}
+    found.add((FAILURES,), lambda: {FAILURES: _failures(failures, counts)})
+
+    def verdicts() -> dict[str, Score]:
+        _check_verdicts(failures, counts, reasons, judge)
+        preferences = {one.id: one.preference for one in judged if one.preference is not None}
+        return {WIN_RATE: _mean(preferences, FRACTION)}
+
+    found.add((WIN_RATE,), verdicts)
+    leaning = leanings(judged, pairs)
+    for name, field in LEANINGS.items():
+
+        def lean(name: str = name, field: str = field) -> dict[str, Score]:
+            _check_verdicts(failures, counts, reasons, judge)
+            return {name: _mean(getattr(leaning, field), DESCRIBES)}
+
+        found.add((name,), lean)
+    return found
+
+
+def grade_scores(judged: Sequence[Graded], counts: Mapping[str, int], judge: str) -> Scored:
+    """Return the mean grade and the failures; where more than 5 % have no grade it is missing, with the reason."""
+    found = Scored()
+    failures = {one.id: int(one.grade is None) for one in judged}
+    found.add((FAILURES,), lambda: {FAILURES: _failures(failures, counts)})
+
+    def mean() -> dict[str, Score]:
+        _check_verdicts(failures, counts, {one.id: one.problem for one in judged}, judge)
+        return {GRADE_NAME: _mean({one.id: one.grade for one in judged if one.grade is not None}, GRADE)}
+
+    found.add((GRADE_NAME,), mean)
+    return found
+
+
+def _check_verdicts(
+    failures: Mapping[str, int], counts: Mapping[str, int], reasons: Mapping[str, str], judge: str
+) -> None:
+    missing, total = sum(failures.values()), sum(counts.values())
+    if missing > MOST_WITHOUT_VERDICT * total:
+        reason = next(reasons[key] for key, count in failures.items() if count)
+        raise MetricError(
+            f"{judge} gave no verdict to {missing} of {total} requests ({missing / total:.0%}; at most "
+            f"{MOST_WITHOUT_VERDICT:.0%} may be without): {reason}. Take a judge model that keeps to the form."
+        )
+
+
+def _failures(failures: Mapping[str, int], counts: Mapping[str, int]) -> Score:
+    if not any(counts.values()):
+        raise MetricError("The judge was asked nothing: all responses equal the references.")
+    ids = list(failures)
+    shares = [failures[key] / counts[key] if counts[key] else 0.0 for key in ids]
+    return mean_by_prompt([shares], ids, DESCRIBES, weights_RN=[[float(counts[key]) for key in ids]])
+
+
+def _mean(values: Mapping[str, Any], measure: Measure) -> Score:
+    if not values:
+        raise MetricError("No pair of responses has a verdict that tells.")
+    return mean_by_prompt([list(values.values())], list(values), measure)

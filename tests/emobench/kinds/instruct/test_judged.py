@@ -1,0 +1,217 @@
+"""A judge in the pipeline: a real server on the loopback answers, and every number follows from its replies."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "judging"))
+from endpoints import Scripted, serving
+
+TASK = "instructions"
+COUNT = 6
+PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
+KEY = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.02)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def longer(prompt: str) -> str:
+    found = PARTS.search(prompt)
+    assert found is not None
+    return "1" if len(found[1]) > len(found[2]) else "2"
+
+
+def judged_by(server: Scripted, *more: str, judge: str = "pandalm") -> list[str]:
+    given = [f"judge.name={judge}", "judge.model=a-judge", f"judge.url={server.url}", "judge.retries=1", *more]
+    return [word for one in given for word in ("--set", one)]
+
+
+def rows_of(tmp_path: Path, entry: dict[str, Any]) -> list[dict[str, Any]]:
+    path = tmp_path / "runs" / entry["runs"][0]["samples"][0]["path"]
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_win_rate_follows_from_both_orders(instruct: Callable[..., Any], tmp_path: Path) -> None:
+    with serving(longer) as server:
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+    assert len(server.bodies) == 2 * COUNT
+    assert {body["model"] for body in server.bodies} == {"a-judge"}
+    rows = rows_of(tmp_path, entry)
+    longest = [len(re.sub(r"\s+$", "", row["text"])) > len(row["reference"]) for row in rows]
+    metrics = entry["metrics"]
+    assert metrics[f"{TASK}/win_rate"]["mean"] == pytest.approx(sum(longest) / COUNT)
+    assert metrics[f"{TASK}/win_rate"]["n"] == COUNT
+    assert metrics[f"{TASK}/win_rate"]["higher_is_better"]
+    assert metrics[f"{TASK}/position_bias"]["mean"] == 0.5
+    assert metrics[f"{TASK}/order_agreement"]["mean"] == 1.0
+    assert metrics[f"{TASK}/length_bias"]["mean"] == 1.0
+    assert metrics[f"{TASK}/parse_failures"]["mean"] == 0.0
+    assert entry["primary"] == f"{TASK}/win_rate"
+    assert not entry["missing"]
+    (folder,) = (tmp_path / "runs" / "score").iterdir()
+    told = [json.loads(line) for line in (folder / "judgements.jsonl").read_text().splitlines()]
+    assert [one["preference"] for one in told] == [float(wins) for wins in longest]
+    examples = [json.loads(line) for line in (folder / "examples.jsonl").read_text().splitlines()]
+    assert len([one for one in examples if f"{TASK}/win_rate" in json.dumps(one)]) >= 1
+    who = json.loads((folder / "judge.json").read_text())
+    assert who == {
+        "judge": "pandalm", "models": ["a-judge-2026"], "replies": 12, "tokens_read": 84, "tokens_written": 36,
+    }  # fmt: skip
+
+
+def test_a_judge_of_first_places_ties_and_is_told_apart(instruct: Callable[..., Any]) -> None:
+    with serving(lambda prompt: "1") as server:
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+    metrics = {name.partition("/")[2]: metric["mean"] for name, metric in entry["metrics"].items()}
+    assert (metrics["win_rate"], metrics["position_bias"], metrics["order_agreement"]) == (0.5, 1.0, 0.0)
+    assert "No pair of responses" in entry["missing"][f"{TASK}/length_bias"]
+
+
+def test_a_run_that_stops_is_continued_and_nothing_is_judged_twice(
+    instruct: Callable[..., Any], tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def down(prompt: str, attempt: int) -> str | None:
+        if prompt not in seen and len(seen) < 5:
+            seen.append(prompt)
+        return None if prompt in seen else "server_error"
+
+    with serving(longer, down) as server:
+        stopped = instruct("evaluate", *judged_by(server, "judge.concurrency=1"))
+        assert stopped.code == 1
+        assert "are kept" in stopped.err
+        server.faults = lambda prompt, attempt: None
+        server.bodies.clear()
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+        again = Counter(body["prompt"] for body in server.bodies)
+        assert len(again) == 2 * COUNT - 5
+        assert set(again.values()) == {1}
+        assert again.keys().isdisjoint(seen)
+        server.bodies.clear()
+        same = instruct("evaluate", *judged_by(server, "judge.concurrency=3"), "--json").ok().json["entries"][0]
+        assert same["id"] == entry["id"]  # how fast it is asked changes no protocol
+        assert not server.bodies
+    with serving(longer) as server:
+        whole = instruct("evaluate", "--runs", tmp_path / "other", *judged_by(server), "--json")
+    assert whole.ok().json["entries"][0]["metrics"] == entry["metrics"]
+
+
+def test_another_judge_reads_the_responses_that_are_there(instruct: Callable[..., Any], tmp_path: Path) -> None:
+    with serving(longer) as server:
+        instruct("evaluate").ok()
+        instruct("evaluate", *judged_by(server)).ok()
+    assert len(list((tmp_path / "runs" / "generate").iterdir())) == 1
+    assert len(list((tmp_path / "runs" / "score").iterdir())) == 2
+
+
+@pytest.mark.parametrize("silent", [1, 12])
+def test_replies_without_a_verdict_are_counted_and_too_many_leave_no_metric(
+    silent: int, instruct: Callable[..., Any]
+) -> None:
+    prompts: list[str] = []
+
+    def answer(prompt: str) -> str:
+        prompts.append(prompt)
+        return "I cannot say." if len(prompts) <= silent else longer(prompt)
+
+    with serving(answer) as server:
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+    assert entry["metrics"][f"{TASK}/parse_failures"]["mean"] == pytest.approx(silent / 12)
+    reason = entry["missing"][f"{TASK}/win_rate"]
+    assert f"gave no verdict to {silent} of 12 requests" in reason
+    assert "the reply has no verdict" in reason
+    assert f"{TASK}/rougeL" in entry["metrics"]
+
+
+def test_a_share_of_five_percent_is_left_out() -> None:
+    from emobench.kinds.instruct.judged import pair_scores
+    from emobench.kinds.instruct.judging.judge import Pair
+    from emobench.kinds.instruct.judging.judgements import Judgement
+
+    pairs = {str(i): Pair("i", "aa", "b") for i in range(20)}
+    judged = [Judgement(key, 1.0, 1.0, 1.0) for key in pairs]
+    for without, missing in ((2, False), (3, True)):  # of 40 requests
+        for place in range(without):
+            judged[place] = Judgement(str(place), None, 1.0, None, "the reply has no verdict")
+        found = pair_scores(judged, dict.fromkeys(pairs, 2), pairs, "a-judge")
+        assert ("win_rate" in found.missing) == missing
+        assert found.scores["parse_failures"].value == pytest.approx(without / 40)
+        if not missing:
+            assert (found.scores["win_rate"].value, found.scores["win_rate"].n) == (1.0, 18)
+
+
+def test_grades_are_averaged(instruct: Callable[..., Any]) -> None:
+    grades = iter([2, 4, 6, 8, 3, 1])
+    with serving(lambda prompt: f"Rating: [[{next(grades)}]]") as server:
+        done = instruct("evaluate", *judged_by(server, judge="mt-bench"), "--json").ok()
+    entry = done.json["entries"][0]
+    assert len(server.bodies) == COUNT
+    metric = entry["metrics"][f"{TASK}/grade"]
+    assert (metric["mean"], metric["unit"], metric["n"]) == (4.0, "grade", COUNT)
+
+
+def test_without_a_judge_the_win_rate_is_missing_and_says_what_to_set(instruct: Callable[..., Any]) -> None:
+    entry = instruct("evaluate", "--json").ok().json["entries"][0]
+    assert "--set judge.name=NAME" in entry["missing"][f"{TASK}/win_rate"]
+    instruct("evaluate", "--set", "judge.model=gpt-4").refused("--set judge.name=NAME")
+    instruct("evaluate", "--set", "judge.name=pandaml").refused("did you mean 'pandalm'?")
+
+
+def test_a_key_is_asked_for_before_a_training_and_is_in_no_file(
+    instruct: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(longer) as server:
+        done = instruct("evaluate", *judged_by(server), "--json").ok()
+    assert KEY not in done.out + done.err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+    monkeypatch.delenv("OPENAI_API_KEY")
+    named = ("--set", "judge.name=mt-bench-pair")
+    instruct("run", "--objective", "mle", *named).refused("Set OPENAI_API_KEY", "judge.backend=local")
+    done = instruct("evaluate", "--dry-run", *named).ok()
+    assert "12 requests to a judge" in done.out
+
+
+def test_a_dry_run_counts_requests_and_tokens(instruct: Callable[..., Any]) -> None:
+    seeds = ("--objective", "mle", "--seed", "0", "--seed", "1")
+    given = ("--set", "judge.name=pandalm", "--set", "judge.url=http://127.0.0.1:1/v1")
+    done = instruct("run", *seeds, *given, "--dry-run", "--json").ok()
+    lines = [line for line in done.json["plan"] if line["stage"] == "evaluate"]
+    assert [line["requests"] for line in lines] == [2 * COUNT] * 2
+    assert done.json["totals"]["requests"] == 4 * COUNT
+    # PandaLM writes 512 tokens at most, and its prompt has some hundred bytes.
+    assert all(2 * COUNT * (512 + 50) < line["request_tokens"] < 2 * COUNT * (512 + 300) for line in lines)
+    assert "24 requests to a judge" in " ".join(done.json["notes"])
+
+
+def test_a_local_model_judges(instruct: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
+    local = ("--set", "judge.name=pandalm", "--set", "judge.backend=local", "--set", f"judge.model={byte_model}")
+    # Its context is too short for a prompt and 512 tokens of a reply, or its replies say nothing: both are counted.
+    entry = instruct("evaluate", *local, "--json").ok().json["entries"][0]
+    assert entry["metrics"][f"{TASK}/parse_failures"]["mean"] == 1.0
+    assert "gave no verdict to 12 of 12 requests" in entry["missing"][f"{TASK}/win_rate"]
+    chat = ("--set", "judge.name=mt-bench-pair", *local[2:])
+    instruct("evaluate", *chat).refused("has no chat template")
+
+
+def test_the_address_of_a_judge_identifies_nothing(instruct: Callable[..., Any]) -> None:
+    with serving(longer) as one, serving(longer) as other:
+        done = [instruct("evaluate", *judged_by(server), "--json").ok() for server in (one, other)]
+    assert not other.bodies
+    entries = [found.json["entries"][0] for found in done]
+    assert entries[0]["protocols"] == entries[1]["protocols"]
+    assert entries[0]["changes"][TASK].keys() == {"judge.name", "judge.model", "max_new_tokens"}
