@@ -73,7 +73,7 @@ def test_an_older_entry_has_the_roles_that_its_suite_declared(written: dict[str,
 
 
 def test_older_entries_get_what_the_suites_declare_today() -> None:
-    suites = {name: find_suite(name) for name in suite_names()}
+    suites = {name: find_suite(name) for name in suite_names() if name in DECLARED}  # others have no older entries
     assert {name: (s.primary, sum(len(run.tasks) for run in s.runs)) for name, s in suites.items()} == DECLARED
     assert {s.version for s in suites.values()} == {1}
 
