@@ -49,11 +49,11 @@ def test_names_and_protocols_stay_in_one_piece(
     monkeypatch.setenv("COLUMNS", width)
     tasks = command("tasks", "list").out
     for name in NAMES["tasks"]:
-        (line,) = (line for line in tasks.splitlines() if line.split()[:1] == [name])
+        (line,) = (line for line in tasks.splitlines() if line.split(" ")[0] == name)
         assert find_task(name).protocol_id in line.split()
     suites = command("suites", "list").out
     for name in NAMES["suites"]:
-        (line,) = (line for line in suites.splitlines() if line.split()[:1] == [name])
+        (line,) = (line for line in suites.splitlines() if line.split(" ")[0] == name)
         assert (find_suite(name).model or "") in line
     assert max(map(len, [*tasks.splitlines(), *suites.splitlines()])) <= int(width)
 
