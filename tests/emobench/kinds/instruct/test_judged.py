@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -215,3 +217,33 @@ def test_the_address_of_a_judge_identifies_nothing(instruct: Callable[..., Any])
     entries = [found.json["entries"][0] for found in done]
     assert entries[0]["protocols"] == entries[1]["protocols"]
     assert entries[0]["changes"][TASK].keys() == {"judge.name", "judge.model", "max_new_tokens"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_ends_as_one_that_is_not(
+    instruct: Callable[..., Any], byte_model: Path, asked: Path, tmp_path: Path
+) -> None:
+    process: list[subprocess.Popen[bytes]] = []
+    kept = threading.Event()
+
+    def answer(prompt: str) -> str:
+        if len(server.bodies) == 8 and not kept.is_set():  # one at a time: the seven before it were kept
+            process[0].kill()
+            kept.set()
+        return longer(prompt)
+
+    with serving(answer) as server:
+        places = ("--data-dir", asked, "--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline")
+        given = ("--suite", "instruct", "--model", byte_model, "--set", "instruct.max_new_tokens=8", *places)
+        line = [sys.executable, "-m", "emobench", "evaluate", *given, *judged_by(server, "judge.concurrency=1")]
+        process.append(subprocess.Popen([*map(str, line)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        assert process[0].wait(timeout=300) == -9
+        assert not list((tmp_path / "board").rglob("*.json"))
+        before = [body["prompt"] for body in server.bodies[:7]]
+        server.bodies.clear()
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+        assert {body["prompt"] for body in server.bodies}.isdisjoint(before)
+        assert len(server.bodies) == 2 * COUNT - 7
+    with serving(longer) as server:
+        whole = instruct("evaluate", "--runs", tmp_path / "other", *judged_by(server), "--json")
+    assert whole.ok().json["entries"][0]["metrics"] == entry["metrics"]
