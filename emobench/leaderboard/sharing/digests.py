@@ -44,6 +44,15 @@ def largest(name: str) -> int | None:
     return next((most for pattern, most in _NAMES.items() if pattern.fullmatch(name)), None)
 
 
+def require_shareable(root: Path, names: Iterable[str]) -> None:
+    """Raise DataError for a file that nobody could pull, by its name or its size."""
+    for name in names:
+        most, size = largest(name), (root / name).stat().st_size
+        if most is None or size > most:
+            why = "a name that no shared board has" if most is None else f"{size:,} bytes, and {most:,} are the most"
+            raise DataError(f"{name} has {why}. Nothing was written. Leave its entry out of this board.")
+
+
 def list_digests(root: Path, names: Iterable[str]) -> str:
     """Return the list of files in a folder."""
     return "".join(f"{file_sha256(root / name)}  {name}\n" for name in sorted(names))
@@ -53,7 +62,7 @@ def read_digests(content: bytes, where: str) -> dict[str, str]:
     """Return the sha256 of each file by its name. Raises DataError for a list that no push wrote."""
     digests: dict[str, str] = {}
     try:
-        lines = content.decode().splitlines()
+        lines = content.decode().removesuffix("\n").split("\n") if content else []
     except UnicodeDecodeError:
         lines = ["bytes that are not UTF-8"]
     for number, line in enumerate(lines, 1):
@@ -103,7 +112,7 @@ def check_signature(digests: bytes, signature: bytes | None, allowed: Path, wher
         file = Path(folder) / SIGNATURE
         file.write_bytes(signature)
         found = _ssh_keygen("find-principals", "-f", str(allowed), "-s", str(file))
-        signers = found.stdout.decode(errors="replace").splitlines()
+        signers = re.split(r"[,\n]", found.stdout.decode(errors="replace").strip())
         given = ("-f", str(allowed), "-n", NAMESPACE, "-s", str(file))
         if not any(not _ssh_keygen("verify", "-I", one, *given, stdin=digests).returncode for one in signers):
             raise DataError(

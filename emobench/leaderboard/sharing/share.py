@@ -23,6 +23,7 @@ from emobench.leaderboard.sharing.digests import (
     list_digests,
     listed_content,
     read_digests,
+    require_shareable,
     sign,
 )
 from emobench.leaderboard.sharing.merge import Added, merge
@@ -76,6 +77,7 @@ def push(
             if signed and key is None:
                 raise ConfigError(f"{place.name} is signed: give your key, --sign-key FILE. Nothing was written.")
             _require_whole(folder, place.name)
+            require_shareable(folder, added.names)
             _require_same(copy, folder, added, place)
             if _publish(copy, folder, {*names, *added.names}, added, key):
                 return _shared(added)

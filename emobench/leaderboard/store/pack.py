@@ -93,8 +93,8 @@ def current(entries: Sequence[Entry]) -> Iterator[Entry]:
 def left_out_files(board: Path) -> dict[str, str]:
     """Return the paths of files of runs that the board has not, and why."""
     path = board / PACKED / LEFT_OUT
-    lines = read_text(path).splitlines() if path.is_file() else []
-    return {name: why for name, _, why in (line.partition(": ") for line in lines)}
+    lines = read_text(path).split("\n") if path.is_file() else []
+    return {name: why for name, _, why in (line.partition(": ") for line in lines) if name}
 
 
 def unnamed_files(board: Path, entries: Sequence[Entry]) -> Iterator[Path]:

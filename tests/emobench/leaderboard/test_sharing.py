@@ -289,6 +289,23 @@ def test_a_path_of_no_board_is_refused(line: str, folder: Path, person: Callable
     _refused(ann, match="expected a sha256, two spaces")
 
 
+@pytest.mark.parametrize("name", [".hidden", "a/" * 12 + "b"])
+def test_a_file_that_nobody_could_pull_is_not_pushed(name: str, folder: Path, person: Callable[..., Person]) -> None:
+    ann = person("ann", folder)
+    ann.record("emo", name)
+    with pytest.raises(DataError, match="a name that no shared board has"):
+        ann.push()
+    assert not [path for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def test_odd_letters_in_a_path_are_no_line_ends(folder: Path, person: Callable[..., Person]) -> None:
+    ann, bob = person("ann", folder), person("bob", folder)
+    ann.record("emo", "one\u2028two\x85three")
+    ann.push()
+    assert bob.pull() == (1, 0)
+    assert verify(bob.board, bob.runs) == (1, [])
+
+
 def test_a_symbolic_link_is_refused(folder: Path, tmp_path: Path, person: Callable[..., Person]) -> None:
     ann = person("ann", folder)
     ann.record("emo")
@@ -343,7 +360,7 @@ def test_a_signed_board_is_checked(folder: Path, tmp_path: Path, person: Callabl
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     allowed = tmp_path / "allowed"
-    allowed.write_text(f"ann@example.org {keys[0].with_suffix('.key.pub').read_text()}")
+    allowed.write_text(f"ann@example.org,ann@example.com {keys[0].with_suffix('.key.pub').read_text()}")
     ann, bob = person("ann", folder), person("bob", folder)
     ann.record("emo")
     ann.push()
