@@ -115,7 +115,8 @@ class PlannedTask:
     @property
     def models(self) -> dict[str, Mapping[str, Any]]:
         """The models other than the base model that decide the results, by their part."""
-        return {part: facts for part, facts in self.auxiliary_facts.items() if self.auxiliary[part].name != PRETRAINED}
+        others = {part: found for part, found in self.auxiliary.items() if found.name != PRETRAINED}
+        return {part: self.model.known(found).facts for part, found in others.items()}
 
     @property
     def _common(self) -> dict[str, Any]:
