@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +57,8 @@ def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses
     judge = subject.components.judge(rules.judge.name).component
     answering = _answering(subject, rules.judge, judge)
     pairs = {one.id: Pair(one.instruction, one.text, one.reference, one.input) for one in responses}
-    folder = _kept(subject, task, judge, pairs, answering)
-    replies, problems = Replies(folder / REPLIES), json.loads((folder / PROBLEMS).read_text(encoding="utf-8"))
+    title = f"judge {task} with {judge.name}"
+    replies, problems = kept_replies(judge, pairs, answering, subject.keep, lambda: subject.work(title, "requests"))
     given = (pairs, answering.identity, replies, problems)
     counts = {key: len(keys) for key, keys in request_keys(judge, pairs, answering.identity).items()}
     name = f"{judge.name}, answered by {rules.judge.model or judge.model},"
@@ -74,13 +76,22 @@ def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses
     return found
 
 
-def _kept(subject: Subject, task: str, judge: Judge, pairs: Mapping[str, Pair], answering: Answering) -> Path:
-    """Return the folder of the replies to all that is asked, which what is asked and who answers identify."""
+def kept_replies(
+    judge: Judge,
+    pairs: Mapping[str, Pair],
+    answering: Answering,
+    keep: Callable[[str, Mapping[str, Any], Callable[[Path], None]], Path],
+    work: Callable[[], AbstractContextManager[Callable[[int, int], None]]],
+) -> tuple[Replies, Mapping[str, str]]:
+    """Return the replies to all that is asked about pairs, and why others have none, by the digest of the request.
+
+    They are a stage, which what is asked and who answers identify; `keep` and `work` are those of `Subject`.
+    """
     keys = request_keys(judge, pairs, answering.identity)
     total = sum(map(len, keys.values()))
 
-    def work(folder: Path) -> None:
-        with subject.work(f"judge {task} with {judge.name}", "requests") as progress:
+    def ask(folder: Path) -> None:
+        with work() as progress:
             asked = ask_about(judge, pairs, answering, Replies(folder / REPLIES), progress)
         if len(asked.failed) > MOST_WITHOUT_VERDICT * total:
             reason = next(iter(asked.failed.values()))
@@ -92,9 +103,9 @@ def _kept(subject: Subject, task: str, judge: Judge, pairs: Mapping[str, Pair], 
         (folder / REPLIES).touch()
         (folder / PROBLEMS).write_text(json.dumps(problems, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
-    return subject.keep(
-        "judge", {"requests": content_hash(sorted(key for both in keys.values() for key in both))}, work
-    )
+    facts = {"requests": content_hash(sorted({digest for digests in keys.values() for digest in digests}))}
+    folder = keep("judge", facts, ask)
+    return Replies(folder / REPLIES), json.loads((folder / PROBLEMS).read_text(encoding="utf-8"))
 
 
 def _answering(subject: Subject, rule: JudgeRule, judge: Judge) -> Answering:
@@ -141,63 +152,69 @@ def pair_scores(
 
     Where more than 5 % of the requests have no verdict, the others are missing, with the reason.
     """
-    found = Scored()
-    failures = {one.id: sum(side is None for side in (one.shown_first, one.shown_second)) for one in judged}
-    reasons = {one.id: one.problem for one in judged}
-    found.add((FAILURES,), lambda: {FAILURES: _failures(failures, counts)})
-
-    def verdicts() -> dict[str, Score]:
-        _check_verdicts(failures, counts, reasons, judge)
-        preferences = {one.id: one.preference for one in judged if one.preference is not None}
-        return {WIN_RATE: _mean(preferences, FRACTION)}
-
-    found.add((WIN_RATE,), verdicts)
     leaning = leanings(judged, pairs)
-    for name, field in LEANINGS.items():
-
-        def lean(name: str = name, field: str = field) -> dict[str, Score]:
-            _check_verdicts(failures, counts, reasons, judge)
-            return {name: _mean(getattr(leaning, field), DESCRIBES)}
-
-        found.add((name,), lean)
-    return found
+    means = {WIN_RATE: ({one.id: one.preference for one in judged if one.preference is not None}, FRACTION)}
+    means |= {name: (getattr(leaning, field), DESCRIBES) for name, field in LEANINGS.items()}
+    return _scored(judged, counts, means, judge)
 
 
 def grade_scores(judged: Sequence[Graded], counts: Mapping[str, int], judge: str) -> Scored:
     """Return the mean grade and the failures; where more than 5 % have no grade it is missing, with the reason."""
+    given = {one.id: one.grade for one in judged if one.grade is not None}
+    return _scored(judged, counts, {GRADE_NAME: (given, GRADE)}, judge)
+
+
+def _scored(
+    judged: Sequence[Judgement] | Sequence[Graded],
+    counts: Mapping[str, int],
+    means: Mapping[str, tuple[Mapping[str, float], Measure]],
+    judge: str,
+) -> Scored:
+    """Return the failures, and the means of values of examples as far as enough verdicts are there."""
     found = Scored()
-    failures = {one.id: int(one.grade is None) for one in judged}
-    found.add((FAILURES,), lambda: {FAILURES: _failures(failures, counts)})
+    found.add((FAILURES,), lambda: _failures(judged, counts))
 
-    def mean() -> dict[str, Score]:
-        _check_verdicts(failures, counts, {one.id: one.problem for one in judged}, judge)
-        return {GRADE_NAME: _mean({one.id: one.grade for one in judged if one.grade is not None}, GRADE)}
+    def mean(name: str) -> dict[str, Score]:
+        check_verdicts(judged, counts, judge)
+        return {name: _mean(*means[name])}
 
-    found.add((GRADE_NAME,), mean)
+    for name in means:
+        found.add((name,), partial(mean, name))
     return found
 
 
-def _check_verdicts(
-    failures: Mapping[str, int], counts: Mapping[str, int], reasons: Mapping[str, str], judge: str
-) -> None:
+def check_verdicts(judged: Sequence[Judgement] | Sequence[Graded], counts: Mapping[str, int], judge: str) -> None:
+    """Raise MetricError where more than 5 % of the requests have no verdict; `judge` begins the sentence."""
+    failures = _without_verdict(judged)
     missing, total = sum(failures.values()), sum(counts.values())
     if missing > MOST_WITHOUT_VERDICT * total:
-        reason = next(reasons[key] for key, count in failures.items() if count)
+        reason = next(one.problem for one in judged if failures[one.id])
         raise MetricError(
             f"{judge} gave no verdict to {missing} of {total} requests ({missing / total:.0%}; at most "
             f"{MOST_WITHOUT_VERDICT:.0%} may be without): {reason}. Take a judge model that keeps to the form."
         )
 
 
-def _failures(failures: Mapping[str, int], counts: Mapping[str, int]) -> Score:
+def _without_verdict(judged: Sequence[Judgement] | Sequence[Graded]) -> dict[str, int]:
+    """Return how many of the requests about each pair or response have no verdict."""
+    return {
+        one.id: int(one.grade is None)
+        if isinstance(one, Graded)
+        else sum(side is None for side in (one.shown_first, one.shown_second))
+        for one in judged
+    }
+
+
+def _failures(judged: Sequence[Judgement] | Sequence[Graded], counts: Mapping[str, int]) -> dict[str, Score]:
     if not any(counts.values()):
         raise MetricError("The judge was asked nothing: all responses equal the references.")
+    failures = _without_verdict(judged)
     ids = list(failures)
     shares = [failures[key] / counts[key] if counts[key] else 0.0 for key in ids]
-    return mean_by_prompt([shares], ids, DESCRIBES, weights_RN=[[float(counts[key]) for key in ids]])
+    return {FAILURES: mean_by_prompt([shares], ids, DESCRIBES, weights_RN=[[float(counts[key]) for key in ids]])}
 
 
-def _mean(values: Mapping[str, Any], measure: Measure) -> Score:
+def _mean(values: Mapping[str, float], measure: Measure) -> Score:
     if not values:
         raise MetricError("No pair of responses has a verdict that tells.")
     return mean_by_prompt([list(values.values())], list(values), measure)

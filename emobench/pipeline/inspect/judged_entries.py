@@ -1,0 +1,143 @@
+"""From entries to a round robin: a judge compares what their models answered, each pair in both orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from emobench.config import content_hash
+from emobench.errors import ConfigError
+from emobench.extras import require
+from emobench.kinds.instruct.judged import check_verdicts, kept_replies
+from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge
+from emobench.kinds.instruct.judging.judgements import pair_judgements, request_keys
+from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robin
+from emobench.kinds.instruct.rules import JudgeRule
+from emobench.leaderboard.schema.entry import Entry
+from emobench.models.catalog import find_model
+from emobench.models.folder import identity
+from emobench.models.quiet import quiet_libraries
+from emobench.pipeline.execution.reporter import Reporter
+from emobench.pipeline.inspect.samples import SideBySide, Writer, side_by_side
+from emobench.pipeline.stages.stage import Stage, Stages
+from emobench.pipeline.stages.storage import require_writable
+from emobench.registry import load_judge
+from emobench.tasks.rules import override
+
+ALL = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedEntries:
+    """The outcome on one task; places in `duels` and `ratings` are those of `writers`."""
+
+    task: str
+    judge: str
+    model: str
+    """Who answered for the judge."""
+    instructions: int
+    """With a verdict on every pair of models."""
+    without_verdict: int
+    """Instructions that were left out, since a verdict on them is missing."""
+    writers: tuple[Writer, ...]
+    duels: tuple[Duel, ...]
+    ratings: tuple[Rating, ...]
+
+
+def judge_rule(settings: Mapping[str, Any]) -> JudgeRule:
+    """Return what `--set judge.*` says. Raises ConfigError for other settings, and where no judge is named."""
+    if others := sorted(settings.keys() - {"judge"}):
+        raise ConfigError(f"--set {others[0]}: the responses are there, and only judge.* can be set; drop it.")
+    given = settings.get("judge", {})
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"--set judge={given}: expected a setting of it, such as --set judge.name={given}.")
+    rule = override(JudgeRule(), given, "--set judge")
+    if not rule.used:
+        raise ConfigError("No judge was chosen: add --set judge.name=NAME, see `emobench judges list`.")
+    return rule
+
+
+def judge_entries(
+    entries: Sequence[Entry],
+    rule: JudgeRule,
+    runs: Path,
+    tasks: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    limit: int | None = None,
+    device: str = "cpu",
+    offline: bool = False,
+    reporter: Reporter,
+) -> list[JudgedEntries]:
+    """Return a round robin for each task that all entries have responses of (only `tasks`, if there are any).
+
+    Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
+    """
+    require("evalica")
+    judge = load_judge(rule.name).component
+    if not isinstance(judge, PairJudge):
+        raise ConfigError(f"{judge.name} grades one response; give a judge of two, see `emobench judges list`.")
+    if len(entries) < 2:
+        raise ConfigError("A judge compares two entries or more; name another one, see `emobench leaderboard show`.")
+    tables = side_by_side(entries, runs, tasks, seed=seed, count=limit or ALL)
+    require_writable(runs, "--runs")
+    stages, answering = Stages(runs, note=reporter.note), _answering(rule, judge, device, offline)
+    return [_judged(table, judge, rule, answering, stages, reporter) for table in tables]
+
+
+def _judged(
+    table: SideBySide, judge: PairJudge, rule: JudgeRule, answering: Answering, stages: Stages, reporter: Reporter
+) -> JudgedEntries:
+    duels = list(combinations(range(len(table.writers)), 2))
+    pairs = {
+        _key(a, b, row): Pair(row["prefix"], row["generated"][a]["text"], row["generated"][b]["text"])
+        for a, b in duels
+        for row in table.rows
+    }
+    replies, problems = kept_replies(
+        judge,
+        pairs,
+        answering,
+        lambda kind, facts, work: stages.make(Stage(kind, facts), work, continues=True),
+        lambda: reporter.work(f"judge {table.task} with {judge.name}", "requests"),
+    )
+    judged = pair_judgements(judge, pairs, answering.identity, replies, problems)
+    counts = {key: len(keys) for key, keys in request_keys(judge, pairs, answering.identity).items()}
+    model = rule.model or judge.model
+    check_verdicts(judged, counts, f"{judge.name}, answered by {model},")
+    verdicts = {one.id: one.preference for one in judged if one.preference is not None}
+    whole = [row for row in table.rows if all(_key(a, b, row) in verdicts for a, b in duels)]
+    found, ratings = round_robin({(a, b): [verdicts[_key(a, b, row)] for row in whole] for a, b in duels})
+    return JudgedEntries(
+        task=table.task,
+        judge=rule.name,
+        model=model,
+        instructions=len(whole),
+        without_verdict=len(table.rows) - len(whole),
+        writers=table.writers,
+        duels=tuple(found),
+        ratings=tuple(ratings),
+    )
+
+
+def _key(a: int, b: int, row: Mapping[str, Any]) -> str:
+    return f"{a} {b} {row['prompt']}"
+
+
+def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) -> Answering:
+    if rule.backend == "endpoint":
+        require("openai")
+        endpoint = rule.endpoint(judge)
+        endpoint.check_key()
+        return endpoint
+    from emobench.kinds.instruct.judging.local import LocalModel
+    from emobench.models.load import load_model
+
+    name = rule.model or judge.model
+    source = find_model(name, offline=offline)
+    with quiet_libraries():
+        loaded = load_model(source, device=device, offline=offline)
+    return LocalModel(loaded.model, loaded.tokenizer, name, content_hash(identity(source)))

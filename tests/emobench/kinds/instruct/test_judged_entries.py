@@ -1,0 +1,84 @@
+"""`emobench judge`: responses that are kept, against each other, by a server on the loopback."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "judging"))
+from endpoints import serving
+
+pytest.importorskip("evalica", reason="needs the package evalica")
+TEMPERATURES = (0, 1, 2)
+PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
+
+
+def larger(prompt: str) -> str:
+    found = PARTS.search(prompt)
+    assert found is not None
+    return "1" if found[1] > found[2] else "2"
+
+
+@pytest.fixture
+def judge(command: Callable[..., Any], instruct: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Run `emobench judge` on three entries, which differ in the temperature of their responses."""
+    ids = [
+        instruct("evaluate", "--set", f"instruct.temperature={t}", "--json").ok().json["entries"][0]["id"]
+        for t in TEMPERATURES
+    ]
+    places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs", "-q", "--device", "cpu")
+
+    def run(*more: object, entries: list[str] = ids) -> Any:
+        return command("judge", *entries, *places, *more)
+
+    return run
+
+
+def test_a_round_robin_asks_both_orders_of_each_pair_once(
+    judge: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs")
+    with serving(larger) as server:
+        given = ("judge.name=pandalm", "judge.model=a-judge", f"judge.url={server.url}")
+        settings = [word for one in given for word in ("--set", one)]
+        (found,) = judge(*settings, "--json").ok().json["judged"]
+        asked = [body["prompt"] for body in server.bodies]
+        ids = [writer["entry"] for writer in found["writers"]]
+        shown = command("samples", *ids, *places, "--count", 100, "--json").ok().json["samples"][0]
+        texts = [[one["text"] for one in row["generated"]] for row in shown["rows"]]
+        both = [(place, row[a], row[b]) for place, row in enumerate(texts) for a, b in permutations(range(3), 2)]
+        assert len(asked) == len(set(asked)) == len({one for one in both if one[1] != one[2]})
+        server.bodies.clear()
+        table = judge(*settings).ok().out
+        assert not server.bodies
+    assert [(duel["first"], duel["second"]) for duel in found["duels"]] == [(0, 1), (0, 2), (1, 2)]
+    for duel in found["duels"]:
+        a, b = duel["first"], duel["second"]
+        wins, losses = (sum(p > q for p, q in ((row[x], row[y]) for row in texts)) for x, y in ((a, b), (b, a)))
+        assert (duel["wins"], duel["losses"]) == (wins, losses)
+        assert duel["ties"] == len(texts) - wins - losses
+        assert duel["win_rate"] == pytest.approx((wins + duel["ties"] / 2) / len(texts))
+        assert duel["ci95"][0] <= duel["win_rate"] <= duel["ci95"][1]
+    assert (found["instructions"], found["without_verdict"]) == (len(texts), 0)
+    assert "both orders; orders that disagree are a tie" in table
+    assert "95 % interval" in table
+
+
+def test_what_cannot_be_judged_is_a_sentence(judge: Callable[..., Any]) -> None:
+    judge().refused("--set judge.name=NAME")
+    judge("--set", "recipe.epochs=1").refused("only judge.* can be set")
+    judge("--set", "judge.name=mt-bench", "--set", "judge.url=http://127.0.0.1:1/v1").refused("give a judge of two")
+    judge("--set", "judge.name=pandalm", entries=["pretrained"]).refused("two entries or more")
+
+
+def test_a_judge_without_verdicts_gives_no_table(judge: Callable[..., Any]) -> None:
+    with serving(lambda prompt: "I cannot say.") as server:
+        done = judge("--set", "judge.name=pandalm", "--set", f"judge.url={server.url}")
+    assert done.code == 1
+    assert "gave no verdict" in done.err
