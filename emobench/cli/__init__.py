@@ -28,6 +28,7 @@ COMMANDS = {
     "rerun": ("rerun:rerun", "Run an entry again, and compare its numbers."),
     "reproduce": ("reproduce:reproduce", "Repeat a table or figure of a paper."),
     "sample-corpus": ("sample_corpus:sample_corpus", "Sample a corpus from a model, to be used with --data-dir."),
+    "sweep": ("sweep:app", "Sweeps over models, objectives, settings and seeds: run, status."),
     "stage": ("run:stage", "Stages of a run: run one by its key."),
     "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
     "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, push, pull, import."),

@@ -18,7 +18,7 @@ import typer
 from emobench.cli import options
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
-from emobench.models.device import AUTO, Place, resolve_device, several_devices, several_processes
+from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
 from emobench.pipeline.planning.request import Request
 
 
@@ -128,8 +128,8 @@ class TrainingOptions(PlanningOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelOptions(TrainingOptions):
-    """What is trained and evaluated, and by how many processes."""
+class PlaceOptions:
+    """By how many processes a command works, and where."""
 
     devices: Annotated[
         str | None,
@@ -150,26 +150,43 @@ class ParallelOptions(TrainingOptions):
         ),
     ] = None
 
-    def places(self) -> list[Place]:
-        """Return where worker processes compute; none without the options."""
+    def places(self, device: str) -> list[Place]:
+        """Return where worker processes compute, given `--device`; none without the options.
+
+        Call it before the device is resolved, which hides the other GPUs.
+        """
         if self.devices is None and self.processes is None:
             return []
         if self.devices is not None and self.processes is not None:
             raise ConfigError("--devices gives each GPU a process, and --processes is for the CPU; give one of them.")
         if self.processes is not None:
+            if device not in (AUTO, "cpu"):
+                raise ConfigError(f"--processes is for the CPU, and --device is {device}; give --devices for GPUs.")
             return several_processes(self.processes)
-        if self.device != AUTO:
-            raise ConfigError(f"--device {self.device} is one device, and --devices several; give one of them.")
+        if device != AUTO:
+            raise ConfigError(f"--device {device} is one device, and --devices several; give one of them.")
         return several_devices(self.devices or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelOptions(TrainingOptions, PlaceOptions):
+    """What is trained and evaluated, and by how many processes."""
 
     def planned(self, **more: Any) -> tuple[Request, list[Place]]:
         """Return what the options ask for, and where worker processes compute."""
-        places = self.places()  # first: resolving the device hides the other GPUs
-        own = replace(self, device=places[0].device) if places and self.device == AUTO else self
-        request = own.training(**more)
-        if self.processes is not None and request.device != "cpu":
-            raise ConfigError(f"--processes is for the CPU, and --device is {self.device}; give --devices for GPUs.")
-        return request, places
+        places = self.places(self.device)
+        own = replace(self, device=places[0].device) if places else self
+        return own.training(**more), places
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(LoadingOptions, PlaceOptions):
+    """How a sweep loads models, and by how many processes."""
+
+    def placed(self) -> tuple[dict[str, Any], list[Place]]:
+        """Return fields of a request, and where worker processes compute: by default all GPUs, or one process."""
+        places = self.places(self.device) or default_places(self.device)
+        return replace(self, device=places[0].device).loading(), places
 
 
 def takes_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -86,6 +86,16 @@ def several_processes(count: int) -> list[Place]:
     return [Place(f"cpu:{index}", "cpu", threads) for index in range(count)]
 
 
+def default_places(device: str) -> list[Place]:
+    """Return where the workers of a sweep compute: on each GPU that is visible, or in one process on the CPU."""
+    if device == AUTO:
+        return several_devices(AUTO) if _has_cuda() else several_processes(1)
+    kind, _, index = device.partition(":")
+    if kind == "cuda" and (index.isdecimal() or not index):
+        return several_devices(index or "0")
+    return [Place(device, device, {})]
+
+
 def resolve_dtype(name: str) -> str:
     """Return the data type of weights for a value of `--dtype`. `auto` is float32."""
     return "float32" if name == AUTO else name

@@ -76,11 +76,12 @@ class Schedule:
             self.ended += [(task.key, error) for task in self._tasks.pop(job.key)]
 
 
-def jobs_of(plan: Plan, stages: Stages) -> Iterator[Job]:
-    """Yield what is not finished of a plan. A generation is made with its scores."""
+def jobs_of(plan: Plan, stages: Stages, about: str = "") -> Iterator[Job]:
+    """Yield what is not finished of a plan. A generation is made with its scores. `about` is shown with its rows."""
     for row in plan.rows:
         for run in row.runs:
-            label = row.label if row.objective is None else f"{row.label}, seed {run.seed}"
+            words = [row.label, *([] if row.objective is None else [f"seed {run.seed}"]), *([about] if about else [])]
+            label = ", ".join(words)
             for planned in run.stages():
                 work = planned.work
                 if planned.stage.kind == "generate" or stages.is_finished(planned.stage):

@@ -1,0 +1,149 @@
+"""`emobench sweep`: many models, objectives, settings and seeds from one file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from emobench.cli import options
+from emobench.cli.console import print_json, print_out, print_table, reporter
+from emobench.cli.request_options import SweepOptions, takes_groups
+from emobench.cli.streams import remark
+from emobench.errors import ConfigError, RunError
+from emobench.models.device import AUTO, Place
+from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.outline import DONE
+from emobench.pipeline.planning.estimate import duration
+from emobench.pipeline.sweep.plan_file import Sweep, differing_settings, read_sweep
+from emobench.pipeline.sweep.run import RowStatus, SweepResult, run_sweep, status_of
+
+app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run, status.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The file of the sweep.", show_default=False)]
+STATES = ("done", "begun", "failed", "to do")
+REASON = 300
+"""Characters of the reason of a failure in a table."""
+
+
+@app.callback()
+def group() -> None:
+    """Sweeps over models, objectives, settings and seeds: run, status."""
+
+
+@app.command()
+@takes_groups
+def run(
+    file: File,
+    loading: SweepOptions,
+    runs: options.Runs = options.DEFAULT_RUNS,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run each cell of a file of a sweep, and record the entries.
+
+    The default is one process on each GPU, or one on the CPU. What fails is listed at the end with its reason, and
+    stops nothing else. Cells are stages: the same command again makes what is missing, and two sweeps never make the
+    same one.
+    """
+    sweep, places = _sweep(file, loading, runs, leaderboard)
+    if dry_run:
+        _show_plan(sweep, len(places), json)
+        return
+    result = run_sweep(sweep, places, reporter(quiet))
+    _show_result(result, json)
+    if result.failed:
+        raise RunError(
+            f"{len(result.failed)} of {len(result.failed) + len(result.entries)} entries failed; give the same command "
+            "again to try them once more."
+        )
+    if not quiet:
+        remark(f"recorded in {leaderboard}; `emobench leaderboard show` shows the tables.")
+
+
+@app.command()
+def status(file: File, runs: options.Runs = options.DEFAULT_RUNS, json: options.Json = False) -> None:
+    """Show what is done of a sweep, and what failed, without looking into anything: it may be running."""
+    found = status_of(runs, read_sweep(file, options.DEFAULT_SUITE))
+    if found is None:
+        raise ConfigError(
+            f"{runs} has no sweep of {file}; start it with `emobench sweep run {file}`, or give its folder with --runs."
+        )
+    if json:
+        rows = [{**vars(one.row), "state": one.state, "made": one.made, "failed": one.failed} for one in found]
+        print_json({"rows": rows})
+        return
+    _show_status(found)
+
+
+def _sweep(file: Path, loading: SweepOptions, runs: Path, leaderboard: Path) -> tuple[Sweep, list[Place]]:
+    fields, places = loading.placed()
+    own: dict[str, Any] = {**fields, "runs": runs, "leaderboard": leaderboard}
+    if loading.dtype == AUTO:
+        del own["dtype"]  # the file may give one
+    return read_sweep(file, options.DEFAULT_SUITE, **own), places
+
+
+def _show_plan(sweep: Sweep, processes: int, json: bool) -> None:
+    """Print what each request comes to, as a dry run of it would."""
+    outlines = [make_outline(request) for request in sweep.requests]
+    totals = [outline.totals() for outline in outlines]
+    if json:
+        plans = [{"command": r.command, "totals": t} for r, t in zip(sweep.requests, totals, strict=True)]
+        print_json({"cells": sweep.cells, "requests": plans, "machine": outlines[0].machine.name})
+        return
+    rows = []
+    differing = differing_settings(sweep.requests)
+    for request, settings, outline, total in zip(sweep.requests, differing, outlines, totals, strict=True):
+        states = Counter(line.state for line in outline.lines if line.stage in ("train", "evaluate"))
+        done = f"{states[DONE]} of {sum(states.values())}"
+        seeds = ", ".join(map(str, request.seeds)) or "of the suite"
+        objectives = ", ".join(request.objectives) or "of the suite"
+        rows.append(
+            (", ".join(settings), request.model or "of the suite", objectives, seeds, done, duration(total.time))
+        )
+    print_table(
+        f"{sweep.cells} cells in {len(rows)} runs, on {outlines[0].machine.name}",
+        ("settings", "model", "objectives", "seeds", "finished", "rough time"),
+        rows,
+    )
+    whole = sum(total.time for total in totals)
+    share = f", and about {duration(whole / processes)} by {processes}" if processes > 1 else ""
+    print_out("", f"In all about {duration(whole)} by one process{share}.")
+
+
+def _show_result(result: SweepResult, json: bool) -> None:
+    if json:
+        failed = [{**vars(row), "reason": reason} for row, reason in result.failed]
+        print_json({"entries": result.entries, "failed": failed})
+        return
+    if result.failed:
+        rows = [(row.model, row.label, row.settings, _short(reason)) for row, reason in result.failed]
+        print_table("failed", ("model", "objective", "settings", "reason"), rows, unbroken=("model", "objective"))
+
+
+def _show_status(found: Sequence[RowStatus]) -> None:
+    counts = Counter(one.state for one in found)
+    title = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    rows = [
+        (one.row.model, one.row.label, one.row.settings, f"{one.made} of {len(one.row.stages)}", one.state)
+        for one in found
+        if one.state != "done"
+    ]
+    print_out(f"{len(found)} entries: {title}")
+    if rows:
+        print_table("", ("model", "objective", "settings", "stages", "state"), rows)
+    for one in found:
+        if one.state == "failed":
+            print_out("", f"{one.row.label}, {one.row.model}, {one.row.settings}:", _short(one.failed or ""))
+
+
+def _short(reason: str) -> str:
+    line = " ".join(reason.split())
+    # The end of a traceback has the error.
+    return line if len(line) <= REASON else f"{line[: REASON // 3]} ... {line[-2 * REASON // 3 :]}"

@@ -1,0 +1,121 @@
+"""`emobench sweep`: each cell is made once, failures stop nothing else, and the entries are those of `emobench run`."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SWEEP = """
+suite = "lm-quick"
+limit = 8
+model = "{model}"
+data_dir = "{data}"
+
+[set]
+"generation.max_length" = 32
+"generation.prefix" = 4
+"generation.continuation" = 8
+"mauve.seeds" = [0]
+"recipe.max_length" = 32
+"recipe.max_tokens" = 1024
+
+[grid]
+objective = ["mle", "./broken.py:Broken"]
+seed = [0, 1]
+"recipe.learning_rate" = [1e-4, 1e-3]
+
+[[skip]]
+objective = "./broken.py:Broken"
+"recipe.learning_rate" = 1e-3
+"""
+BROKEN = """
+import emobench
+
+class Broken(emobench.StatisticsObjective):
+    name = "broken"
+    version = 1
+
+    def loss(self, s):
+        raise ValueError("broken on purpose")
+"""
+
+
+@pytest.fixture
+def sweep(
+    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """What runs `emobench sweep VERB` on a sweep of three rows, of which one fails."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    Path("sweep.toml").write_text(SWEEP.format(model=small_model, data=small_data))
+    Path("broken.py").write_text(BROKEN)
+
+    def run(verb: str, *more: object) -> Any:
+        places = () if verb == "status" else ("--leaderboard", "board", "--offline")
+        return command("sweep", verb, "sweep.toml", "--runs", "runs", *places, *more)
+
+    return run
+
+
+def test_a_sweep_is_planned_run_and_run_again(sweep: Callable[..., Any]) -> None:
+    plan = sweep("run", "--dry-run", "--json").ok().json
+    assert plan["cells"] == 6
+    assert [one["totals"]["unknown"] for one in plan["requests"]] == [0, 0]
+    assert not Path("runs").exists()
+    before = sweep("status")
+    assert (before.code, "runs has no sweep of sweep.toml" in before.err) == (2, True)
+
+    first = sweep("run", "--processes", 2, "--json")
+    assert first.code == 1
+    assert "1 of 3 entries failed" in first.err
+    assert len(first.json["entries"]) == 2
+    (failed,) = first.json["failed"]
+    assert (failed["settings"], failed["label"]) == ("recipe.learning_rate=0.0001", "broken")
+    assert "ValueError: broken on purpose" in failed["reason"]
+    states = {row["label"] + row["settings"]: row["state"] for row in sweep("status", "--json").json["rows"]}
+    assert states == {
+        "mlerecipe.learning_rate=0.0001": "done",
+        "brokenrecipe.learning_rate=0.0001": "failed",
+        "mlerecipe.learning_rate=0.001": "done",
+    }
+    table = sweep("status").ok().out
+    assert "3 entries: 2 done, 1 failed" in table
+    assert "broken on purpose" in table
+
+    times = {path: path.stat().st_mtime_ns for path in Path("runs/train").glob("*/seal.json")}
+    assert len(times) == 4
+    again = sweep("run", "--quiet", "--json")
+    assert again.code == 1
+    assert {path: path.stat().st_mtime_ns for path in Path("runs/train").glob("*/seal.json")} == times
+    assert [one["id"] for one in again.json["entries"]] == [one["id"] for one in first.json["entries"]]
+
+
+def test_its_entries_are_those_of_run(sweep: Callable[..., Any], command: Callable[..., Any]) -> None:
+    text = Path("sweep.toml").read_text()
+    Path("sweep.toml").write_text(text.replace(', "./broken.py:Broken"', "").partition("[[skip]]")[0])
+    entries = sweep("run", "--json").ok().json["entries"]
+    (mine,) = (one for one in entries if one["recipe"]["learning_rate"] == 1e-4)
+    given = tomllib.loads(text)
+    words = shlex.split(mine["source"]["command"].replace("./small", given["model"]))[1:]  # entries hold no places
+    words[words.index("--data-dir") + 1] = given["data_dir"]
+    data = ("--offline", "--runs", "alone", "--leaderboard", "board")
+    (alone,) = command(*words, *data, "--json").ok().json["entries"]
+    assert alone["metrics"] == mine["metrics"]
+    assert [run["key"] for run in alone["runs"]] == [run["key"] for run in mine["runs"]]
+
+
+def test_a_sweep_with_a_name_that_does_not_exist_begins_nothing(sweep: Callable[..., Any]) -> None:
+    text = Path("sweep.toml").read_text()
+    Path("sweep.toml").write_text(text.replace('"./broken.py:Broken"', '"emoo"').replace("1e-3]", "1e-3, 1e-2]"))
+    done = sweep("run")
+    assert done.code == 2
+    assert "requests of the sweep cannot run" in done.err
+    assert "There is no objective 'emoo'; did you mean 'emo'?" in done.err
+    assert not list(Path("runs").rglob("*.safetensors"))
