@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from emobench.errors import DataError
 from emobench.leaderboard.schema.run_files import PACKED
-from emobench.leaderboard.sharing.digests import DIGESTS
-from emobench.leaderboard.sharing.folder import FolderCopy
+from emobench.leaderboard.sharing.digests import DIGESTS, LONGEST, largest
+from emobench.leaderboard.sharing.folder import FolderCopy, too_large
 from emobench.models.hub import resolve_revision
 
 if TYPE_CHECKING:
@@ -66,18 +66,31 @@ class HubPlace:
     def opened(self, *, writing: bool) -> Iterator[HubCopy]:
         del writing
         import huggingface_hub
+        from huggingface_hub.hf_api import RepoFile
 
         commit = resolve_revision(self.repo, BRANCH, offline=False, kind="dataset")
         with tempfile.TemporaryDirectory(prefix="emobench.") as folder:
             try:
                 api = huggingface_hub.HfApi()
-                names = api.list_repo_files(self.repo, revision=commit, repo_type="dataset")
+                tree = api.list_repo_tree(self.repo, recursive=True, revision=commit, repo_type="dataset")
+                sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
+                require_small(self, sizes)
                 api.snapshot_download(
                     self.repo, repo_type="dataset", revision=commit, local_dir=folder, allow_patterns=list(FILES)
                 )
+            except DataError:
+                raise
             except Exception as error:  # the errors of the HTTP client have no public common class
                 raise _refused(self, error) from None
-            yield HubCopy(self, commit, Path(folder), names)
+            yield HubCopy(self, commit, Path(folder), list(sizes))
+
+
+def require_small(place: HubPlace, sizes: Mapping[str, int]) -> None:
+    """Raise DataError for a file that is larger than any of its name, before anything is downloaded."""
+    for name, size in sizes.items():
+        most = LONGEST if name.startswith(DIGESTS) else largest(name)
+        if most is not None and size > most:
+            raise too_large(place.name, name, most)
 
 
 def operations(files: Mapping[str, Path]) -> list[CommitOperationAdd]:

@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,14 +120,11 @@ def _shared(added: Added) -> Shared:
 def _fetch(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[str]:
     """Copy the listed files to a new folder, and return their names."""
     folder.mkdir()
-    for look in range(LOOKS):
-        try:
+    for _ in range(0 if copy.fixed else LOOKS - 1):
+        with suppress(DataError):  # somebody may be writing
             return _fetch_once(copy, folder, place, allowed)
-        except DataError:
-            if copy.fixed or look == LOOKS - 1:
-                raise
-        time.sleep(PAUSE)  # somebody may be writing
-    raise AssertionError
+        time.sleep(PAUSE)
+    return _fetch_once(copy, folder, place, allowed)
 
 
 def _fetch_once(copy: Copy, folder: Path, place: Place, allowed: Path | None) -> set[str]:

@@ -49,8 +49,11 @@ def machine_facts(device: str) -> dict[str, str]:
 
 def installed() -> dict[str, str]:
     """Return the version of every installed distribution, by its name in lower case: a lock of the packages."""
-    found = ((one.metadata["Name"], one.version) for one in distributions())
-    return dict(sorted((re.sub(r"[-_.]+", "-", name).lower(), version) for name, version in found if name))
+    found: dict[str, str] = {}
+    for one in distributions():
+        if name := one.metadata["Name"]:
+            found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), one.version)  # the first one is imported
+    return dict(sorted(found.items()))
 
 
 def write_environment(folder: Path, device: str) -> None:

@@ -20,7 +20,7 @@ from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id
 from emobench.leaderboard.sharing import folder as folders
 from emobench.leaderboard.sharing import merge as merging
 from emobench.leaderboard.sharing.digests import DIGESTS
-from emobench.leaderboard.sharing.hub import HubCopy, HubPlace, operations
+from emobench.leaderboard.sharing.hub import HubCopy, HubPlace, operations, require_small
 from emobench.leaderboard.sharing.places import find_place
 from emobench.leaderboard.sharing.share import pull, push
 from emobench.leaderboard.store import pack as packing
@@ -480,6 +480,9 @@ def test_a_data_set_of_the_hub_is_read_and_added_to_by_its_files(
     added = operations({name: folder / name for name in (file_of(entry), DIGESTS)})
     assert [one.path_in_repo for one in added] == [file_of(entry), DIGESTS]
     assert [one.upload_info.size for one in added] == [(folder / one.path_in_repo).stat().st_size for one in added]
+    require_small(place, {file_of(entry): 16 * 2**20, "weights.bin": 10**12})
+    with pytest.raises(DataError, match="more than 16,777,216 bytes"):
+        require_small(place, {file_of(entry): 16 * 2**20 + 1})
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="some-org/boards"):
         person("bob", "hf://datasets/some-org/boards").pull()
