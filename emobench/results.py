@@ -24,7 +24,8 @@ from emobench.leaderboard.exchange.rows import metric_rows
 from emobench.leaderboard.query.references import PUBLISHED, select
 from emobench.leaderboard.query.view import wanted
 from emobench.leaderboard.render import compare_table
-from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.render.numbers import decimals, plain, unit_label
+from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesReader, read_examples
 from emobench.leaderboard.schema.labels import labels
 from emobench.leaderboard.schema.run_files import recorded_file
@@ -89,12 +90,18 @@ class Results:
         """Return a table of means, a row for each entry and a column for each metric."""
         if not self.entries:
             return "<p>no entry</p>"
+        found: dict[str, list[MetricSummary]] = {}
+        for entry in self.entries:
+            for name, metric in entry.metrics.items():
+                found.setdefault(name, []).append(metric)
+        heads = {name: f"{name} {unit_label(metrics)}".rstrip() for name, metrics in found.items()}
+        places = {name: decimals(metrics) for name, metrics in found.items()}
         frame = _frame(
             {"objective": label, "model": entry.model.name, "suite": str(entry.suite)}
-            | {name: metric.mean for name, metric in entry.metrics.items()}
+            | {heads[name]: plain(m.mean, m.unit, places[name]) for name, m in entry.metrics.items()}
             for label, entry in zip(labels(self.entries, older=()), self.entries, strict=True)
         )
-        return frame.to_html(index=False, na_rep="", float_format="{:.4g}".format)
+        return frame.to_html(index=False, na_rep="")
 
 
 @dataclass(frozen=True)

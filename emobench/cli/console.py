@@ -22,7 +22,7 @@ from emobench.cli.streams import json_stream, visible, visible_json, visible_lin
 from emobench.config import to_plain
 from emobench.pipeline.execution.reporter import Progress, Silent
 
-SHOWN = {"loss": "loss {:.3f}", "weight": "weight {:.3f}", "tokens_per_second": "{:,.0f} tok/s"}
+SHOWN = {"loss": "loss {:z.3f}", "weight": "weight {:z.3f}", "tokens_per_second": "{:,.0f} tok/s"}
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
 
 PIPED_WIDTH = 120

@@ -11,10 +11,9 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table
 from emobench.cli.show.prompts import posterior_line
 from emobench.leaderboard.query.references import select
+from emobench.leaderboard.render.numbers import LOSS_PLACES, percent, plain
 from emobench.leaderboard.schema.labels import clean
 from emobench.pipeline.inspect.answers import FoundAnswers, find_answers, pooled, worst
-
-ABSENT = "–"
 
 
 def answers(
@@ -49,14 +48,14 @@ def _print(found: Sequence[FoundAnswers], count: int) -> None:
     rows = table["examples"]
     right = sum(row["right"] == row["answer"] for row in rows)
     title = [one.task, one.suite, one.model, f"{one.objective} [{one.entry[:6]}]", _seeds(found)]
-    title += [f"{len(rows)} examples", f"accuracy {_percent(right / len(rows))}", *_remarks(found, table["tied"])]
+    title += [f"{len(rows)} examples", f"accuracy {percent(right / len(rows))}", *_remarks(found, table["tied"])]
     print_lines(clean(" · ".join(filter(None, title))))
     header = ("class", "n", "precision", "recall", "F1", *(f"→ {clean(name)}" for name in table["classes"]))
     print_table(
         "", header, [_row(row, counts) for row, counts in zip(table["per_class"], table["confusion"], strict=True)]
     )
     if table["per_group"]:
-        groups = [(clean(row["name"]), str(row["n"]), _percent(row["accuracy"])) for row in table["per_group"]]
+        groups = [(clean(row["name"]), str(row["n"]), percent(row["accuracy"])) for row in table["per_group"]]
         print_table("", ("group", "n", "accuracy"), groups)
     given = {row["answer"] for row in rows}
     if len(given) == 1:
@@ -78,7 +77,13 @@ def _print_worst(found: Sequence[FoundAnswers], unit: str, count: int) -> None:
         *(["seed"] if len(found) > 1 else []),
     ]
     rows = [
-        [row["id"], clean(row["right"]), clean(row["answer"]), f"{row['margin']:.5f}", _percent(row["confidence"])]
+        [
+            row["id"],
+            clean(row["right"]),
+            clean(row["answer"]),
+            plain(row["margin"], unit, LOSS_PLACES),
+            percent(row["confidence"]),
+        ]
         + ([str(one.seed)] if len(found) > 1 else [])
         for one, row in mistakes
     ]
@@ -113,8 +118,4 @@ def _remarks(found: Sequence[FoundAnswers], ties: int) -> list[str]:
 def _row(row: dict[str, Any], counts: list[int]) -> tuple[str, ...]:
     # Without an example of the class, an F1 says nothing of it.
     shares = [row["precision"], row["recall"], row["f1"] if row["support"] else None]
-    return (clean(row["name"]), str(row["support"]), *map(_percent, shares), *map(str, counts))
-
-
-def _percent(share: float | None) -> str:
-    return ABSENT if share is None else f"{100 * share:.1f} %"
+    return (clean(row["name"]), str(row["support"]), *map(percent, shares), *map(str, counts))

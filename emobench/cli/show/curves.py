@@ -14,6 +14,7 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_table
 from emobench.cli.streams import print_text, remark
 from emobench.errors import DataError
+from emobench.leaderboard.render.numbers import alike
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.pipeline.inspect.trainings import FoundTraining, find_trainings
@@ -71,7 +72,7 @@ def curves(
         for name, curve in group.curves().items():
             values = list(curve.values())
             ends = (values[0], values[(len(values) - 1) // 2], values[-1])
-            rows.append((name, sparkline(values), *(f"{value:.4g}" for value in ends)))
+            rows.append((name, sparkline(values), *alike(ends)))
         print_text(group.title())  # not as the table's title, which would be wrapped to its width
         header = ("part", "over the steps", "first", "middle", "last")
         print_table("", header, rows, unbroken=header[1:2])

@@ -12,6 +12,7 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_table, reporter, visible
 from emobench.cli.request_options import PlanningOptions, takes_groups
 from emobench.kinds.views import ShownPrompt
+from emobench.leaderboard.render.numbers import LOSS_PLACES, percent, plain
 from emobench.pipeline.inspect.prompts import ShownTask, show_prompts
 from emobench.pipeline.inspect.training_rows import ShownRow, show_training_rows
 
@@ -85,7 +86,14 @@ def _print(shown: ShownTask, prompt: ShownPrompt) -> None:
     print_lines(*([f"shots: {', '.join(shots)}"] if shots else []))
     print_lines(f"first ids: {' '.join(map(str, prompt.first_ids))}", "")
     rows = [
-        (x.name, x.text, f"{x.loss:.5f}", f"{100 * x.posterior:.1f} %", str(x.tokens), _verdict(prompt, x.name))
+        (
+            x.name,
+            x.text,
+            plain(x.loss, shown.unit, LOSS_PLACES),
+            percent(x.posterior),
+            str(x.tokens),
+            _verdict(prompt, x.name),
+        )
         for x in prompt.labels
     ]
     print_table("", ("class", "label", f"loss ({shown.unit})", "posterior", "tokens", ""), rows)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from emobench.leaderboard.charts.vega_lite import HUMAN, Row, axis, grouped, panel, picture, series_of, shape
+from emobench.leaderboard.render.numbers import plain
 from emobench.leaderboard.schema.labels import clean
 
 FEWEST, MOST = 6, 24
@@ -67,7 +68,9 @@ def divergence_curves(curves: Sequence[Row]) -> dict[str, Any]:
     layers = [lines("one", 0.5, 0.25), lines("mean", 2, 1)]
     panels = []
     for task, own in grouped(rows, "task"):
-        means = [f"{name} {fmean([c['mauve'] for c in some]):.3f}" for name, some in grouped(own, "series")]
+        means = [
+            f"{name} {plain(fmean([c['mauve'] for c in some]), 'score', 3)}" for name, some in grouped(own, "series")
+        ]
         panels.append(panel(task, list(_points(own)), layers, series, subtitle=f"MAUVE: {', '.join(means)}"))
     note = "thin: one for each sampling run and k-means seed; thick: their mean"
     return picture("Divergence curves of generated against human texts", panels, note)

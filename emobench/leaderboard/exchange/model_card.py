@@ -8,6 +8,7 @@ from typing import Any
 from emobench.leaderboard.render.grid import Cell
 from emobench.leaderboard.render.layout import Sheet
 from emobench.leaderboard.render.markdown import markdown_table, markdown_text
+from emobench.leaderboard.render.numbers import decimals, interval_of, number, unit_label
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import clean
 
@@ -22,7 +23,7 @@ def card_name(entry: Entry) -> str:
 
 
 def model_card(entry: Entry) -> str:
-    """Return a model card: YAML front matter with the entry's metrics as stored (fractions), then a Markdown table.
+    """Return a model card: YAML front matter with the entry's metrics as stored (fractions), then a table in percent.
 
     A missing metric is in the table alone, with its reason: metadata has no place for a reason.
     """
@@ -78,7 +79,10 @@ def _body(entry: Entry) -> str:
 
 
 def _table(entry: Entry) -> Sheet:
-    rows = [(name, *_cells(entry, name, metric)) for name, metric in entry.metrics.items()]
+    rows = [
+        (" ".join(filter(None, [name, unit_label([metric])])), *_cells(entry, name, metric))
+        for name, metric in entry.metrics.items()
+    ]
     rows += [(name, f"missing: {clean(why)}", "", "") for name, why in entry.missing.items()]
     return Sheet(
         corner="metric",
@@ -91,11 +95,6 @@ def _table(entry: Entry) -> Sheet:
 
 
 def _cells(entry: Entry, name: str, metric: MetricSummary) -> tuple[str, str, str]:
-    low_high = [_number(metric, bound) for bound in metric.ci95 or ()]
-    spread = "" if metric.std is None else f" ± {_number(metric, metric.std)}"
-    protocol = entry.protocols.get(name.split("/", 1)[0], "")
-    return _number(metric, metric.mean) + spread, " to ".join(low_high), clean(protocol)
-
-
-def _number(metric: MetricSummary, value: float) -> str:
-    return f"{value:.4g}" if metric.unit in ("fraction", "score", "perplexity") else f"{value:.4g} {clean(metric.unit)}"
+    places = decimals([metric])
+    interval = interval_of(metric, places) if metric.ci95 else ""
+    return number(metric, places), interval, clean(entry.protocols.get(name.split("/", 1)[0], ""))

@@ -12,6 +12,10 @@ from emobench.leaderboard.stats.contrasts import Contrast
 
 MOST = 6
 """Decimals at most."""
+LOSS_PLACES = 5
+"""Decimals of the loss of one text, whose differences decide an answer."""
+NOTHING = 1e-12
+"""What is not above this, in any unit, is the rounding of a sum that is 0."""
 _UNITS = {"fraction": "%", "perplexity": ""}
 
 
@@ -56,6 +60,30 @@ def number(summary: MetricSummary, places: int, *, interval: bool = False) -> st
 def plain(value: float, unit: str, places: int) -> str:
     """Return a value of a unit, fractions in percent."""
     return f"{value * scale(unit):z.{places}f}"  # z: what rounds to zero has no sign
+
+
+def percent(share: float | None) -> str:
+    """Return a fraction as "95.3 %"; a dash for none."""
+    return ABSENT if share is None else f"{plain(share, 'fraction', 1)} %"
+
+
+def alike(values: Sequence[float], digits: int = 4) -> list[str]:
+    """Return values that are read together with the same decimals: so many digits of the largest one.
+
+    Values have more decimals, MOST at most, where the smallest would show as 0. Numbers that need more than MOST, or
+    are a million and more, are written with an exponent.
+    """
+    known = [abs(value) for value in values if math.isfinite(value)]
+    largest = max(known, default=0.0)
+    nothing = max(NOTHING, 10**-MOST * largest)
+    smallest = min((value for value in known if value > nothing), default=1.0)
+    values = [0.0 if abs(value) <= nothing else value for value in values]
+    if largest > nothing and (largest < 10 ** (digits - 1 - MOST) or largest >= 1e6):
+        return [f"{value:.{digits}g}" for value in values]
+    enough = [digits - 1 - math.floor(math.log10(largest)) if largest > nothing else digits - 1]
+    enough.append(math.ceil(-math.log10(smallest)))
+    places = min(MOST, max(0, *enough))
+    return [f"{value:z.{places}f}" for value in values]
 
 
 def interval_of(summary: MetricSummary, places: int) -> str:
@@ -129,8 +157,8 @@ def p_value(p: float | None) -> str:
 
 def _fixed(value: float, places: int, sign: str = "") -> str:
     """Return a number with fixed decimals, or with 3 digits where these would hide it or fill the line."""
-    if not value:
-        sign = ""
+    if abs(value) <= NOTHING:
+        value, sign = 0.0, ""
     hidden = value and abs(value) < 0.5 * 10**-places
     return f"{value:{sign}.3g}" if hidden or abs(value) >= 1e6 else f"{value:{sign}.{places}f}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from emobench.pipeline.planning.estimate import Machine, amount, duration, gigabytes
+from emobench.leaderboard.render.numbers import large
+from emobench.pipeline.planning.estimate import Machine, duration, gigabytes
 
 DONE, TO_DO = "finished", "to do"
 ORDER = ("download", "embed", "train", "sample", "evaluate")
@@ -90,7 +91,7 @@ class Outline:
         parts = [f"{gigabytes(totals.download_bytes)} to download"] if totals.download_bytes else []
         for stage, tokens in totals.tokens.items():
             time = f", {duration(totals.seconds[stage])}" if totals.seconds[stage] else ""
-            parts += [f"{VERBS[stage]} {amount(tokens)} tokens{time}"] if tokens else []
+            parts += [f"{VERBS[stage]} {large(tokens)} tokens{time}"] if tokens else []
         parts += [requests_words(totals.requests, totals.request_tokens)] if totals.requests else []
         parts += [f"at most {gigabytes(totals.memory_bytes)} of memory"] if totals.memory_bytes else []
         notes = [*self.ahead, *([f"To do, in all: {'; '.join(parts)}."] if parts else [])]
@@ -142,7 +143,7 @@ def run_words(subject: str, objective: str, seeds: str, of: str) -> str:
 
 def training_words(tokens: int | None, steps: int | None, about: bool) -> str:
     """Return target tokens and steps; a rough count is rounded."""
-    count = f"~{amount(tokens or 0)}" if about else f"{tokens or 0:,}"
+    count = f"~{large(tokens or 0)}" if about else f"{tokens or 0:,}"
     return f"{count} target tokens, {steps or 0:,} steps"
 
 
@@ -160,4 +161,4 @@ def requests_words(requests: int, tokens: int | None) -> str:
 
 def tokens_words(tokens: int | None) -> str:
     """Return a rough number of tokens, to be appended; empty where it is not known."""
-    return "" if tokens is None else f", ~{amount(tokens)} tokens"
+    return "" if tokens is None else f", ~{large(tokens)} tokens"

@@ -171,14 +171,6 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def amount(count: float) -> str:
-    """Return a rough number, such as "142M"."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return f"{count:.0f}"
-
-
 def gigabytes(count: float) -> str:
     """Return bytes in GB, one digit more below 1, "under 0.01 GB" below 10 MB."""
     if count < 1e7:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emobench.errors import MetricError
+from emobench.leaderboard.render.numbers import plain
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.tasks.scores import Score
 from emobench.tasks.table import CandidateSelection
@@ -28,7 +29,7 @@ class Choice:
     def said(self, metric: str, where: str) -> Iterator[str]:
         """Yield what is to be known of a choice by a metric; nothing where there was one candidate."""
         if self.scores:
-            shown = ", ".join(f"{text} {100 * score:.3g}" for text, score in self.scores.items())
+            shown = ", ".join(f"{text} {plain(score, 'fraction', 1)}" for text, score in self.scores.items())
             tied = list(self.scores.values()).count(self.scores[self.objective]) > 1
             yield (
                 f"{self.row} is {self.objective}, chosen by the mean {metric} (%) over {where}: {shown}"

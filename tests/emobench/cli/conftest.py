@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,24 @@ class Board:
 
     def __call__(self, verb: str, *arguments: object) -> Any:
         return self.command(verb, *arguments, "--leaderboard", self.root, "--runs", self.runs)
+
+
+_SIGNED_ZERO = re.compile(r"(?<![\w.])[-−+]0(?:\.0+)?(?![\d.e])")
+_NOISE = re.compile(r"\d[eE]-1\d")
+_SPREAD = re.compile(r"(\d+(?:\.\d+)?) ± <?(\d+(?:\.\d+)?)")
+
+
+@pytest.fixture(scope="session")
+def require_readable() -> Callable[[str], None]:
+    """Return a check of an output: no signed zero, no rounding noise, as many decimals in a spread as in its value."""
+
+    def require(text: str) -> None:
+        assert not _SIGNED_ZERO.findall(text), text
+        assert not _NOISE.findall(text), text
+        for value, spread in _SPREAD.findall(text):
+            assert len(value.partition(".")[2]) == len(spread.partition(".")[2]), (value, spread)
+
+    return require
 
 
 @pytest.fixture(scope="session")

@@ -45,9 +45,12 @@ def pasted(shown: str) -> list[str]:
     return shlex.split(line.partition("emobench ")[2])
 
 
-def test_of_several_entries_the_newest_is_shown_with_its_seeds_pooled(answers: Any, entries: Any) -> None:
+def test_of_several_entries_the_newest_is_shown_with_its_seeds_pooled(
+    answers: Any, entries: Any, require_readable: Callable[[str], None]
+) -> None:
     older, newest = entries
     shown = answers("mle").out
+    require_readable(shown)
     assert shown.startswith(f"1 older entry matches ({older['id'][:6]}); name one by its id.\n")
     title = next(line for line in shown.splitlines() if line.startswith("trec · "))
     assert f"nlu v1 · {newest['model']['name']} · mle [{newest['id'][:6]}] · 2 seeds pooled · 48 examples" in title

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from emobench.cli.show.curves import sparkline
+from emobench.leaderboard.render.numbers import alike
 from emobench.seals import write_seal
 
 EVALUATED = (
@@ -86,7 +87,7 @@ def test_the_table_has_first_middle_and_last_values(trained: Trained) -> None:
     assert lines[0] == "emo · mean of seeds 0, 1 · 15 steps"
     rows = {line[:19].strip(): line.split() for line in lines[1:] if line.strip()}
     one, two = (trained.logged(trained.training("emo", seed), "demd") for seed in (0, 1))
-    expected = [f"{(one[step] + two[step]) / 2:.4g}" for step in (1, 8, 15)]
+    expected = alike([(one[step] + two[step]) / 2 for step in (1, 8, 15)])
     assert rows["demd"][-3:] == expected
     assert len(rows["demd"][1]) == 15  # one bar for each step
     assert rows["loss"][1][0] == "█"  # this training lowers its loss,

@@ -74,7 +74,7 @@ def test_a_model_card_is_read_back_by_huggingface_hub(entry: MakeEntry) -> None:
     assert (found.metric_value, found.metric_type, found.dataset_type) == (0.92, "accuracy", "sst2")
     assert found.metric_args["ci95"] == [0.88, 0.96]
     assert found.metric_args["seeds"] == 3
-    assert "| sst2/accuracy | 0.92 ± 0.02 | 0.88 to 0.96 | paper@3fa9c1 |" in card.text
+    assert "| sst2/accuracy (%) ↑ | 92.0 ± 2.0 | \\[88.0, 96.0\\] | paper@3fa9c1 |" in card.text
     assert "missing: hendrycks\\_test is not at hand" in card.text
 
 

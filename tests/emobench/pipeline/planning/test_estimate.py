@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from emobench.leaderboard.render.numbers import large
 from emobench.models.catalog import CATALOG
 from emobench.pipeline.planning.estimate import (
     H100,
     ModelSize,
-    amount,
     blocks_and_steps,
     computes_in,
     duration,
@@ -103,7 +103,7 @@ def test_words() -> None:
     assert [duration(s) for s in (0.4, 59, 60, 3600 * 1.5, 86400, 86400 * 2.5)] == [
         *("0 s", "59 s", "1.0 min", "1.5 h", "24.0 h", "2.5 days")
     ]
-    assert [amount(n) for n in (12, 1234, 141_500_000, 2.2e9)] == ["12", "1.23k", "142M", "2.2B"]
+    assert [large(n) for n in (12, 999_999_999, 1234, 141_500_000, 2.2e9)] == ["12", "1B", "1.23k", "142M", "2.2B"]
     assert [gigabytes(n) for n in (4e6, 438e6, 13.5e9)] == ["under 0.01 GB", "0.44 GB", "13.5 GB"]
 
 
