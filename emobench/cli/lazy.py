@@ -9,6 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from emobench.cli.help import Command
+
 
 def lazy_group(package: str, commands: Mapping[str, tuple[str, str]]) -> type[TyperGroup]:
     """Return a class for `typer.Typer(cls=...)`.
@@ -43,9 +45,11 @@ def load_commands(group: Any) -> dict[str, Any]:
 def _command(name: str, found: Any) -> Any:
     if isinstance(found, typer.Typer):
         found.rich_markup_mode = None  # as of the group above
+        for registered in found.registered_commands:
+            registered.cls = Command
         group = typer.main.get_command(found)
         group.name = name
         return group
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, context_settings={"help_option_names": ["-h", "--help"]})(found)
+    alone.command(name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(found)
     return typer.main.get_command(alone)

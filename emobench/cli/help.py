@@ -1,0 +1,103 @@
+"""What `--help` of a command shows: its options in groups, and an example. Plain text, without an import of rich."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+WHAT = "What"
+"""The group of the options that no other group names: those that are the command's own."""
+GROUPS = {
+    "Where": (
+        *("--runs", "--leaderboard", "--data-dir", "--out", "--offline", "--device", "--devices", "--processes"),
+        "--directory",
+    ),
+    "How": ("--set", "--protocol", "--limit", "--from-scratch", "--dtype", "--trust-remote-code", "--track", "--batch"),
+    "Output": ("--dry-run", "--markdown", "--latex", "--csv", "--png", "--format", "--plot", "--json", "--quiet"),
+}
+FEW = 6
+"""Options at most that need no groups."""
+EXAMPLES = {
+    "run": "emobench run --objective emo --objective mle --model gpt2 --dry-run",
+    "train": "emobench train --objective emo --model gpt2 --set recipe.epochs=1",
+    "evaluate": "emobench evaluate --model gpt2 --suite nlu --limit 100",
+    "prompts": "emobench prompts sst2 --model gpt2 --n 1",
+    "answers": "emobench answers emo --task sst2 --worst 3",
+    "samples": "emobench samples emo mle --count 2",
+    "figures": "emobench figures emo mle --out figures",
+    "compare": "emobench compare emo mle --explain",
+    "curves": "emobench curves emo",
+    "rerun": "emobench rerun 3fa9c1 --dry-run",
+    "reproduce": "emobench reproduce table-1 --dry-run",
+    "sample-corpus": "emobench sample-corpus gpt2 --out corpora/gpt2 --train 1000",
+    "stage run": "emobench stage run 3fa9c1",
+    "doctor": "emobench doctor --sources",
+    "leaderboard show": "emobench leaderboard show --suite nlu --baseline mle",
+    "leaderboard site": "emobench leaderboard site site --open",
+    "leaderboard export": "emobench leaderboard export emo --to model-card",
+    "leaderboard verify": "emobench leaderboard verify",
+    "leaderboard pack": "emobench leaderboard pack",
+    "leaderboard push": "emobench leaderboard push ../shared-board",
+    "leaderboard pull": "emobench leaderboard pull ../shared-board",
+    "leaderboard import": "emobench leaderboard import results.json",
+    "objectives list": "emobench objectives list",
+    "objectives show": 'emobench objectives show "tailr(gamma=0.2)"',
+    "objectives check": "emobench objectives check ./my_loss.py:MyLoss",
+    "objectives bench": "emobench objectives bench mle emo",
+    "objectives new": "emobench objectives new my-loss",
+    "judges list": "emobench judges list",
+    "judges show": "emobench judges show mt-bench-pair",
+    "judges check": "emobench judges check ./my_judge.py:MyJudge",
+    "judges new": "emobench judges new my-judge",
+    "metrics list": "emobench metrics list",
+    "metrics show": "emobench metrics show mauve",
+    "metrics check": "emobench metrics check ./my_metric.py:MyMetric",
+    "metrics new": "emobench metrics new my-metric",
+    "tasks list": "emobench tasks list",
+    "tasks show": "emobench tasks show sst2 --protocol paper",
+    "tasks export": "emobench tasks export trec exported",
+    "suites list": "emobench suites list",
+    "suites show": "emobench suites show nlu",
+    "settings": "emobench settings recipe",
+    "models list": "emobench models list",
+    "models convert": "emobench models convert ./downloaded ./converted",
+}
+
+
+class Command(TyperCommand):
+    """A command whose help has its options in groups, and an example below."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        options: list[tuple[str, Any]] = []
+        arguments = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and parameter.param_type_name == "argument":
+                arguments.append(record)
+            elif record is not None:
+                options.append((group_of(parameter.opts), record))
+        grouped = {"Arguments": arguments}
+        if len(options) <= FEW:
+            grouped["Options"] = [record for _, record in options]
+        else:
+            for title in (WHAT, *GROUPS):
+                grouped[title] = [record for group, record in options if group == title]
+        for title, records in grouped.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        super().format_epilog(ctx, formatter)
+        example = EXAMPLES.get(ctx.command_path.partition(" ")[2])
+        if example:
+            with formatter.section("Example"):
+                formatter.write(f"  {example}\n")  # one line, which is not wrapped: to be copied
+
+
+def group_of(names: list[str]) -> str:
+    """Return the group of an option, by its names."""
+    if "--help" in names:
+        return "Output"
+    return next((title for title, members in GROUPS.items() if set(names) & set(members)), WHAT)
