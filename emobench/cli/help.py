@@ -31,6 +31,7 @@ EXAMPLES = {
     "rerun": "emobench rerun 3fa9c1 --dry-run",
     "reproduce": "emobench reproduce table-1 --dry-run",
     "sample-corpus": "emobench sample-corpus gpt2 --out corpora/gpt2 --train 1000",
+    "judge": "emobench judge emo mle --set judge.name=mt-bench-pair",
     "stage run": "emobench stage run 3fa9c1",
     "doctor": "emobench doctor --sources",
     "leaderboard show": "emobench leaderboard show --suite nlu --baseline mle",
