@@ -75,9 +75,11 @@ class HubPlace:
                 tree = api.list_repo_tree(self.repo, recursive=True, revision=commit, repo_type="dataset")
                 sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
                 require_small(self, sizes)
-                api.snapshot_download(
-                    self.repo, repo_type="dataset", revision=commit, local_dir=folder, allow_patterns=list(FILES)
-                )
+                if DIGESTS in sizes:
+                    patterns = list(FILES)
+                    api.snapshot_download(
+                        self.repo, repo_type="dataset", revision=commit, local_dir=folder, allow_patterns=patterns
+                    )
             except DataError:
                 raise
             except Exception as error:  # the errors of the HTTP client have no public common class

@@ -7,12 +7,15 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_server import REPO, Hub
 
 from emobench.config import to_plain
 from emobench.errors import ConfigError, DataError, StorageError
@@ -20,7 +23,7 @@ from emobench.leaderboard.schema.entry import SCHEMA_VERSION, Entry, entry_id
 from emobench.leaderboard.sharing import folder as folders
 from emobench.leaderboard.sharing import merge as merging
 from emobench.leaderboard.sharing.digests import DIGESTS
-from emobench.leaderboard.sharing.hub import HubCopy, HubPlace, operations, require_small
+from emobench.leaderboard.sharing.hub import HubPlace, require_small
 from emobench.leaderboard.sharing.places import find_place
 from emobench.leaderboard.sharing.share import pull, push
 from emobench.leaderboard.store import pack as packing
@@ -465,24 +468,53 @@ def test_a_full_disk_is_a_sentence(
     assert ann.push() == (1, 0)
 
 
-def test_a_data_set_of_the_hub_is_read_and_added_to_by_its_files(
-    folder: Path, person: Callable[..., Person], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    """A data set without a board, on a server of this machine."""
+    (tmp_path / "hub").mkdir()
+    (tmp_path / "hub" / "README.md").write_text("# Boards\n")
+    with Hub(tmp_path / "hub") as server:
+        threading.Thread(target=server.serve_forever).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_data_set_of_the_hub_is_shared_by_the_real_client(
+    hub: Hub, person: Callable[..., Person], tmp_path: Path
 ) -> None:
-    """The transfer itself needs the hub: here are what a download leaves, and what a commit would add."""
-    ann = person("ann", folder)
-    entry = ann.record("emo")
-    ann.push()
+    """In processes of their own: the client reads its endpoint when it is imported."""
+    ann, bob = (person(name, f"hf://datasets/{REPO}") for name in ("ann", "bob"))
+    entries = {ann.record("emo").id, bob.record("mle").id}
+    own = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_test", "HF_HUB_OFFLINE": "0"}
+
+    def run(verb: str, who: Person, *given: object, repo: str = "") -> subprocess.Popen[str]:
+        words = [verb, repo or who.repo, "--leaderboard", who.board.root, *given]
+        command = [sys.executable, "-m", "emobench", "leaderboard", *map(str, words)]
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, env={**os.environ, **own}, **pipes)
+
+    pushed = [run("push", who, "--runs", who.runs) for who in (ann, bob)]
+    for one in pushed:
+        out, err = one.communicate()
+        assert "1 entry sent" in out, err
+    assert hub.commits == 3
+    reader = person("eve", ann.repo)
+    out, err = run("pull", reader).communicate()
+    assert "2 entries received with 7 files of runs; 0 skipped" in out, err
+    assert reader.has() == entries
+    assert verify(reader.board, reader.runs) == (2, [])
+    wrong = run("pull", reader, repo="hf://datasets/some-org/other")
+    assert "The hub shows no dataset 'some-org/other'" in wrong.communicate()[1]
+    assert wrong.returncode == 2
+
+
+def test_a_data_set_is_refused_before_it_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     place = find_place("hf://datasets/some-org/boards")
     assert isinstance(place, HubPlace)
-    copy = HubCopy(place, "0" * 40, folder, list(_contents(folder)))
-    assert copy.names() == [DIGESTS, "nlu-v1", "runs"]
-    assert copy.read(file_of(entry), 10**6) == ann.board.path(entry).read_bytes()
-    added = operations({name: folder / name for name in (file_of(entry), DIGESTS)})
-    assert [one.path_in_repo for one in added] == [file_of(entry), DIGESTS]
-    assert [one.upload_info.size for one in added] == [(folder / one.path_in_repo).stat().st_size for one in added]
-    require_small(place, {file_of(entry): 16 * 2**20, "weights.bin": 10**12})
+    name = "nlu-v1/0123456789ab.json"
+    require_small(place, {name: 16 * 2**20, "weights.bin": 10**12})
     with pytest.raises(DataError, match="more than 16,777,216 bytes"):
-        require_small(place, {file_of(entry): 16 * 2**20 + 1})
+        require_small(place, {name: 16 * 2**20 + 1})
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="some-org/boards"):
-        person("bob", "hf://datasets/some-org/boards").pull()
+        pull(Leaderboard(tmp_path), place)
