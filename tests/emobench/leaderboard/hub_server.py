@@ -44,7 +44,7 @@ class Hub(ThreadingHTTPServer):
 
 
 class _Answers(BaseHTTPRequestHandler):
-    server: Hub
+    server: Hub  # type: ignore[assignment]
 
     def do_GET(self) -> None:
         path, root = self.path.partition("?")[0], self.server.root
@@ -85,5 +85,5 @@ class _Answers(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Print nothing."""
