@@ -46,7 +46,8 @@ LEANINGS = {"position_bias": "first", "order_agreement": "agreement", "length_bi
 """Metric -> the field of `Leanings` that it is the mean of."""
 REPLY_TOKENS = 512
 """Of a reply, for the estimate, where a judge names no `max_tokens`."""
-BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 3
+"""Of a judge's prompt: English has about 4, and markup less."""
 
 
 def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses: Sequence[Response]) -> Scored:
@@ -132,7 +133,7 @@ def check_judge(rule: JudgeRule, judge: Judge, model: UnloadedModel) -> None:
 def expected_requests(rule: JudgeRule, judge: Judge, asked: Sequence[Instruction], response: int) -> Requests:
     """Return how many requests a judge gets, and the tokens of their prompts and replies at most.
 
-    A token has four bytes; a response has `response` tokens.
+    A response has `response` tokens.
     """
     pairs = (Pair(one.text, "?", one.reference, one.asked.input) for one in asked)
     requests = [request for pair in pairs for request in requests_of(judge, pair)]

@@ -13,6 +13,7 @@ from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Kind
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import WrittenText
+from emobench.reading import expand_home, is_folder
 from emobench.tasks.spec import Task
 
 
@@ -35,10 +36,13 @@ class InstructKind(Kind):
             self.components.judge(rules.judge.name)
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
+        """Return the judge's model; at an endpoint it has a name alone, unless that is of a folder here."""
         rule = task.protocol_as(InstructProtocol).judge
-        if not rule.used or rule.backend == "endpoint":
+        if not rule.used:
             return {}
-        return {"judge": rule.local_model(self.components.judge(rule.name).component)}
+        model = rule.local_model(self.components.judge(rule.name).component)
+        is_here = rule.backend == "local" or is_folder(expand_home(model.name))
+        return {"judge": model} if is_here else {}
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """All rules but the judge's: another one reads the same responses."""

@@ -210,6 +210,18 @@ def test_a_local_model_judges(instruct: Callable[..., Any], byte_model: Path, tm
     instruct("evaluate", *chat).refused("has no chat template")
 
 
+def test_a_folder_at_an_endpoint_is_identified_by_its_content(
+    instruct: Callable[..., Any], byte_model: Path, small_model: Path
+) -> None:
+    with serving(longer) as server:
+        given = ("--set", "judge.name=pandalm", "--set", f"judge.url={server.url}", "--set")
+        for folder in (byte_model, small_model):
+            server.bodies.clear()
+            entry = instruct("evaluate", *given, f"judge.model={folder}", "--json").ok().json["entries"][0]
+            assert {body["model"] for body in server.bodies} == {str(folder)}
+            assert str(folder) not in json.dumps({**entry, "model": None})
+
+
 def test_the_address_of_a_judge_identifies_nothing(instruct: Callable[..., Any]) -> None:
     with serving(longer) as one, serving(longer) as other:
         done = [instruct("evaluate", *judged_by(server), "--json").ok() for server in (one, other)]
