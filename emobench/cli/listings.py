@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich.padding import Padding
+from rich.text import Text
 
 from emobench.cli import options
 from emobench.cli.console import print_json, print_out, print_table, reporter
@@ -20,7 +23,9 @@ from emobench.models.convert import convert_bin
 from emobench.models.gguf import convert_gguf
 from emobench.models.packaged import PACKAGED, installed_pieces
 from emobench.pipeline.inspect.export_task import export_task
+from emobench.pipeline.inspect.settings import meanings_of_settings
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
+from emobench.tasks.rules import rule_groups
 
 tasks = typer.Typer(help="Evaluation tasks: list, show, export.", no_args_is_help=True)
 suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
@@ -43,7 +48,8 @@ def list_tasks(json: options.Json = False) -> None:
 @tasks.command("show")
 def show_task(name: Name, protocol: options.Protocol = None, json: options.Json = False) -> None:
     """Show a task: all rules of one of its protocols."""
-    facts = _task(find_task(name, protocol=protocol))
+    found = find_task(name, protocol=protocol)
+    facts = _task(found)
     if json:
         print_json(facts)
         return
@@ -51,7 +57,9 @@ def show_task(name: Name, protocol: options.Protocol = None, json: options.Json 
         f"{facts['name']} (version {facts['version']}, {facts['kind']}): {facts['description']}",
         f"protocol {facts['protocol']}",
     )
-    _print_values(facts["rules"])
+    groups = rule_groups(type(found.protocol))
+    named = {name if name in groups else f"{found.kind}.{name}": value for name, value in facts["rules"].items()}
+    _print_values(named, meanings=meanings_of_settings())
     if facts["dataset"]:
         print_out("data set")
         # `golden` is for the check of a download, and says nothing to a reader.
@@ -113,9 +121,11 @@ def show_suite(name: Name, json: options.Json = False) -> None:
     if suite.primary:
         many = sum(len(run.tasks) for run in suite.runs) > 1
         print_out(f"primary endpoint: {suite.primary}{', the mean over the tasks that have it' if many else ''}")
+    meanings = meanings_of_settings()
     for run in runs:
         print_out(f"recipe {run['recipe']['name']}, then {', '.join(run['tasks'])}")
-        _print_values(run["recipe"])
+        _print_values({k: v for k, v in run["recipe"].items() if k != "name"}, "recipe.", meanings)
+        meanings = {}  # once is enough for several recipes
 
 
 @models.command("list")
@@ -186,11 +196,14 @@ def _task(task: Any) -> dict[str, Any]:
     return {**plain, "protocol": task.protocol_id, "rules": rules, "dataset": dataset}
 
 
-def _print_values(values: Any, prefix: str = "") -> None:
+def _print_values(values: Any, prefix: str = "", meanings: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Print a line for each value, and below it the meaning of its setting where that is known."""
     for key, value in values.items():
         if isinstance(value, dict):
-            _print_values(value, f"{prefix}{key}.")
+            _print_values(value, f"{prefix}{key}.", meanings)
             continue
         # A text whose ends cannot be seen, such as an empty one or the end of a line, is shown in quotes.
         hidden = isinstance(value, str) and (not value or value != value.strip() or "\n" in value)
         print_out(f"  {prefix}{key} = {repr(value) if hidden else value}")
+        if meaning := meanings.get(f"{prefix}{key}"):
+            print_out(Padding(Text(meaning, style="dim"), (0, 0, 0, 6), expand=False))

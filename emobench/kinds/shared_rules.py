@@ -64,7 +64,7 @@ class CoherenceRule(RuleGroup):
     EXAMPLE: ClassVar = "encoder=all-mpnet-base-v2"
 
     encoder: str | None = model_rule(None)
-    """None computes no coherence."""
+    """The sentence encoder: an alias, a folder or a hub id. null: coherence is not computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Sampling:
     typical_p: float = ranged(1.0, above=0, high=1)
     """Draw from the most typical tokens that together have this probability. 1 keeps all."""
     min_p: float = ranged(0.0, low=0, high=1)
-    """Drop tokens below this share of the largest probability. 0 keeps all."""
+    """Sample only tokens with at least this fraction, 0 to 1, of the most likely token's probability. 0: all tokens."""
     beams: int = ranged(4, low=1, high=1000)
     """beam: the number of beams."""
     backend: Literal["transformers"] = "transformers"

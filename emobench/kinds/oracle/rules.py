@@ -15,7 +15,7 @@ class OracleProtocol(Rules):
     """Exact comparison with the oracle language, and samples from the model alone."""
 
     domain: Literal["source", "target"] = "target"
-    """The distribution of the oracle language that the model is compared with."""
+    """The version of the oracle language that is true: target (of the training) or source (of the pre-training)."""
     texts: int = ranged(1000, low=1, high=10**6)
     """Texts sampled from the model, and texts of P that they are compared with."""
     length: int = ranged(63, low=1, high=2**20)
@@ -25,7 +25,7 @@ class OracleProtocol(Rules):
     continuation: int = ranged(16, low=1, high=2**20)
     """Words of the continuations that ROUGE compares."""
     seed: int = 0
-    """Seed of the samples."""
+    """Seed of the texts that are sampled from the model and from the language, for all objectives the same."""
     mauve: MauveRule = MauveRule()
     """How MAUVE is computed."""
     limit: int | None = ranged(None, low=1, high=10**12)

@@ -20,10 +20,26 @@ from emobench.tasks.rules import RuleGroup, rule_groups
 from emobench.training.recipe import Lora, Recipe
 
 WORDS = {
-    "objective": ("objective.NAME", "any", "A parameter of the objectives: `emobench objectives show` has each one's."),
-    "tasks": ("tasks", "names", "Only these tasks of the suite: tasks=sst2,trec. Default: all."),
-    "corpus": ("corpus", "name", "The corpus to train on, and for tasks that read any. Default: those of the files."),
-    "protocol": ("protocol", "name", "The protocol of the tasks. Default: the first one of each task."),
+    "objective": (
+        "objective.NAME",
+        "any",
+        "A parameter of the one --objective: objective.gamma=0.2. `emobench objectives show NAME` lists each with its "
+        "range and default.",
+    ),
+    "tasks": ("tasks", "names", "Evaluate only these tasks of the suite: tasks=sst2,trec. Default: all of them."),
+    "corpus": (
+        "corpus",
+        "name",
+        "The texts to train on, and to evaluate on in tasks that read any corpus: an installed name (ag_news), NAME of "
+        "DIR/NAME.train.jsonl with --data-dir DIR, or a data set of the hub, OWNER/NAME:COLUMN. Default: the corpora "
+        "that the recipe and the tasks name.",
+    ),
+    "protocol": (
+        "protocol",
+        "name",
+        "The named set of rules by which each task is evaluated: protocol=paper. `emobench tasks show TASK` shows one. "
+        "Default: the first one in each task's file.",
+    ),
 }
 """The settings that no dataclass has: name, type and meaning by the first word."""
 
@@ -46,12 +62,17 @@ def settings(section: str | None = None) -> list[Setting]:
     return [setting for name in names if section in (None, name) for setting in _section(name)]
 
 
+def meanings_of_settings() -> dict[str, str]:
+    """Return the meaning of each setting by its name."""
+    return {setting.name: setting.meaning for setting in settings()}
+
+
 def _section(name: str) -> Iterator[Setting]:
     if name in WORDS:
         shown, kind, meaning = WORDS[name]
         yield Setting(shown, kind, None, False, meaning)
     elif name == "recipe":
-        yield from _fields(Recipe, "recipe.")
+        yield from (setting for setting in _fields(Recipe, "recipe.") if setting.name != "recipe.name")
         yield from _fields(Lora, "recipe.lora.")
     else:
         kinds = usable_kinds()

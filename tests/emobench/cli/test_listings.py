@@ -10,6 +10,7 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.models.catalog import CATALOG
+from emobench.pipeline.inspect.settings import meanings_of_settings
 from emobench.registry import find_recipe, find_suite, find_task, objective_names, suite_names, task_files, task_names
 
 NAMES = {"objectives": objective_names(), "tasks": task_names(), "suites": suite_names(), "models": list(CATALOG)}
@@ -85,14 +86,15 @@ def test_a_task_is_shown_with_every_rule_of_a_protocol(command: Callable[..., An
     assert shown["protocol"] == task.protocol_id
     assert shown["rules"] == to_plain(task.protocol)
     plain = command("tasks", "show", "lm-quick", "--protocol", "paper").out
-    assert "  sampling.samples = 5\n" in plain
+    assert "  generation.sampling.samples = 5\n" in plain
     assert task.protocol_id in plain
     assert command("tasks", "show", "lm-quick", "--protocol", "papr").code == 2
 
 
 def test_the_text_of_a_task_shows_empty_texts_and_leaves_known_rows_out(command: Callable[..., Any]) -> None:
     plain = command("tasks", "show", "trec").out
-    assert "  header = ''\n  separator = '\\n'\n" in plain
+    assert "  icl.header = ''\n" in plain
+    assert "  icl.separator = '\\n'\n" in plain
     assert "golden" not in plain
     assert command("tasks", "show", "trec", "--json").json["dataset"]["golden"]
 
@@ -102,7 +104,11 @@ def test_a_suite_is_shown_with_every_value_in_force(command: Callable[..., Any])
     settings = find_suite("lm-quick").runs[0].settings
     assert shown["runs"][0]["recipe"] == to_plain(find_recipe("lm-finetune", settings))
     assert shown["runs"][0]["recipe"]["epochs"] == settings["epochs"] != find_recipe("lm-finetune").epochs
-    assert "  epochs = 1.0\n" in command("suites", "show", "lm-quick").out
+    plain = command("suites", "show", "lm-quick").out
+    assert "  recipe.epochs = 1.0\n" in plain
+    for setting in ("recipe.clip", "recipe.schedule"):
+        assert plain.partition(f"  {setting} = ")[2].splitlines()[1].strip() in meanings_of_settings()[setting]
+    assert "recipe.name" not in plain
     assert command("suites", "show", "lm").code == 2
 
 
