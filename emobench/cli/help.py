@@ -28,6 +28,8 @@ EXAMPLES = {
     "figures": "emobench figures emo mle --out figures",
     "compare": "emobench compare emo mle --explain",
     "curves": "emobench curves emo",
+    "sweep run": "emobench sweep run sweep.toml --dry-run",
+    "sweep status": "emobench sweep status sweep.toml",
     "rerun": "emobench rerun 3fa9c1 --dry-run",
     "reproduce": "emobench reproduce table-1 --dry-run",
     "sample-corpus": "emobench sample-corpus gpt2 --out corpora/gpt2 --train 1000",

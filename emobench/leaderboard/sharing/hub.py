@@ -76,7 +76,7 @@ class HubPlace:
                 sizes = {file.path: file.size for file in tree if isinstance(file, RepoFile)}
                 require_small(self, sizes)
                 if DIGESTS in sizes:
-                    patterns = list(FILES)
+                    patterns: list[str] = list(FILES)
                     api.snapshot_download(
                         self.repo, repo_type="dataset", revision=commit, local_dir=folder, allow_patterns=patterns
                     )

@@ -43,7 +43,7 @@ def test_every_command_with_a_device_takes_the_one_that_is_there() -> None:
     defaults = {name: p.default for name, one in commands for p in one.params if p.name == "device"}
     assert defaults.pop("stage run") is None  # the plan has chosen one
     assert set(defaults) == {
-        *("run", "train", "evaluate", "reproduce", "rerun", "sweep run"),
+        *("run", "train", "evaluate", "judge", "reproduce", "rerun", "sweep run"),
         *("prompts", "sample-corpus", "objectives bench", "tasks export"),
     }
     assert set(defaults.values()) == {"auto"}

@@ -46,7 +46,7 @@ def test_a_candidate_without_the_score_of_a_hard_task_does_not_win(evaluation: C
     assert choice.objective == "b"
     assert choice.scores == {"b": pytest.approx(0.55), "c": pytest.approx(0.4)}
     chosen, left_out = choice.said("mauve", "easy, hard")
-    assert chosen == "tailr is b, chosen by the mean mauve (%) over easy, hard: b 55, c 40."
+    assert chosen == "tailr is b, chosen by the mean mauve (%) over easy, hard: b 55.0, c 40.0."
     assert left_out == f"a could not be chosen for tailr, without a mauve of every task and seed: hard/mauve: {WHY}"
 
 
