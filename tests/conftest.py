@@ -1,6 +1,7 @@
-"""Without a GPU, Triton kernels run in Triton's interpreter: to be said before triton is imported anywhere."""
+"""What holds for every test, whatever the shell and the machine."""
 
 import os
+import signal
 
 import hypothesis
 import torch
@@ -9,5 +10,9 @@ import torch
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# A shell starts a job in the background with SIGINT ignored, and the processes of the tests would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Without a GPU, Triton kernels run in Triton's interpreter. It must be set before triton is imported anywhere.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
