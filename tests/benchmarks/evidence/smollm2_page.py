@@ -62,6 +62,8 @@ WORDS = {
     "mauve.featurizer": "MAUVE's features: {}",
     "model": "{}",
 }
+TRAINING = ("learning_rate", "max_tokens", "lora")
+"""The settings that change the model, not how it is sampled or scored."""
 MODELS = {"smollm2-135m-instruct": "SmolLM2-135M", "gemma-3-270m": "Gemma 3 270M"}
 LABELLED = {
     "sst2": "SST-2",
@@ -74,14 +76,14 @@ Cell = tuple[str, tuple[str, ...]]
 """A task, and what differs from the main condition."""
 
 
-def changed(entry: Entry, task: str) -> tuple[str, ...]:
-    """Return what differs from the task's main condition, in words."""
+def changed(entry: Entry, task: str) -> dict[str, Any]:
+    """Return the settings that differ from the task's main condition."""
     base = BASE | ({"max_tokens": int(SHORT[task])} if task in SHORT else {})
     recipe: Mapping[str, Any] = entry.recipe or {}
     rules = next(iter(entry.changes.values()), {})
     given = {**base, **{key: recipe[key] for key in BASE if key in recipe}, "model": entry.model.name}
     given |= {key: rules[key] for key in BASE if key in rules}
-    return tuple(WORDS[key].format(given[key]) for key, value in base.items() if given[key] != value)
+    return {key: given[key] for key, value in base.items() if given[key] != value}
 
 
 class Study:
@@ -97,7 +99,8 @@ class Study:
             name = "emo" if label == "emo(cost=pretrained)" else label.partition("(")[0] if " " not in label else label
             if "cost=" in label and name == "emo" and "pretrained" not in label:
                 name = "emo, centred cost"
-            self.cells.setdefault((task, changed(entry, task)), {})[name] = entry
+            words = tuple(WORDS[key].format(value) for key, value in changed(entry, task).items())
+            self.cells.setdefault((task, words), {})[name] = entry
         self.answers: dict[tuple[str, str], dict[str, Entry]] = {}
         for entry in Leaderboard(board).entries(suite="nlu"):
             (protocol,) = {name.partition("@")[0] for name in entry.protocols.values()}
@@ -129,7 +132,7 @@ class Study:
 
     def changes(self) -> Iterator[tuple[str, Cell]]:
         """Yield the conditions of WikiText-2 with what each changes: the number of texts, then others in order."""
-        patterns = [re.compile(re.sub(r"\\{.*?\\}", ".+", re.escape(text))) for text in WORDS.values()]
+        order = [re.compile(re.sub(r"\\{.*?\\}", ".+", re.escape(text))) for text in WORDS.values()]
         counts, others = [], []
         for cell in self.cells:
             named = [words for words in cell[1] if words != _texts(FEWER)]
@@ -139,7 +142,7 @@ class Study:
                 others.append((", ".join(named), cell))
 
         def place(one: tuple[str, Cell]) -> tuple[int, str]:
-            return next((i for i, pattern in enumerate(patterns) if pattern.fullmatch(one[0])), len(patterns)), one[0]
+            return next((i for i, pattern in enumerate(order) if pattern.fullmatch(one[0])), len(order)), one[0]
 
         yield from sorted(counts, key=lambda one: -int(one[0].partition(" ")[0].replace(",", "")))
         yield from sorted(others, key=place)
@@ -215,21 +218,21 @@ def command(study: Study) -> str:
 
 
 def objectives_table(study: Study) -> str:
+    found = study.cells.get(("wikitext2", (_texts(FEWER),)), {})
     rows = []
-    for task, found in _main(study):
-        for name in ("mle", "emo", *OTHERS):
-            if name in found:
-                values = (value(found[name], task, metric) for metric in ("ppl_test", "mauve", "entropy"))
-                rows.append([CORPORA[task], f"`{name}`", *values, f"{study.gradient_norm(found[name]):.2f}"])
-    headings = (COLUMNS[metric][0] for metric in ("ppl_test", "mauve", "entropy"))
-    return table(["corpus", "objective", *headings, "gradient's norm"], rows)
+    for name in (*MAIN, *OTHERS):
+        if name in found:
+            values = (value(found[name], "wikitext2", metric) for metric in FAST)
+            rows.append([f"`{name}`", *values, f"{study.gradient_norm(found[name]):.2f}"])
+    headings = (COLUMNS[metric][0] for metric in FAST)
+    return table([f"WikiText-2, {_texts(FEWER)}", *headings, "gradient's norm"], rows)
 
 
 def terms_table(study: Study) -> str:
-    """Return the values of the objectives that were trained for one condition alone: weights of DEMD, other costs."""
+    """Return the values of EMO with other weights of DEMD and other costs."""
     found = study.cells.get(("wikitext2", (_texts(FEWER),)), {})
     names = [name for name in ("pretrained", *MAIN) if name in found]
-    names += sorted(found.keys() - set(names))
+    names += sorted(found.keys() - {*names, *OTHERS})
     rows = [[f"`{name}`", *(value(found[name], "wikitext2", metric) for metric in COLUMNS)] for name in names]
     return table([f"WikiText-2, {_texts(FEWER)}", *(heading for heading, _, _ in COLUMNS.values())], rows)
 
@@ -271,10 +274,6 @@ def _answers(study: Study) -> list[tuple[tuple[str, str], dict[str, Entry]]]:
     return [(key, study.answers[key]) for key in keys if key in study.answers]
 
 
-def _main(study: Study) -> list[tuple[str, dict[str, Entry]]]:
-    return [(task, study.cells.get((task, ()), {})) for task in TASKS]
-
-
 def row(label: str, one: Contrast | None) -> dict[str, Any] | None:
     found = bounds(one)
     if found is None or one is None:
@@ -303,19 +302,29 @@ def figures(study: Study) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "main", forest_picture("EMO minus MLE, MAUVE", main)
     rows = [row(words, study.contrast(cell, "mauve")) for words, cell in study.changes()]
     yield "changes", forest_picture("EMO minus MLE on WikiText-2: one setting changed", rows)
-    names = ("pretrained", "mle", "emo", *OTHERS)
-    panels = []
-    for task, found in _main(study):
+    yield "trade-off", picture(f"WikiText-2, {_texts(FEWER)}", list(trade_off(study)))
+
+
+def trade_off(study: Study) -> Iterator[dict[str, Any]]:
+    """Yield perplexity and entropy against MAUVE, of models that were trained differently and sampled alike."""
+    trained = [
+        (name, entry)
+        for (task, words), found in study.cells.items()
+        if task == "wikitext2" and _texts(FEWER) in words
+        for name, entry in found.items()
+        if changed(entry, task).keys() <= {*TRAINING, "limit"}
+    ]
+    names = ["pretrained", *MAIN, *sorted({name for name, _ in trained} - {"pretrained", *MAIN})]
+    marks = {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}}
+    for metric in ("ppl_test", "entropy"):
+        title = COLUMNS[metric][0].removesuffix(" ↓")
         points = [
-            {"series": name, "x": found[name].metrics[f"{task}/ppl_test"].mean,
-             "y": 100 * found[name].metrics[f"{task}/mauve"].mean}
-            for name in names if name in found
+            {"series": name, "x": entry.metrics[f"wikitext2/{metric}"].mean,
+             "y": 100 * entry.metrics["wikitext2/mauve"].mean}
+            for name, entry in trained
         ]  # fmt: skip
-        if points:
-            marks = {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1}}
-            encoding = {"x": axis("x", "PPL_test"), "y": axis("y", "MAUVE (%)"), "shape": shape(names)}
-            panels.append(panel(CORPORA[task], points, [{**marks, "encoding": encoding}], names))
-    yield "trade-off", picture("Perplexity against MAUVE", panels)
+        encoding = {"x": axis("x", title), "y": axis("y", "MAUVE (%)"), "shape": shape(names)}
+        yield panel(f"{title} against MAUVE", points, [{**marks, "encoding": encoding}], names)
 
 
 def filled(text: str, name: str, content: str) -> str:
