@@ -95,17 +95,15 @@ class Study:
         self._examples = ExamplesReader(runs, [board])
         for entry in Leaderboard(board).entries(suite="generation"):
             (task,) = entry.protocols
-            label = entry.objective.label
-            name = "emo" if label == "emo(cost=pretrained)" else label.partition("(")[0] if " " not in label else label
-            if "cost=" in label and name == "emo" and "pretrained" not in label:
+            name = entry.objective.name
+            if name == "emo" and entry.objective.params["cost"] != "pretrained":
                 name = "emo, centred cost"
             words = tuple(WORDS[key].format(value) for key, value in changed(entry, task).items())
             self.cells.setdefault((task, words), {})[name] = entry
         self.answers: dict[tuple[str, str], dict[str, Entry]] = {}
         for entry in Leaderboard(board).entries(suite="nlu"):
             (protocol,) = {name.partition("@")[0] for name in entry.protocols.values()}
-            name = entry.objective.label.partition("(")[0]
-            self.answers.setdefault((entry.model.name, protocol), {})[name] = entry
+            self.answers.setdefault((entry.model.name, protocol), {})[entry.objective.name] = entry
 
     def contrast(self, cell: Cell, metric: str, candidate: str = "emo", baseline: str = "mle") -> Contrast | None:
         """Return a difference within a condition, or None if one side was not measured."""
@@ -114,12 +112,12 @@ class Study:
             return None
         return self._contrast(found[candidate], found[baseline], f"{cell[0]}/{metric}")
 
-    def answer_contrast(self, model: str, protocol: str, baseline: str = "mle") -> Contrast | None:
-        """Return the difference of EMO's mean accuracy, or None if one side was not measured."""
-        found = self.answers.get((model, protocol), {})
+    def answer_contrast(self, cell: tuple[str, str], task: str, baseline: str) -> Contrast | None:
+        """Return the difference of EMO's accuracy, or None if one side was not measured."""
+        found = self.answers.get(cell, {})
         if "emo" not in found or baseline not in found:
             return None
-        return self._contrast(found["emo"], found[baseline], "mean/accuracy")
+        return self._contrast(found["emo"], found[baseline], f"{task}/accuracy")
 
     def _contrast(self, candidate: Entry, baseline: Entry, metric: str) -> Contrast | None:
         (one,) = compare(baseline, [candidate], self._examples, metrics=[metric]).contrasts or [None]
@@ -173,6 +171,8 @@ def bounds(one: Contrast | None) -> tuple[float, float, float] | None:
 
 def difference(one: Contrast | None) -> str:
     found = bounds(one)
+    if one is not None and found is None and one.effect == 0:
+        return "no example differs"
     return "–" if found is None else f"{found[0]:+.1f} [{found[1]:+.1f}, {found[2]:+.1f}]"
 
 
@@ -248,7 +248,7 @@ def changes_table(study: Study) -> str:
 
 
 def answers_table(study: Study) -> str:
-    """Return the accuracies of 8-shot answers, and EMO's mean against MLE's and the pre-trained model's."""
+    """Return the accuracies of 8-shot answers, and their mean."""
     rows = []
     for (model, protocol), found in _answers(study):
         for name in ("pretrained", *MAIN):
@@ -260,13 +260,15 @@ def answers_table(study: Study) -> str:
 
 
 def answer_differences_table(study: Study) -> str:
+    """Return EMO's accuracy minus that of MLE and of the pre-trained model."""
     rows = [
-        [MODELS[model], protocol, f"EMO minus {words}", difference(one)]
-        for (model, protocol), _ in _answers(study)
+        [MODELS[cell[0]], cell[1], f"EMO minus {words}",
+         *(difference(study.answer_contrast(cell, task, baseline)) for task in LABELLED)]
+        for cell, found in _answers(study)
         for baseline, words in (("mle", "MLE"), ("pretrained", "pre-trained"))
-        if (one := study.answer_contrast(model, protocol, baseline)) is not None
-    ]
-    return table(["model", "protocol", "mean accuracy (%)", "difference, 95 % interval"], rows)
+        if {"emo", baseline} <= found.keys()
+    ]  # fmt: skip
+    return table(["model", "protocol", "accuracy (%)", *LABELLED.values()], rows)
 
 
 def _answers(study: Study) -> list[tuple[tuple[str, str], dict[str, Entry]]]:
