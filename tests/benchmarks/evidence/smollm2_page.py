@@ -180,14 +180,24 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)])
 
 
+def main_cell(study: Study, task: str) -> tuple[Cell, int]:
+    """Return the condition of a corpus that has both objectives with most texts, and their number."""
+    for limit, words in ((LIMIT, ()), (FEWER, (_texts(FEWER),))):
+        if {"mle", "emo"} <= study.cells.get((task, words), {}).keys():
+            return (task, words), limit
+    return (task, ()), LIMIT
+
+
 def main_table(study: Study) -> str:
     rows = []
     for task in TASKS:
-        found = study.cells.get((task, ()), {})
+        cell, texts = main_cell(study, task)
+        found = study.cells.get(cell, {})
         for name in ("pretrained", "mle", "emo"):
             if name in found:
-                rows.append([CORPORA[task], f"`{name}`", *(value(found[name], task, metric) for metric in FAST)])
-    return table(["corpus", "objective", *(COLUMNS[metric][0] for metric in FAST)], rows)
+                values = (value(found[name], task, metric) for metric in FAST)
+                rows.append([CORPORA[task], f"{texts:,}", f"`{name}`", *values])
+    return table(["corpus", "texts", "objective", *(COLUMNS[metric][0] for metric in FAST)], rows)
 
 
 def differences_table(study: Study) -> str:
@@ -195,7 +205,7 @@ def differences_table(study: Study) -> str:
     rows = []
     for task in TASKS:
         for metric in ("mauve", "ppl_test"):
-            one = study.contrast((task, ()), metric)
+            one = study.contrast(main_cell(study, task)[0], metric)
             if one is not None:
                 rows.append([CORPORA[task], COLUMNS[metric][0], *_judged(one)])
     return table(["corpus", "metric", "EMO minus MLE, 95 % interval", "p (Holm)", "detectable", "verdict"], rows)
@@ -300,7 +310,7 @@ def forest_picture(title: str, rows: Iterable[dict[str, Any] | None]) -> dict[st
 
 
 def figures(study: Study) -> Iterator[tuple[str, dict[str, Any]]]:
-    main = [row(CORPORA[task], study.contrast((task, ()), "mauve")) for task in TASKS]
+    main = [row(CORPORA[task], study.contrast(main_cell(study, task)[0], "mauve")) for task in TASKS]
     yield "main", forest_picture("EMO minus MLE, MAUVE", main)
     rows = [row(words, study.contrast(cell, "mauve")) for words, cell in study.changes()]
     yield "changes", forest_picture("EMO minus MLE on WikiText-2: one setting changed", rows)
