@@ -31,7 +31,8 @@ Suite = Annotated[
     str,
     typer.Option(
         "--suite",
-        help="The suite: what is trained and evaluated. A name of `emobench suites list`, or a file: ./mine.yaml.",
+        help="The suite: what is trained and evaluated. A name of `emobench suites list`, or the file of a suite or "
+        "of one task: ./mine.yaml.",
     ),
 ]
 Seeds = Annotated[

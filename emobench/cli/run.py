@@ -28,6 +28,7 @@ from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.run import evaluate_plan, run_plan, run_stage, train_plan
+from emobench.registry import DEFAULT_RECIPE
 
 stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help=True)
 
@@ -60,7 +61,7 @@ def run(
 @takes_groups
 def train(
     training: ParallelOptions,
-    recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = "lm-finetune",
+    recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = DEFAULT_RECIPE,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
     json: options.Json = False,

@@ -26,6 +26,7 @@ from emobench.registry.objectives import (
     source_digest,
 )
 from emobench.registry.task_files import (
+    DEFAULT_RECIPE,
     find_recipe,
     find_suite,
     find_table,
@@ -40,6 +41,7 @@ from emobench.registry.task_files import (
 
 __all__ = [
     "COMPONENTS",
+    "DEFAULT_RECIPE",
     "LoadedObjective",
     "find_recipe",
     "find_suite",

@@ -14,13 +14,15 @@ from emobench.reading import expand_home
 from emobench.registry.kinds import kind_names, kind_of_file
 from emobench.registry.plugins import TASKS, call_hook, load_plugin, plugin_names
 from emobench.tasks.rules import override
-from emobench.tasks.spec import BY_KIND, YAML, Suite, Task, short_name, task_from
+from emobench.tasks.spec import BY_KIND, YAML, Suite, SuiteRun, Task, short_name, task_from
 from emobench.tasks.table import Table
 from emobench.tasks.yaml import read_yaml, yaml_files
 
 if TYPE_CHECKING:
     from emobench.training.recipe import Recipe
 
+DEFAULT_RECIPE = "lm-finetune"
+"""How to train where neither a suite nor an option names a recipe."""
 T = TypeVar("T")
 
 
@@ -52,14 +54,23 @@ def protocol_names(task: str) -> list[str]:
 
 
 def find_suite(name: str) -> Suite:
-    """Read a suite by its name, or from a file: "./my-suite.yaml"."""
+    """Read a suite by its name, or from a file: "./my-suite.yaml", or a task's, which is a suite of that task."""
     path = _file("suites", name, "suite")
     data = read_yaml(path)
+    if name.endswith(YAML) and "kind" in data and "runs" not in data:
+        return _suite_of_task(find_task(name), path)
     _name_by_kind(data)
     if name.endswith(YAML):
         _place_files(data, path.parent)
     suite = build(Suite, data, str(path))
     return _named(suite, suite.name, path)
+
+
+def _suite_of_task(task: Task, path: Path) -> Suite:
+    """Return the suite of one task of the user's, trained on the corpus of the task if it has one."""
+    settings = {} if task.dataset else {"corpus": task.corpus}
+    run = SuiteRun(recipe=DEFAULT_RECIPE, tasks=(str(path),), settings=settings)
+    return Suite(name=task.name, version=task.version, runs=(run,), description=task.description)
 
 
 def find_recipe(name: str, *overrides: Mapping[str, Any]) -> Recipe:

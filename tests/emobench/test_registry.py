@@ -464,6 +464,22 @@ version: 1
 corpus: wikitext2
 protocols: {short: {prefix: 8, continuation: 16}}
 """
+OWN_LABELLED = """
+name: stars
+kind: icl
+version: 1
+dataset:
+  name: stars
+  repo: someone/stars
+  classes: [one, five]
+  names: {'0': one, '1': five}
+  pool: {split: train, files: train.parquet}
+  test: {split: test, files: test.parquet}
+protocols:
+  plain:
+    template: 'Review: {text} Stars: {label}'
+    labels: {one: one, five: five}
+"""
 OWN_RECIPE = """
 name: my-recipe
 corpus: wikitext2
@@ -489,6 +505,20 @@ def test_a_suite_of_files_takes_their_paths_from_its_own_folder(own: Path) -> No
     assert [short_name(name) for name in run.tasks] == ["my-task", "sst2"]
     assert registry.find_task(run.tasks[0]).protocol.prefix == 8
     assert registry.find_recipe(run.recipe).batch == 2
+
+
+def test_the_file_of_a_task_is_a_suite_of_it(own: Path) -> None:
+    suite = registry.find_suite(str(own.parent / "sub" / "my-task.yaml"))
+    (run,) = suite.runs
+    assert (suite.name, suite.version, run.settings) == ("my-task", 1, {"corpus": "wikitext2"})
+    assert registry.find_task(*run.tasks).protocol.prefix == 8
+    labelled = own.with_name("stars.yaml")
+    labelled.write_text(OWN_LABELLED)
+    (run,) = registry.find_suite(str(labelled)).runs
+    assert (run.recipe, run.settings) == (registry.DEFAULT_RECIPE, {})
+    labelled.write_text(OWN_LABELLED.replace("plain:", "plain: {templat: x}\n  other:"))
+    with pytest.raises(UserError, match=r"stars\.yaml:\d+: .*templat"):
+        registry.find_suite(str(labelled))
 
 
 def test_files_that_no_entry_could_tell_from_what_is_installed_are_refused(own: Path) -> None:
