@@ -16,7 +16,7 @@ from pathlib import Path
 
 from emobench.data.rows import Row, jsonl_rows, parquet_table
 from emobench.data.sources import Split
-from emobench.errors import DataError
+from emobench.errors import ConfigError, DataError
 from emobench.models.hub import fetch, list_files, resolve_revision
 
 NAME = re.compile(
@@ -54,7 +54,8 @@ def hub_corpus(name: str) -> HubCorpus | None:
 def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[Sequence[str], str]:
     """Return the texts of a split, and their origin, "hub: repo@commit".
 
-    Raises DataError where the hub or its cache has no such data set, no file of the split, or no text in the column.
+    Raises DataError where the hub or its cache has no such data set, or no file of the split; ConfigError where there
+    is no such configuration or column.
     """
     commit = resolve_revision(corpus.repo, corpus.revision, offline=offline, kind="dataset")
     names = list_files(corpus.repo, commit, offline=offline, kind="dataset")
@@ -91,11 +92,11 @@ def _of_config(corpus: HubCorpus, names: Sequence[str]) -> list[str]:
     if corpus.config is not None:
         chosen = [name for name in data if corpus.config in Path(name).parts[:-1]]
         if not chosen:
-            raise DataError(f"{corpus.repo} has no configuration '{corpus.config}': {_configurations(data)}.")
+            raise ConfigError(f"{corpus.repo} has no configuration '{corpus.config}': {_configurations(data)}.")
         return chosen
     folders = {Path(name).parent for name in data}
     if len(folders) > 1 and not any(_is_split(folder.name) for folder in folders):
-        raise DataError(
+        raise ConfigError(
             f"{corpus.repo} has several configurations: {_configurations(data)}. Name one: "
             f"{corpus.repo}/CONFIGURATION:{corpus.column}."
         )
@@ -151,5 +152,5 @@ def _csv_rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
         raise DataError(f"{where} is not a CSV file in UTF-8 ({error}).") from None
 
 
-def _no_column(where: str, column: str, known: Sequence[str]) -> DataError:
-    return DataError(f"{where} has no column '{column}'; its columns are {', '.join(map(str, known)) or 'none'}.")
+def _no_column(where: str, column: str, known: Sequence[str]) -> ConfigError:
+    return ConfigError(f"{where} has no column '{column}'; its columns are {', '.join(map(str, known)) or 'none'}.")

@@ -125,7 +125,7 @@ def new(
         "",
         f"pip install -e {folder.resolve()}",
         f"emobench metrics check {name}",
-        f'emobench run --suite lm-quick --model tiny-lm --set generation.metrics="[{name}]"',
+        f'emobench evaluate --suite lm-quick --model gpt2 --limit 64 --set generation.metrics="[{name}]"',
     )
 
 

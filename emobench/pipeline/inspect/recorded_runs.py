@@ -34,7 +34,7 @@ class Named(NamedTuple):
 
 
 def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
-    """Return the newest entry that each name means (`leaderboard.select.select`), of those that are wanted if any is.
+    """Return the newest entry that each name means (`select`), of those that are wanted if any is.
 
     An entry that several names mean is there once. Raises what `select` raises.
     """

@@ -44,8 +44,12 @@ SETTINGS = {
     "oracle.model": "gemma-3-270m",
     "coherence.encoder": "all-mpnet-base-v2",
 }
-SHORT = {"ag_news": "32768", "webtext": "32768"}
-"""Tokens of a training where there are fewer than in `SETTINGS`."""
+OWN = {
+    "ag_news": {"recipe.max_tokens": "32768"},
+    "webtext": {"recipe.max_tokens": "32768", "generation.prefix": "10", "generation.continuation": "30"},
+}
+"""What a corpus has in place of `SETTINGS` and of its protocol: the local part of WebText has 61 words a text at most,
+and the protocol needs 100 tokens."""
 SLOW = ("oracle.model", "coherence.encoder")
 """More than half the time of an evaluation: they are asked for in one condition, with fewer texts."""
 LIMIT, FEWER = 1000, 400
@@ -138,8 +142,7 @@ def _writing(
     **changed: str,
 ) -> list[str]:
     settings = {key: value for key, value in SETTINGS.items() if slow or key not in SLOW}
-    tokens = {"recipe.max_tokens": SHORT[task]} if task in SHORT else {}
-    asked = {**settings, **tokens, **changed, "tasks": task}
+    asked = {**settings, **OWN.get(task, {}), **changed, "tasks": task}
     untrained = objective == "pretrained"  # no recipe
     rules = _settings({k: v for k, v in asked.items() if not (untrained and k.startswith("recipe."))})
     return ["--suite", "generation", "--model", model, "--limit", str(limit), *_trained((objective,), seeds), *rules]

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from evidence.smollm2 import FEWER, LIMIT, MAIN, MODEL, OTHERS, SETTINGS, SHORT, TASKS
+from evidence.smollm2 import FEWER, LIMIT, MAIN, MODEL, OTHERS, OWN, SETTINGS, TASKS
 
 from emobench.leaderboard.charts.compare_chart import LIGHT, TEXT, forest
 from emobench.leaderboard.charts.vega_lite import axis, panel, picture, shape, write_picture
@@ -78,7 +78,8 @@ Cell = tuple[str, tuple[str, ...]]
 
 def changed(entry: Entry, task: str) -> dict[str, Any]:
     """Return the settings that differ from the task's main condition."""
-    base = BASE | ({"max_tokens": int(SHORT[task])} if task in SHORT else {})
+    own = {name.partition(".")[2]: int(value) for name, value in OWN.get(task, {}).items()}
+    base = BASE | {name: value for name, value in own.items() if name in BASE}
     recipe: Mapping[str, Any] = entry.recipe or {}
     rules = next(iter(entry.changes.values()), {})
     given = {**base, **{key: recipe[key] for key in BASE if key in recipe}, "model": entry.model.name}

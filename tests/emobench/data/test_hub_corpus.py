@@ -13,7 +13,7 @@ import pytest
 
 from emobench.data.hub_corpus import hub_corpus
 from emobench.data.texts import load_texts
-from emobench.errors import DataError, UnknownNameError
+from emobench.errors import ConfigError, DataError, UnknownNameError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Write = Callable[[str, Mapping[str, Any]], None]
@@ -116,19 +116,19 @@ def test_of_several_configurations_one_is_named(write: Write) -> None:
     write("some/toy", {"small-test/train-0.parquet": texts("small", 2), "large/train-0.parquet": texts("large", 3),
                        "small-test/validation-0.parquet": ["v"], "large/validation-0.parquet": ["v"]})  # fmt: skip
     assert read("some/toy/small-test:text")[0] == texts("small", 2)
-    with pytest.raises(DataError, match=r"several configurations: .*large.*Name one: some/toy/CONFIGURATION:text"):
+    with pytest.raises(ConfigError, match=r"several configurations: .*large.*Name one: some/toy/CONFIGURATION:text"):
         read("some/toy:text")
-    with pytest.raises(DataError, match=r"has no configuration 'tiny': its folders are large, small-test"):
+    with pytest.raises(ConfigError, match=r"has no configuration 'tiny': its folders are large, small-test"):
         read("some/toy/tiny:text")
 
 
 def test_a_wrong_column_or_a_row_without_a_text_is_named(write: Write) -> None:
     write("some/toy", {"train.jsonl": [{"text": "a"}, {"text": None}], "validation.parquet": ["v"]})
-    with pytest.raises(DataError, match=r"train\.jsonl:1 has no column 'body'; its columns are text"):
+    with pytest.raises(ConfigError, match=r"train\.jsonl:1 has no column 'body'; its columns are text"):
         read("some/toy:body")
     with pytest.raises(DataError, match=r"train\.jsonl:2: 'text' holds None; expected a text in every row"):
         read("some/toy:text")
-    with pytest.raises(DataError, match=r"validation\.parquet has no column 'body'; its columns are text, label"):
+    with pytest.raises(ConfigError, match=r"validation\.parquet has no column 'body'; its columns are text, label"):
         read("some/toy:body", "validation")
     with pytest.raises(DataError, match=r"'label' holds 0; expected a text"):
         read("some/toy:label", "validation")
