@@ -42,7 +42,7 @@ docs: setup
 	@echo "Open docs/_build/index.html."
 
 site: setup
-	@$(BIN)/emobench leaderboard site site
+	@$(BIN)/emobench leaderboard site site --baseline mle
 
 check: setup
 	@$(BIN)/ruff check .
