@@ -24,6 +24,7 @@ from emobench.errors import DataError, ModelError
 Role = Literal["system", "user", "assistant"]
 ROLES = ("system", "user", "assistant")
 FORMS = '"instruction" and "output", "prompt" and "completion", or "messages"'
+LARGEST_WEIGHT = 1_000_000
 Responses = Literal["all", "last"]
 """Which turns of the assistant the loss counts."""
 
@@ -43,6 +44,8 @@ class Conversation:
     input: str = ""
     where: str = ""
     """The file and line of the row, for errors."""
+    weight: float = 1.0
+    """Its weight in the loss."""
 
     @property
     def asked(self) -> Conversation:
@@ -57,8 +60,11 @@ class Tokens(NamedTuple):
     counts_T: list[bool]
 
 
-def conversation_of(row: Mapping[str, Any], where: str) -> Conversation:
-    """Return the conversation of a row, which ends in a response. Raises DataError, which begins with `where`."""
+def conversation_of(row: Mapping[str, Any], where: str, *, weights: str = "") -> Conversation:
+    """Return the conversation of a row, which ends in a response. `weights` names the field with its weight, if any.
+
+    Raises DataError, which begins with `where`.
+    """
     given = ""
     if "messages" in row:
         turns = _messages(row["messages"], "messages", where)
@@ -72,7 +78,7 @@ def conversation_of(row: Mapping[str, Any], where: str) -> Conversation:
         raise DataError(f"{where}: the row has no response; expected {FORMS}, and its fields are {fields}.")
     if turns[-1].role != "assistant" or not turns[-1].text.strip():
         raise DataError(f"{where}: the row has no response; its last message must be the assistant's, with a text.")
-    return Conversation(tuple(turns), given, where)
+    return Conversation(tuple(turns), given, where, _weight(row, weights, where) if weights else 1.0)
 
 
 def instruction_of(row: Mapping[str, Any], where: str) -> Conversation:
@@ -109,6 +115,15 @@ def _text(row: Mapping[str, Any], field: str, where: str) -> str:
     if not isinstance(value, str):
         raise DataError(f'{where}: "{field}" must be a text, got {_shown(value)}.')
     return value
+
+
+def _weight(row: Mapping[str, Any], field: str, where: str) -> float:
+    value = row.get(field)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST_WEIGHT:
+        raise DataError(
+            f'{where}: the weight "{field}" is {_shown(value)}; expected a number from 0 to {LARGEST_WEIGHT:,}.'
+        )
+    return float(value)
 
 
 def _shown(value: Any) -> str:
@@ -249,10 +264,10 @@ class Counts:
         )
 
 
-def shortened(examples: Sequence[Tokens], length: int) -> tuple[list[Tokens], Counts]:
-    """Return the first `length` tokens of each example, without those in which the loss would count nothing."""
-    counts, kept = Counts(), []
-    for ids_T, counts_T in examples:
+def shortened(examples: Sequence[Tokens], length: int) -> tuple[dict[int, Tokens], Counts]:
+    """Return the first `length` tokens of each example by its index, without those in which nothing would count."""
+    counts, kept = Counts(), {}
+    for index, (ids_T, counts_T) in enumerate(examples):
         counts.lost += sum(begins >= length for begins in _beginnings(counts_T))
         if len(ids_T) <= length:
             counts.whole += 1
@@ -261,7 +276,7 @@ def shortened(examples: Sequence[Tokens], length: int) -> tuple[list[Tokens], Co
         else:
             counts.dropped += 1
             continue
-        kept.append(Tokens(ids_T[:length], counts_T[:length]))
+        kept[index] = Tokens(ids_T[:length], counts_T[:length])
     return kept, counts
 
 

@@ -82,15 +82,20 @@ class Conversations(Texts):
     """The file and line, or row, of each conversation."""
     blank: int = 0
     """Rows that were left out because their response is blank. A row without any is an error."""
+    weights: Sequence[float] | None = None
+    """The weight of each conversation in the loss; None: all weigh the same."""
 
     def conversation(self, index: int) -> Conversation:
         """Return a conversation."""
         found = json.loads(self.texts[index])
-        return Conversation(tuple(Turn(*turn) for turn in found["turns"]), found["input"], self.where[index])
+        turns = tuple(Turn(*turn) for turn in found["turns"])
+        return Conversation(turns, found["input"], self.where[index], found.get("weight", 1.0))
 
 
-def load_conversations(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool) -> Conversations:
-    """Return the train or validation split of a corpus of conversations.
+def load_conversations(
+    corpus: str, split: str, *, data_dirs: Sequence[Path], offline: bool, weights: str = ""
+) -> Conversations:
+    """Return the train or validation split of a corpus of conversations. `weights` is the field with their weights.
 
     Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form.
     """
@@ -99,7 +104,7 @@ def load_conversations(corpus: str, split: str, *, data_dirs: Sequence[Path], of
     if split == "validation" and validation is not None:
         rows, origin = _read(validation), f"local: {validation.name}"
     else:
-        rows, origin = _train_rows(corpus, data_dirs, offline)
+        rows, origin = _train_rows(corpus, weights, data_dirs, offline)
     found = [conversation for conversation in rows if conversation is not None]
     if not found:
         raise DataError(f"{corpus} ({split}, {origin}) has {len(rows):,} rows, none of them with a response.")
@@ -107,9 +112,19 @@ def load_conversations(corpus: str, split: str, *, data_dirs: Sequence[Path], of
     if validation is None:
         found = _part(found, origin, held_out=held_out)
         origin += f", {'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
-    texts = [json.dumps({"turns": one.turns, "input": one.input}, ensure_ascii=False) for one in found]
+    # The weights belong to the text that is fingerprinted: other weights are other data.
+    weighed = bool(weights) and split == "train"
+    texts = [
+        json.dumps(
+            {"turns": one.turns, "input": one.input, **({"weight": one.weight} if weighed else {})}, ensure_ascii=False
+        )
+        for one in found
+    ]
     read = fingerprint(texts, f"The corpus '{corpus}' ({split}, {origin})")
-    return Conversations(corpus, split, texts, read, origin, where=[one.where for one in found], blank=blank)
+    where, found_weights = [one.where for one in found], [one.weight for one in found] if weighed else None
+    if found_weights is not None and not any(found_weights):
+        raise DataError(f'{corpus} ({split}, {origin}): every "{weights}" is 0, so that nothing would be trained.')
+    return Conversations(corpus, split, texts, read, origin, where=where, blank=blank, weights=found_weights)
 
 
 def local_conversations(corpus: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
@@ -130,24 +145,24 @@ def source_of(corpus: str) -> CorpusSource | None:
     return _source(corpus, repo)
 
 
-def _conversation(row: Row, where: str, column: str) -> Conversation | None:
+def _conversation(row: Row, where: str, column: str, weights: str) -> Conversation | None:
     """Return the conversation of a row, None for one whose response is blank."""
     if column:
         if column not in row:
             raise DataError(f"{where}: expected a field {column!r}; the fields are {', '.join(row) or 'none'}.")
-        row = {"messages": row[column]}
+        row = {"messages": row[column], **({weights: row.get(weights)} if weights else {})}
     messages = row.get("messages") or row.get("completion")
     if isinstance(messages, list) and messages and isinstance(messages[-1], dict):
         response = messages[-1].get("content") if messages[-1].get("role") == "assistant" else None
     else:
         response = row.get("completion", row.get("output"))
     blank = isinstance(response, str) and not response.strip()
-    return None if blank else conversation_of(row, where)
+    return None if blank else conversation_of(row, where, weights=weights)
 
 
-def _read(file: Path, column: str = "", where: str = "") -> list[Conversation | None]:
+def _read(file: Path, *, column: str = "", weights: str = "", where: str = "") -> list[Conversation | None]:
     """Return the conversation of each row of a JSON Lines, JSON or Parquet file, None for a blank response."""
-    return [_conversation(row, at, column) for at, row in _rows(file, where or str(file))]
+    return [_conversation(row, at, column, weights) for at, row in _rows(file, where or str(file))]
 
 
 def _rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
@@ -169,10 +184,12 @@ def _json_rows(file: Path) -> list[Row]:
     return rows
 
 
-def _train_rows(corpus: str, data_dirs: Sequence[Path], offline: bool) -> tuple[list[Conversation | None], str]:
+def _train_rows(
+    corpus: str, weights: str, data_dirs: Sequence[Path], offline: bool
+) -> tuple[list[Conversation | None], str]:
     file = local_conversations(corpus, "train", data_dirs)
     if file is not None:
-        return _read(file), f"local: {file.name}"
+        return _read(file, weights=weights), f"local: {file.name}"
     source, place = source_of(corpus), f"DIR/{corpus}.train.jsonl"
     if source is None:
         hint = f"A file {place} (or .json, .parquet), given by --data-dir DIR, or owner/name of the hub would be one."
@@ -180,7 +197,8 @@ def _train_rows(corpus: str, data_dirs: Sequence[Path], offline: bool) -> tuple[
     try:
         files, origin = hub_files(source.repo, source.revision, source.splits["train"].files, offline=offline)
         column = "" if corpus in CONVERSATIONS else corpus.partition(":")[2]
-        found = [conversation for file in files for conversation in _read(file, column, f"{origin}, {file.name}")]
+        places = {file: f"{origin}, {file.name}" for file in files}
+        found = [one for file in files for one in _read(file, column=column, weights=weights, where=places[file])]
     except DataError as error:
         raise DataError(
             f"The conversations of '{corpus}' could not be read from {source.repo}. {error} Or put them in {place} and "

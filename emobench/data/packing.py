@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IGNORE = -100  # label of tokens that are not targets
+WEIGHTS = "example_weights"
+"""The batch column with the weight of each token's example in the loss, (B, T), where examples differ in it."""
 Progress = Callable[[int, int], None]
 TOKENS, LABELS, OFFSETS, COUNTS = "tokens.npy", "labels.npy", "offsets.npy", "counts.json"
 """The files of packed rows; without labels, these are the tokens."""
@@ -203,7 +205,7 @@ class RowCollator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Return int64 tensors (B, T): input_ids, attention_mask, and labels (not shifted, as transformers expects).
 
-        If the rows have indices, `row`, (B,), contains them.
+        If the rows have indices, `row`, (B,), contains them; if they have weights, `WEIGHTS` does, float32.
         """
         import torch
 
@@ -214,10 +216,20 @@ class RowCollator:
         for i, row in enumerate(rows):
             size = len(row["input_ids"])
             ids[i, :size], labels[i, :size], mask[i, :size] = row["input_ids"], row["labels"], 1
-        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels, **weight_columns(rows, longest)}
         if all("row" in row for row in rows):
             arrays["row"] = np.array([row["row"] for row in rows])
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def weight_columns(rows: Sequence[Mapping[str, Any]], longest: int) -> dict[str, NDArray[np.float32]]:
+    """Return the column `WEIGHTS` of a batch whose longest row has `longest` tokens, or nothing if rows have none."""
+    if not all(WEIGHTS in row for row in rows):
+        return {}
+    weights = np.zeros((len(rows), longest), dtype=np.float32)
+    for weight_T, row in zip(weights, rows, strict=True):
+        weight_T[: len(row[WEIGHTS])] = row[WEIGHTS]
+    return {WEIGHTS: weights}
 
 
 def _tokens_until(tokenizer: Any, batch: list[str], marker: str) -> list[int]:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from emobench.data.conversations import Counts, Format, Responses, shortened
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, Packed, Progress
+from emobench.data.packing import IGNORE, WEIGHTS, Packed, Progress, weight_columns
 from emobench.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 BATCH = 500
-STARTS, COUNTED = "starts.npy", "responses.json"
+STARTS, COUNTED, WEIGHED = "starts.npy", "responses.json", "weights.npy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,17 +29,20 @@ class ResponseRows(Packed):
     """Rows of one conversation, or of several, whose labels are IGNORE outside of responses.
 
     With `starts`, the first token of each conversation in `tokens`, a row also has "position_ids", which begin at 0
-    with each conversation.
+    with each conversation. With `weights`, one for each token, it has those of its tokens.
     """
 
     starts: NDArray[np.int64] | None = None
+    weights: NDArray[np.float32] | None = None
     counts: Counts = field(default_factory=Counts)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = super().__getitem__(index)
+        begin, end = (int(self.offsets[row["row"] + i]) for i in (0, 1))
+        if self.weights is not None:
+            row[WEIGHTS] = self.weights[begin:end]
         if self.starts is None:
             return row
-        begin, end = (int(self.offsets[row["row"] + i]) for i in (0, 1))
         own = self.starts[bisect_left(self.starts, begin) : bisect_left(self.starts, end)]
         sizes = np.diff(np.append(own, end))
         return {**row, "position_ids": np.arange(begin, end) - np.repeat(own, sizes)}
@@ -48,13 +51,19 @@ class ResponseRows(Packed):
         """Return the first rows, with at most `tokens` tokens in total, but at least one row."""
         found = super().first(tokens)
         assert isinstance(found, ResponseRows)
-        return found if self.starts is None else replace(found, starts=self.starts[self.starts < found.offsets[-1]])
+        end = found.offsets[-1]
+        return replace(
+            found,
+            starts=None if self.starts is None else self.starts[self.starts < end],
+            weights=None if self.weights is None else self.weights[:end],
+        )
 
     def save(self, folder: Path) -> None:
         """Write the rows into a folder."""
         super().save(folder)
-        if self.starts is not None:
-            np.save(folder / STARTS, self.starts)
+        for name, values in ((STARTS, self.starts), (WEIGHED, self.weights)):
+            if values is not None:
+                np.save(folder / name, values)
         (folder / COUNTED).write_text(json.dumps(vars(self.counts)) + "\n")
 
     @classmethod
@@ -62,8 +71,9 @@ class ResponseRows(Packed):
         """Return rows that were saved."""
         found = super().load(folder)
         assert isinstance(found, ResponseRows)
-        starts = np.load(folder / STARTS) if (folder / STARTS).exists() else None
-        return replace(found, starts=starts, counts=Counts(**json.loads((folder / COUNTED).read_text())))
+        starts, weights = (np.load(file) if (file := folder / name).exists() else None for name in (STARTS, WEIGHED))
+        counts = Counts(**json.loads((folder / COUNTED).read_text()))
+        return replace(found, starts=starts, weights=weights, counts=counts)
 
 
 def response_rows(
@@ -82,14 +92,17 @@ def response_rows(
     """
     tokens: list[NDArray[np.int32]] = []
     labels: list[NDArray[np.int32]] = []
+    weights: list[float] = []
     counts, dropped = Counts(blank=conversations.blank), 0
     for begin in range(0, len(conversations), BATCH):
         some = range(begin, min(begin + BATCH, len(conversations)))
         examples = [layout.tokens(conversations.conversation(i), responses) for i in some]
         kept, found = shortened(examples, length)
         counts += found
-        dropped += sum(len(ids_T) for ids_T, _ in examples) - sum(len(ids_T) for ids_T, _ in kept)
-        for ids_T, counts_T in kept:
+        dropped += sum(len(ids_T) for ids_T, _ in examples) - sum(len(ids_T) for ids_T, _ in kept.values())
+        if conversations.weights is not None:
+            weights += [conversations.weights[begin + index] for index in kept]
+        for ids_T, counts_T in kept.values():
             tokens.append(np.array(ids_T, dtype=np.int32))
             labels.append(np.where(counts_T, tokens[-1], IGNORE).astype(np.int32))
             labels[-1][0] = IGNORE  # it is not predicted; in a packed row, the end of another one is before it
@@ -111,6 +124,7 @@ def response_rows(
         dropped,
         counts.dropped,
         starts=np.concatenate([[0], ends[:-1]]).astype(np.int64) if packed else None,
+        weights=np.repeat(np.array(weights, dtype=np.float32)[order], np.array(sizes)[order]) if weights else None,
         counts=counts,
     )
 
@@ -142,7 +156,10 @@ class PackedCollator:
     pad_id: int
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Return int64 tensors (B, T): input_ids, position_ids and labels; and `row`, (B,)."""
+        """Return int64 tensors (B, T): input_ids, position_ids and labels; and `row`, (B,).
+
+        If the rows have weights, `WEIGHTS` contains them, (B, T), float32.
+        """
         import torch
 
         longest = max(len(row["input_ids"]) for row in rows)
@@ -154,4 +171,5 @@ class PackedCollator:
                 array[i, :size] = row[name]
             arrays["position_ids"][i, size:] = np.arange(longest - size)
         arrays["row"] = np.array([row["row"] for row in rows])
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        columns = {**arrays, **weight_columns(rows, longest)}
+        return {name: torch.from_numpy(array) for name, array in columns.items()}

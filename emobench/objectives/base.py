@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Protocol, dataclass_transform
 from torch import Tensor
 
 from emobench.config import PRETRAINED
+from emobench.data.packing import WEIGHTS
 from emobench.errors import PluginError
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.targets import IGNORED
@@ -153,8 +154,14 @@ class Objective:
         """Restore what `state` returned."""
 
     def total_weight(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the sum of the units' weights in a micro-batch, before the model runs. Default: the target tokens."""
-        return (batch["labels"][:, 1:] != IGNORED).sum()
+        """Return the sum of the units' weights in a micro-batch, before the model runs.
+
+        Default: the number of target tokens, or the sum of their examples' weights if the batch has them.
+        """
+        targets_BT = batch["labels"][:, 1:] != IGNORED
+        if WEIGHTS not in batch:
+            return targets_BT.sum()
+        return (batch[WEIGHTS][:, 1:].double() * targets_BT).sum()
 
     def side_data(self, batch: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return extra tensors per token, (B, T, ...), aligned with `batch["labels"]`. Default: the columns in `needs`.

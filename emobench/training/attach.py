@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from emobench.data.packing import WEIGHTS
 from emobench.models.head import Head, final_hidden
 from emobench.objectives import (
     IGNORED,
@@ -59,6 +60,8 @@ class AttachedObjective:
     """For each training forward of this step: the sums of the loss and its parts, and `tokens`."""
     ready: Targets | None = None
     """The targets of the next micro-batch, if they were prepared with its batch; see `targets_of`."""
+    weights: Tensor | None = None
+    """The weights of the next micro-batch's tokens, (B, T), if they are not in the batch."""
     report: frozenset[str] = frozenset()
     """Statistics of each token to compute in training, in addition to its loss; they cost a pass of the head."""
     reported: dict[str, Tensor] = field(default_factory=dict)
@@ -70,13 +73,13 @@ class AttachedObjective:
     def __post_init__(self) -> None:
         self.number = register_attached(self)
 
-    def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | None) -> Tensor:
+    def forward(self, model: Any, batch: dict[str, Tensor], denominator: Tensor | float | None) -> Tensor:
         """Return the loss of a micro-batch: the sum of its units' losses, divided by the denominator."""
         if model.training and isinstance(self.objective, ModelObjective):
             return self._model_loss(model, batch, denominator)
         if not torch.compiler.is_compiling():
             self.prepare(batch, denominator, training=model.training)
-        inputs = {k: v for k, v in batch.items() if k != "labels" and k not in self.objective.side_names}
+        inputs = {k: v for k, v in batch.items() if k not in ("labels", WEIGHTS, *self.objective.side_names)}
         hidden_BTD = final_hidden(model, **inputs)
         return model.get_output_embeddings()(hidden_BTD, attached=self)
 
@@ -96,7 +99,7 @@ class AttachedObjective:
             device=device,
         )
 
-    def prepare(self, batch: Mapping[str, Tensor], denominator: Tensor | None, *, training: bool) -> None:
+    def prepare(self, batch: Mapping[str, Tensor], denominator: Tensor | float | None, *, training: bool) -> None:
         """Compute everything that depends only on the labels, unless it is `ready`, so that the loss never waits.
 
         `forward` calls it. For a compiled model, the caller must call it before each forward.
@@ -106,6 +109,9 @@ class AttachedObjective:
         labels_BT = batch["labels"]
         call = _HeadCall(next_labels(labels_BT, IGNORED), None, {}, denominator)
         ready, self.ready = self.ready, None
+        weights_BT, self.weights = batch.get(WEIGHTS, self.weights), None
+        if training and weights_BT is not None:
+            call.weights_N = next_labels(weights_BT, 0).flatten()
         if training or self.evaluate_loss:
             dtype = compute_dtype(labels_BT, self.head.linear.weight)
             if ready is None:
@@ -136,7 +142,7 @@ class AttachedObjective:
             if self.report:
                 statistics = token_statistics(hidden_ND.detach(), self.head, call.labels_BT.flatten(), self.report)
                 self.reported = {LOSS: result.losses_N, **{name: statistics[name] for name in self.report}}
-            return result.total / _divisor(call.denominator, result.count)
+            return result.total / _divisor(call.denominator, result.weight)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
@@ -158,11 +164,12 @@ class AttachedObjective:
             call.targets,
             logit_map=self.head.logit_map,
             side=call.side,
+            weights_N=call.weights_N,
             vocabulary=self.head.tokens,
             impl=self.engine,
         )
 
-    def _model_loss(self, model: Any, batch: Mapping[str, Tensor], denominator: Tensor | None) -> Tensor:
+    def _model_loss(self, model: Any, batch: Mapping[str, Tensor], denominator: Tensor | float | None) -> Tensor:
         assert isinstance(self.objective, ModelObjective)
         units = self.objective.loss(types.MethodType(type(model).forward, model), batch)
         total = (units.losses_U * units.weights_U).sum()
@@ -176,7 +183,8 @@ class _HeadCall:
     labels_BT: Tensor
     targets: Targets | None
     side: dict[str, Tensor]
-    denominator: Tensor | None
+    denominator: Tensor | float | None
+    weights_N: Tensor | None = None
 
 
 def attach(
@@ -188,7 +196,7 @@ def attach(
     signature = inspect.signature(type(model).forward)
     names = list(signature.parameters)[1:]
 
-    def lm_forward(self: Any, *args: Any, num_items_in_batch: Tensor | None = None, **named: Any) -> Any:
+    def lm_forward(self: Any, *args: Any, num_items_in_batch: Tensor | float | None = None, **named: Any) -> Any:
         arguments = dict(zip(names, args, strict=False)) | named
         if arguments.get("labels") is None:
             return type(self).forward(self, *args, **named)
@@ -218,8 +226,6 @@ def next_labels(value_BT: Tensor, fill: int) -> Tensor:
     return shifted
 
 
-def _divisor(denominator: Tensor | None, count: Tensor | int) -> Tensor | float:
+def _divisor(denominator: Tensor | float | None, weight: Tensor | int) -> Tensor | float:
     # A batch without targets has loss 0 / 1, not 0 / 0.
-    if denominator is not None:
-        return denominator
-    return max(float(count), 1.0)
+    return (float(weight) or 1.0) if denominator is None else denominator

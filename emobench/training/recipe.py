@@ -66,6 +66,9 @@ class Recipe:
     the tokenizer's chat template. none: the corpus holds texts, not conversations."""
     responses: Responses = field(default="all", metadata=OPTIONAL)
     """The responses of a conversation that carry loss: all, or the last."""
+    weights: str = field(default="", metadata=OPTIONAL)
+    """The field of the data with each conversation's weight in the loss, a number of at least 0, such as "weight". The
+    loss is the weighted mean over target tokens. Empty: all weigh the same."""
     ends: bool = False
     """blocks: add an end-of-text token after each text. rows: add one before and one after each text."""
     mask_until: str = ""
@@ -105,6 +108,7 @@ class Recipe:
             for name, used in (
                 ("packing=conversations", self.packing == "conversations"),
                 ("responses=last", self.responses == "last"),
+                (f"weights={self.weights}", bool(self.weights)),
             ):
                 if used:
                     raise ConfigError(f"`{name}` is for conversations; set template to alpaca or chat, or drop it.")

@@ -14,7 +14,9 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import EvalPrediction
 
+from emobench.data.packing import WEIGHTS
 from emobench.errors import NonFiniteLossError
+from emobench.objectives.engine.job import WEIGHT
 from emobench.training.attach import AttachedObjective
 from emobench.training.checkpoints import seal_checkpoint, verify_checkpoint
 
@@ -58,14 +60,16 @@ class ObjectiveTrainer(Trainer):
         targets = self.attached.targets_of(batch["labels"], device=self.args.device, dtype=dtype)
         return batch if targets is None else {**batch, TARGETS: targets}
 
-    def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Tensor | None:
-        # The objective defines its units. An integer, because mixed precision rounds floating-point arguments.
+    def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Any:
+        # The objective defines its units. No tensor of floating point, which mixed precision would round.
         if not batch_samples:
             return None
         weights = [self.attached.objective.total_weight(batch) for batch in batch_samples]
         total = torch.stack([torch.as_tensor(w) for w in weights]).sum().to(device)
         if self.args.world_size > 1:
             total = self.accelerator.gather(total).sum()  # type: ignore[union-attr]
+        if total.is_floating_point():
+            return float(total) or 1.0
         return torch.where(total > 0, total, torch.ones_like(total))
 
     def compute_loss(
@@ -77,6 +81,7 @@ class ObjectiveTrainer(Trainer):
         if model.training and rows is not None:
             self._rows.append(rows)
         self.attached.ready = inputs.pop(TARGETS, None)
+        self.attached.weights = inputs.pop(WEIGHTS, None)  # as an argument of the model, they would be rounded too
         if self.args.torch_compile:
             with self.accelerator.autocast():  # the size of the chunks depends on the dtype of the products
                 self.attached.prepare(inputs, num_items_in_batch, training=model.training)
@@ -246,7 +251,8 @@ def validation_losses(predictions: EvalPrediction) -> dict[str, float]:
 
 def _means(totals: Mapping[str, float]) -> dict[str, float]:
     tokens = max(totals["tokens"], 1.0)
-    return {n: v if n == "tokens" or n.endswith("_count") else v / tokens for n, v in totals.items()}
+    means = {n: v if n == "tokens" or n.endswith("_count") else v / tokens for n, v in totals.items()}
+    return means if WEIGHT not in totals else {**means, "loss": totals["loss"] / (totals[WEIGHT] or 1.0)}
 
 
 def _bad_names(values: Mapping[str, float]) -> list[str]:

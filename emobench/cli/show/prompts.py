@@ -70,7 +70,8 @@ def prompts(
 
 def _print_row(row: ShownRow) -> None:
     counted = sum(token.loss for token in row.tokens)
-    print_lines(f"{row.recipe} · {row.where} · {len(row.tokens)} tokens, {counted} with loss, {row.cut} cut off")
+    title = f"{row.recipe} · {row.where} · {len(row.tokens)} tokens, {counted} with loss, {row.cut} cut off"
+    print_lines(title if row.weight == 1 else f"{title} · weight {row.weight:g}")
     cells = [(str(i), str(t.id), repr(t.text), "loss" if t.loss else "") for i, t in enumerate(row.tokens)]
     print_table("", ("place", "id", "token", ""), cells)
 

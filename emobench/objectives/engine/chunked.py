@@ -107,7 +107,8 @@ def run_chunks(
         if grads is not None:
             grads.add(logits_CV, hidden_CD, weight_VD, positions_C)
     job.note_together()
-    return torch.cat(job.losses).sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
+    losses_M = job.weighted(torch.cat(job.losses))
+    return losses_M.sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
 
 
 def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: TorchRows) -> CostRows:
@@ -129,6 +130,7 @@ def _differentiate_chunk(job: EngineCall, chunk: Chunk, logits_CV: Tensor, cost_
     if not job.with_grad:
         return
     slopes = _slopes(job, objective, values, ids_C, job.side(chunk))
+    slopes = {name: job.weighted(slope_C, chunk) for name, slope_C in slopes.items()}
     numbers = coefficients(values, slopes, job.vocabulary)
     squares_C = job.rows.differentiate(logits_CV, ids_C, costs, values["log_partition"], numbers, job.logit_map)
     job.strengths.append(squares_C)
@@ -167,7 +169,8 @@ def _differentiate_logits(
         gradient_CV = _gradients(loss_C, {"logits": leaf_CV}, objective.name)["logits"]
         job.note_strength(values, square_sums(gradient_CV))
         slope = map_slope(job.logit_map, logits_CV)
-        logits_CV.copy_(gradient_CV if slope is None else gradient_CV * slope)
+        gradient_CV = gradient_CV if slope is None else gradient_CV * slope
+        logits_CV.copy_(job.weighted(gradient_CV.T, chunk).T)
 
 
 def _gradients(loss_C: Tensor, leaves: dict[str, Tensor], name: str) -> dict[str, Tensor]:

@@ -19,6 +19,8 @@ from emobench.objectives.engine.targets import Chunk, Targets
 from emobench.objectives.engine.torch_rows import TorchRows
 from emobench.objectives.statistics import STATISTICS, TokenStatistics
 
+WEIGHT = "example_weight"
+"""The name in `LossResult.parts` of the weights of the tokens' examples, where they are given."""
 _BAND = 1.01  # gradients within 1 % of MLE's count as equal
 
 
@@ -27,9 +29,10 @@ class LossResult:
     """The result of one call of the engine."""
 
     total: Tensor
-    """Sum of the losses of the target tokens: a scalar with gradients, not divided by the number of tokens."""
+    """Sum of the losses of the target tokens, times their weights if they have some: a scalar with gradients, not
+    divided by the number of tokens."""
     losses_N: Tensor
-    """Loss of each token, detached; 0 where the label is -100."""
+    """Loss of each token, detached and without its weight; 0 where the label is -100."""
     log_prob_N: Tensor
     """log q_t of each token in nats, detached; 0 where the label is -100."""
     parts: dict[str, Tensor] = field(default_factory=dict)
@@ -39,6 +42,11 @@ class LossResult:
     (sum q)^2 / sum q^2 over all tokens except the target)."""
     count: int = 0
     """Number of target tokens."""
+
+    @property
+    def weight(self) -> Tensor | int:
+        """Sum of the weights of the target tokens: their number, if they have no weights."""
+        return self.parts.get(WEIGHT, self.count)
 
 
 class EngineCall:
@@ -54,7 +62,9 @@ class EngineCall:
         rows: TorchRows,
         dtype: torch.dtype,
         vocabulary: int,
+        weights_N: Tensor | None = None,
     ) -> None:
+        self.weights_M = None if weights_N is None else _per_token("The weights have", weights_N, targets)
         self.objective = objective
         self.targets = targets
         self.logit_map = logit_map
@@ -118,7 +128,9 @@ class EngineCall:
         self.losses = []
         self.note(loss_M, s)
         if self.strengths:
-            self.note_strength(values, torch.cat(self.strengths))
+            squares_M = torch.cat(self.strengths)
+            # Slopes have the token's weight. Of a token with weight 0 nothing can be compared: 0 / 0 is in no group.
+            self.note_strength(values, squares_M if self.weights_M is None else squares_M / self.weights_M**2)
 
     def note_strength(self, values: Mapping[str, Tensor], squares_C: Tensor) -> None:
         """Compare the squared norm of each token's gradient by its logits with the one under MLE."""
@@ -139,8 +151,17 @@ class EngineCall:
         # The sum is float64: thousands of float32 terms would change the sixth digit.
         self.parts[name] = self.parts.get(name, 0) + value_C.detach().sum(dtype=torch.float64)
 
+    def weighted(self, values_C: Tensor, chunk: Chunk | None = None) -> Tensor:
+        """Return the values of a chunk's tokens (None: of all tokens) times the tokens' weights."""
+        if self.weights_M is None:
+            return values_C
+        weight_C = self.weights_M if chunk is None else self.weights_M[chunk.start : chunk.stop]
+        return values_C * weight_C.to(values_C.dtype)
+
     def result(self, total: Tensor) -> LossResult:
         """Return the result in the order of the inputs."""
+        if self.weights_M is not None:
+            self._add(WEIGHT, self.weights_M)
         losses_N = total.new_zeros(self.targets.tokens)
         log_prob_N = torch.zeros_like(losses_N)
         losses_N[self.targets.order_M] = torch.cat(self.losses).to(total.dtype)
@@ -175,9 +196,11 @@ def _sorted_side(
 ) -> dict[str, Tensor]:
     for name in sorted(objective.side_names - set(side)):
         raise UnknownNameError("statistic or side data", name, {*STATISTICS, *side}, where=f"{objective.name}.needs: ")
-    for name, value in side.items():
-        if value.shape[0] != targets.tokens:
-            raise PluginError(
-                f"Side data '{name}' has {value.shape[0]} rows; expected one for each of the {targets.tokens} tokens."
-            )
-    return {name: value[targets.order_M] for name, value in side.items()}
+    return {name: _per_token(f"Side data '{name}' has", value, targets) for name, value in side.items()}
+
+
+def _per_token(what: str, value: Tensor, targets: Targets) -> Tensor:
+    """Return the rows of the target tokens. Raises PluginError, which begins with `what`, if tokens have no row."""
+    if value.shape[0] != targets.tokens:
+        raise PluginError(f"{what} {value.shape[0]} rows; expected one for each of the {targets.tokens} tokens.")
+    return value[targets.order_M]

@@ -39,6 +39,7 @@ def objective_loss(
     *,
     logit_map: LogitMap | None = None,
     side: Mapping[str, Tensor] | None = None,
+    weights_N: Tensor | None = None,
     vocabulary: int | None = None,
     impl: str = "chunked",
     chunk_bytes: int | None = None,
@@ -48,7 +49,8 @@ def objective_loss(
     `labels_N` are the targets (already shifted), or the result of `prepare_for`. Rows of the head from `vocabulary` on
     are padding: they have probability 0 and get no gradient. `impl` is "chunked" (Triton kernels on a GPU, PyTorch
     elsewhere), "torch", "triton" or "reference" (plain autograd on whole logits). Except with "reference", `backward`
-    can run only once. Raises PluginError or UserError if shapes, dtypes or devices do not match.
+    can run only once. `weights_N` multiplies each token's loss; only the total and the gradients have it. Raises
+    PluginError or UserError if shapes, dtypes or devices do not match.
     """
     vocabulary = len(weight_VD) if vocabulary is None else vocabulary
     _check_inputs(hidden_ND, weight_VD, bias_V, vocabulary)
@@ -68,7 +70,7 @@ def objective_loss(
         )
     rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
     cost = frozen_cost(objective, weight_VD, vocabulary)
-    job = EngineCall(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary)
+    job = EngineCall(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary, weights_N)
     # Not ctx.needs_input_grad, which is also true under no_grad.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
     job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
@@ -230,4 +232,4 @@ def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None
         objective.loss(s) if isinstance(objective, StatisticsObjective) else objective.loss(logits_MV, ids_M, side_M)
     )
     job.note(loss_M, s, logits_MV)
-    return loss_M.sum()
+    return job.weighted(loss_M).sum()

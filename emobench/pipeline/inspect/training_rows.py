@@ -32,6 +32,8 @@ class ShownRow:
     tokens: tuple[ShownToken, ...]
     cut: int
     """Tokens at the end that are more than the recipe's max_length."""
+    weight: float = 1.0
+    """The conversation's weight in the loss."""
 
 
 def show_training_rows(request: Request, name: str, *, count: int) -> list[ShownRow]:
@@ -52,13 +54,14 @@ def show_training_rows(request: Request, name: str, *, count: int) -> list[Shown
 
 def _rows(request: Request, recipe: Recipe, model: str, count: int) -> list[ShownRow]:
     tokenizer = find_base_model(model, request).tokenizer
-    given = Ingredients(request, look=False).conversations(recipe.corpus, "train")
+    given = Ingredients(request, look=False).conversations(recipe, "train")
     assert given is not None
     rows = []
     for i in range(min(count, len(given))):
-        ids_T, counts_T = FORMATS[recipe.template](tokenizer).tokens(given.conversation(i), recipe.responses)
+        one = given.conversation(i)
+        ids_T, counts_T = FORMATS[recipe.template](tokenizer).tokens(one, recipe.responses)
         shown = list(zip(ids_T, counts_T, strict=True))[: recipe.max_length]
         tokens = tuple(ShownToken(id=t, text=tokenizer.decode([t]), loss=counts) for t, counts in shown)
         cut = len(ids_T) - len(tokens)
-        rows.append(ShownRow(recipe=recipe.name, where=given.where[i], tokens=tokens, cut=cut))
+        rows.append(ShownRow(recipe=recipe.name, where=one.where, tokens=tokens, cut=cut, weight=one.weight))
     return rows

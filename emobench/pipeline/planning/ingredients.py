@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from safetensors import safe_open
 
@@ -61,7 +61,7 @@ class Ingredients:
         self.unusable: dict[str, str] = {}
         """Why a model that is not here could not be used if it were fetched, and what to type, by its name."""
         self._texts: dict[tuple[str, str], Texts | None] = {}
-        self._conversations: dict[tuple[str, str], Conversations | None] = {}
+        self._conversations: dict[tuple[str, str, str], Conversations | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}
 
     @property
@@ -149,22 +149,24 @@ class Ingredients:
                     self.texts(corpus, other)
         return self._texts[corpus, split]
 
-    def conversations(self, corpus: str, split: str) -> Conversations | None:
-        """Return a split of a corpus of conversations, None where it is not here."""
-        if (corpus, split) not in self._conversations:
+    def conversations(self, recipe: Recipe, split: str) -> Conversations | None:
+        """Return a split of a recipe's conversations, None where it is not here."""
+        corpus = recipe.corpus
+        key = (corpus, split, recipe.weights)
+        if key not in self._conversations:
             dirs, source = self.request.data_dirs, source_of(corpus)
-            load = partial(load_conversations, corpus, split, data_dirs=dirs, offline=self.request.offline)
+            common: Any = {"data_dirs": dirs, "offline": self.request.offline, "weights": recipe.weights}
+            load = partial(load_conversations, corpus, split, **common)
             if source is None or local_conversations(corpus, "train", dirs):
-                self._conversations[corpus, split] = load()
+                self._conversations[key] = load()
             else:  # one download for both splits
                 size = source.splits["train"].download_bytes
-                self._conversations[corpus, split] = self._found(load, f"conversations {corpus}", source.repo, size)
-        return self._conversations[corpus, split]
+                self._conversations[key] = self._found(load, f"conversations {corpus}", source.repo, size)
+        return self._conversations[key]
 
     def training_texts(self, recipe: Recipe, split: str) -> Texts | None:
         """Return a split of what a recipe trains on, None where it is not here."""
-        read = self.texts if recipe.template == "none" else self.conversations
-        return read(recipe.corpus, split)
+        return self.texts(recipe.corpus, split) if recipe.template == "none" else self.conversations(recipe, split)
 
     def labelled(self, source: LabelledSource) -> LabelledData | None:
         """Return a labelled data set, None where it is not here."""

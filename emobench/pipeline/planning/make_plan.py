@@ -139,16 +139,21 @@ class _Planner:
                 kind.runtime.check(task, self.data(task), self.model)
 
     def _check_conversations(self, recipe: Recipe, objectives: Sequence[LoadedObjective]) -> None:
-        """Check that the first conversation can be rendered, and that no objective reads what packed rows mix."""
+        """Check that the first conversation can be rendered, and that each objective can be computed on such rows."""
         from emobench.objectives import ModelObjective
 
         if recipe.template == "none":
             return
-        conversations = self.ingredients.conversations(recipe.corpus, "train")
+        conversations = self.ingredients.conversations(recipe, "train")
         assert conversations is not None
         FORMATS[recipe.template](self.model.tokenizer).tokens(conversations.conversation(0), recipe.responses)
-        for objective in (loaded.objective for loaded in objectives if recipe.packing == "conversations"):
-            if isinstance(objective, ModelObjective) or objective.side_names:
+        for objective in (loaded.objective for loaded in objectives):
+            if recipe.weights and isinstance(objective, ModelObjective):
+                raise ConfigError(
+                    f"`recipe.weights` is {recipe.weights}, and {objective.name} weighs its own units; drop it, or "
+                    "take an objective on tokens."
+                )
+            if recipe.packing == "conversations" and (isinstance(objective, ModelObjective) or objective.side_names):
                 raise ConfigError(
                     f"`recipe.packing` is conversations, and {objective.name} reads whole rows, in which it would mix "
                     "conversations; set recipe.packing=rows."

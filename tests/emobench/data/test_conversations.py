@@ -224,7 +224,7 @@ def test_responses_are_shortened_and_counted_and_dropped_only_when_nothing_is_le
     examples = [Tokens([1, 2, 3], [False, True, True]), Tokens([1, 2, 3, 4, 5], [False, False, True, True, True]),
                 Tokens([1, 2, 3, 4, 5], [False, False, False, False, True])]  # fmt: skip
     kept, counts = shortened(examples, 4)
-    assert kept == [examples[0], Tokens([1, 2, 3, 4], [False, False, True, True])]
+    assert kept == {0: examples[0], 1: Tokens([1, 2, 3, 4], [False, False, True, True])}
     assert (counts.whole, counts.shortened, counts.dropped) == (1, 1, 1)
 
 

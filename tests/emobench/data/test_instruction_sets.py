@@ -75,3 +75,39 @@ def test_sources() -> None:
     assert source_of("responses") is None
     with pytest.raises(UnknownNameError, match="alpaca-gpt4"):
         load_conversations("alpaca-gpt5", "train", data_dirs=[], offline=True)
+
+
+def weighed(folder: Path, weights: list[object], split: str = "train") -> Any:
+    rows = [{"instruction": f"Say {i}.", "output": f"{i}", "weight": weight} for i, weight in enumerate(weights)]
+    (folder / "own.train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return load_conversations("own", split, data_dirs=[folder], offline=True, weights="weight")
+
+
+def test_weights_are_part_of_the_data(tmp_path: Path) -> None:
+    one, other = weighed(tmp_path, [1, 2.5, 3]), weighed(tmp_path, [1, 2.5, 4])
+    assert len(one) == 2
+    assert {1.0, 2.5, 3.0} > set(one.weights)
+    assert [one.conversation(i).weight for i in range(len(one))] == one.weights
+    assert len({one.fingerprint, other.fingerprint, load(tmp_path).fingerprint}) == 3
+    assert load(tmp_path).weights is None
+    assert weighed(tmp_path, [1, 2, 3], "validation").weights is None
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ("2", r'jsonl:2: the weight "weight" is "2"; expected a number from 0 to 1,000,000'),
+        (-1, r'jsonl:2: the weight "weight" is -1; expected'),
+        (True, r'jsonl:2: the weight "weight" is true; expected'),
+        (None, r'jsonl:2: the weight "weight" is nothing; expected'),
+        (float("nan"), r'jsonl:2: the weight "weight" is NaN; expected'),
+    ],
+)
+def test_a_weight_is_a_number_of_at_least_zero(tmp_path: Path, weight: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        weighed(tmp_path, [1, weight, 1])
+
+
+def test_weights_that_are_all_zero_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match='every "weight" is 0, so that nothing would be trained'):
+        weighed(tmp_path, [0, 0, 0])

@@ -21,7 +21,7 @@ from transformers import (
 
 from emobench.data.conversations import FORMATS, Counts
 from emobench.data.instruction_sets import Conversations
-from emobench.data.packing import IGNORE, RowCollator
+from emobench.data.packing import IGNORE, WEIGHTS, RowCollator
 from emobench.data.responses import PackedCollator, ResponseRows, best_fit, response_rows
 from emobench.errors import ConfigError, DataError
 from emobench.training.packed import require_separate_conversations
@@ -55,6 +55,26 @@ def test_labels_are_the_tokens_of_responses(tokenizer: Any) -> None:
     texts = tokenizer.decode([t for t in row["labels"] if t != IGNORE])
     assert texts == "Paris.<eos>1. Paris\n2. Rome<eos>"
     assert (row["labels"][row["labels"] != IGNORE] == row["input_ids"][row["labels"] != IGNORE]).all()
+
+
+def test_weights_follow_their_conversations_into_packed_rows_and_batches(tokenizer: Any, tmp_path: Path) -> None:
+    weights = [1.0, 0.5, 3.0, 0.0, 2.0]
+    texts = [json.dumps({"turns": row, "input": ""}) for row in ALPACA]
+    where = [f"f:{i}" for i, _ in enumerate(ALPACA, 1)]
+    read = Conversations("own", "train", texts, "sha256:0", "local: f", where=where, weights=weights)
+    lengths = {}
+    for packed in (False, True):
+        rows = response_rows(read, FORMATS["alpaca"](tokenizer), responses="all", length=512, packed=packed)
+        rows.save(tmp_path)
+        rows = ResponseRows.load(tmp_path)
+        batch = (PackedCollator if packed else RowCollator)(0)(list(rows))
+        assert batch[WEIGHTS].shape == batch["labels"].shape
+        counted = batch["labels"] != IGNORE
+        found = batch[WEIGHTS][counted]
+        lengths[packed] = {weight: int((found == weight).sum()) for weight in weights}
+        assert len(rows.first(1)[0][WEIGHTS]) == len(rows[0]["input_ids"])
+    assert lengths[False] == lengths[True]
+    assert lengths[False] == {w: 1 + len(row[1][1].encode()) for w, row in zip(weights, ALPACA, strict=True)}
 
 
 def test_what_is_cut_off_is_counted(tokenizer: Any) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 import emobench
-from emobench.data.packing import RowCollator
+from emobench.data.packing import WEIGHTS, RowCollator
 from emobench.errors import NonFiniteLossError
 from emobench.objectives import LogitsObjective, ModelObjective, UnitLosses
 from emobench.training.train import train
@@ -99,6 +99,29 @@ def test_accumulation_leaves_gradients_and_logs_unchanged(
         assert one.keys() == four.keys()
         for part in one.keys() - {"seconds", "tokens_per_second"}:
             assert four[part] == pytest.approx(one[part], rel=1e-9, abs=1e-12), part
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize("name", ["mle", "emo", "Brier"])
+def test_examples_of_weight_zero_are_not_trained_on_and_the_others_in_proportion(
+    kit: SimpleNamespace, tmp_path: Path, name: str, accumulation: int
+) -> None:
+    """0 and 3 are the same as no target and 1: the loss is divided by the weights of the whole batch."""
+    rows = kit.ragged(16)
+    masked = [{**row, "labels": row["labels"] * 0 - 100} if i % 3 else row for i, row in enumerate(rows)]
+    weighed = [{**row, WEIGHTS: [0.0 if i % 3 else 3.0] * len(row["labels"])} for i, row in enumerate(rows)]
+    model = kit.tiny()
+    before, found = kit.weights(model), {}
+    for what, given in (("masked", masked), ("weighed", weighed)):
+        values = {"objective": (kit.objectives | OBJECTIVES)[name](), "recipe": {"accumulation": accumulation}}
+        job = kit.job(tmp_path, train=given, model=model, **values)
+        job.model.load_state_dict(before, strict=False)
+        log = kit.train_sgd(job, rate=0.05)
+        found[what] = kit.weights(job.model), [line["loss"] for line in log if "loss" in line], log
+    assert kit.difference(found["masked"][0], before) > 1e-3
+    assert kit.difference(found["weighed"][0], found["masked"][0]) < 1e-6
+    assert found["weighed"][1] == pytest.approx(found["masked"][1], rel=1e-6)
+    assert all(0 < line["example_weight"] < 3 for line in found["weighed"][2] if "loss" in line)
 
 
 def test_the_step_is_the_gradient_of_the_mean_over_target_tokens(kit: SimpleNamespace, tmp_path: Path) -> None:

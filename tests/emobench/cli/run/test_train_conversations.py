@@ -25,7 +25,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def train(command: Callable[..., Any], byte_model: Path, answers: Path, tmp_path: Path) -> Callable[..., Any]:
     def run(*settings: str, model: Path = byte_model, objective: str = "emo", verb: str = "train") -> Any:
-        sets = ["corpus=own", "recipe.batch=8", "recipe.epochs=1", "recipe.max_length=512", *settings]
+        sets = ["recipe.batch=8", "recipe.epochs=1", "recipe.max_length=512", *settings]
+        if not any(setting.startswith("corpus=") for setting in settings):
+            sets.append("corpus=own")
         given = [word for setting in sets for word in ("--set", setting)]
         where = ("--data-dir", answers, "--runs", tmp_path / "runs", "--device", "cpu", "--offline", "--json")
         recipe = ("--recipe", "alpaca-gpt4", "--objective", objective, "--seed", 0)
@@ -46,6 +48,24 @@ def test_training_on_responses(packing: str, train: Callable[..., Any], tmp_path
     lengths = [len(" ".join(map(str, range(i)))) + 1 for i in range(1, 60)]
     assert sum(lengths) - 2 * max(lengths) <= summary["tokens"] < sum(lengths)
     assert done.json
+
+
+def test_weights_of_the_data_are_another_training(
+    train: Callable[..., Any], command: Callable[..., Any], byte_model: Path, answers: Path, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in (answers / "own.train.jsonl").read_text().splitlines()]
+    weighed = [{**row, "trust": 0.5 + i % 2} for i, row in enumerate(rows)]
+    (answers / "weighed.train.jsonl").write_text("\n".join(map(json.dumps, weighed)))
+    for packing in ("rows", "conversations"):
+        settings = ("corpus=weighed", f"recipe.packing={packing}", "recipe.accumulation=2")
+        train(*settings).ok()
+        train(*settings, "recipe.weights=trust").ok()
+    folders = sorted((tmp_path / "runs" / "train").iterdir())
+    curves = [[json.loads(line) for line in (f / "log.jsonl").read_text().splitlines()] for f in folders]
+    weights = [[line["example_weight"] for line in curve if "example_weight" in line] for curve in curves]
+    assert sorted(bool(found) for found in weights) == [False, False, True, True]
+    assert all(0.5 <= weight <= 1.5 for found in weights for weight in found)
+    train("corpus=weighed", "recipe.weights=absent").refused('weighed.train.jsonl:1: the weight "absent" is nothing')
 
 
 def test_chat_templates_decide_the_rows(train: Callable[..., Any], byte_model: Path, tmp_path: Path) -> None:
@@ -70,13 +90,18 @@ def test_chat_templates_decide_the_rows(train: Callable[..., Any], byte_model: P
             "`template` is alpaca, and blocks cut conversations; set packing to rows or",
         ),
         (["recipe.template=none"], "mle", 'expected a field "text"'),
+        (
+            ["recipe.template=none", "recipe.weights=w"],
+            "mle",
+            "`weights=w` is for conversations; set template to alpaca",
+        ),
         (["recipe.ends=true"], "mle", "`ends` is for texts, and `template` decides it for conversations"),
         (
             ["recipe.packing=conversations"],
             "unlikelihood",
             "unlikelihood reads whole rows, in which it would mix conversations",
         ),
-        (["corpus=none-such"], "mle", "none-such"),
+        (["corpus=none-such"], "mle", "There is no corpus of conversations 'none-such'"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
