@@ -287,14 +287,13 @@ def _answers(study: Study) -> list[tuple[tuple[str, str], dict[str, Entry]]]:
     return [(key, study.answers[key]) for key in keys if key in study.answers]
 
 
-def row(label: str, one: Contrast | None) -> dict[str, Any] | None:
+def row(name: str, one: Contrast | None) -> dict[str, Any] | None:
     found = bounds(one)
     if found is None or one is None:
         return None
     effect, low, high = found
-    seeds = f"{one.seeds} seeds" if one.seeds else "1 seed"
-    sign = "tied" if low <= 0 <= high else "better" if effect > 0 else "worse"
-    return {"metric": label, "effect": effect, "low": low, "high": high, "verdict": sign, "label": seeds}
+    label = f"{one.seeds} seeds, {one.word}" if one.seeds else "1 seed"
+    return {"metric": name, "effect": effect, "low": low, "high": high, "verdict": one.word or "none", "label": label}
 
 
 def forest_picture(title: str, rows: Iterable[dict[str, Any] | None]) -> dict[str, Any]:
