@@ -46,10 +46,12 @@ class SentenceEncoder:
         import torch
         from sentence_transformers import SentenceTransformer
 
+        from emobench.models.prepack import prepack
+
         weights = {"dtype": torch.float32, "use_safetensors": True}
         try:
             with quiet_libraries():
-                return SentenceTransformer(
+                model = SentenceTransformer(
                     str(self.folder), device=self.device, local_files_only=True, model_kwargs=weights
                 ).eval()
         except Exception as error:  # the modules of the folder can raise anything
@@ -57,6 +59,8 @@ class SentenceEncoder:
                 f"The sentence encoder {self.name} does not load from {self.folder} ({type(error).__name__}: "
                 f"{str(error).partition(chr(10))[0]}); save it again with sentence-transformers."
             ) from error
+        prepack(model)
+        return model
 
     def encode(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:
         """Return the vectors of texts, (N, D), float32, without further normalisation.

@@ -23,6 +23,7 @@ from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource
 from emobench.models.device import DTYPES, check_device
 from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
+from emobench.models.prepack import prepack
 from emobench.models.quiet import quiet_libraries
 from emobench.models.weights import require_whole, stored_shapes
 
@@ -117,12 +118,14 @@ def load_model(
     seed: int = 0,
     offline: bool = False,
     trust_remote_code: bool = False,
+    frozen: bool = False,
 ) -> LoadedModel:
     """Return the model, in eval mode, and its tokenizer, after the checks of `check_model`.
 
     From scratch, the weights are initialised with `seed` in float32 and then cast; the global random state does not
-    change. Raises ModelError also for weights that are missing, unexpected or of another shape (a tied head may be
-    absent).
+    change. `frozen` is for a model that is only read: its weights must not change and get no gradient, and products on
+    a CPU are faster (`prepack`). Raises ModelError also for weights that are missing, unexpected or of another shape (a
+    tied head may be absent).
     """
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
@@ -138,11 +141,14 @@ def load_model(
         else:
             model, report = _read(AutoModelForCausalLM, folder, source.name, getattr(torch, dtype), trust_remote_code)
             _require_all_weights(source.name, model, report)
-    return LoadedModel(model.to(device=device, dtype=getattr(torch, dtype)).eval(), tokenizer, source)
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    if frozen:
+        prepack(model)
+    return LoadedModel(model, tokenizer, source)
 
 
 def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool = False) -> LoadedModel:
-    """Return the base model of an encoder or a causal LM, in eval mode and float32, for its hidden states.
+    """Return the base model of an encoder or a causal LM, frozen, in eval mode and float32, for its hidden states.
 
     The checkpoint may contain a head or a pooler, which are not used. Raises ModelError for any other weight that is
     missing, unexpected or of another shape.
@@ -160,7 +166,9 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
         return key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0] in parts
 
     _require_all_weights(source.name, model, report, is_used)
-    return LoadedModel(model.to(device).eval(), tokenizer, source)
+    model = model.to(device).eval()
+    prepack(model)
+    return LoadedModel(model, tokenizer, source)
 
 
 def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:

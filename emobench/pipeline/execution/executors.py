@@ -71,7 +71,7 @@ class InProcess:
                 self._loaded.clear()
                 trained = None if training is None else self._trainer.folder(training, reads=True) / "model"
                 folder = self._trainer.base_folder(self._plan.model) if trained is None else trained
-                self._loaded[key] = self._plan.model.load(folder)
+                self._loaded[key] = self._plan.model.load(folder, frozen=True)
             return self._loaded[key]
 
         return load

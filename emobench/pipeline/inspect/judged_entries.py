@@ -139,5 +139,5 @@ def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) ->
     name = rule.model or judge.model
     source = find_model(name, offline=offline)
     with quiet_libraries():
-        loaded = load_model(source, device=device, offline=offline)
+        loaded = load_model(source, device=device, offline=offline, frozen=True)
     return LocalModel(loaded.model, loaded.tokenizer, name, content_hash(identity(source)))

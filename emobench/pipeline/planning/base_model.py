@@ -178,11 +178,12 @@ class BaseModel:
         from emobench.models.load import load_featurizer, load_model
 
         if auxiliary.name == PRETRAINED:
-            return self.load(folder)
+            return self.load(folder, frozen=True)
         options = self.options
         source = find_model(auxiliary.name, offline=options.offline)
-        load = load_featurizer if auxiliary.use == "features" else load_model
-        return load(source, device=options.device, offline=options.offline)
+        if auxiliary.use == "features":
+            return load_featurizer(source, device=options.device, offline=options.offline)
+        return load_model(source, device=options.device, offline=options.offline, frozen=True)
 
     def sentence_encoder(self, name: str, setting: str = "", instead: str = "") -> SentenceEncoder:
         """Return a sentence encoder by name, found once; raises ModelError where there is none."""
@@ -192,8 +193,11 @@ class BaseModel:
             self._encoders[name] = found
         return self._encoders[name]
 
-    def load(self, folder: Path | None = None, *, seed: int | None = None) -> LoadedModel:
-        """Load the model, or weights of its kind from a folder; with `seed` they are drawn at random."""
+    def load(self, folder: Path | None = None, *, seed: int | None = None, frozen: bool = False) -> LoadedModel:
+        """Load the model, or weights of its kind from a folder; with `seed` they are drawn at random.
+
+        `frozen`: see `load_model`.
+        """
         from emobench.models.load import load_model
 
         options = self.options
@@ -205,6 +209,7 @@ class BaseModel:
             seed=0 if seed is None else seed,
             offline=options.offline,
             trust_remote_code=options.trust_remote_code,
+            frozen=frozen,
         )
 
     def entry_fields(self) -> dict[str, Any]:

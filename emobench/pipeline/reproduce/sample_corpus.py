@@ -215,6 +215,7 @@ def _sample(request: CorpusRequest, source: ModelSource, facts: dict[str, Any], 
         device=request.device,
         offline=request.offline,
         trust_remote_code=request.trust_remote_code,
+        frozen=True,
     )
     for split in SPLITS:
         final = request.file(split)

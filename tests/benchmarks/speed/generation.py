@@ -7,6 +7,7 @@
 the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:
 
     ours         sample_continuations
+    unpacked     the same with weights in torch's own layout (`emobench.models.prepack`)
     per-prefix   generate for each prefix, num_return_sequences=5
     by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
     loop         a loop of ten lines in such batches: prefixes read once for all samples, softmax, multinomial
@@ -19,6 +20,7 @@ Also the share of texts that batches of 7 and of 64 prompts share with batches o
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 from collections.abc import Callable
@@ -40,11 +42,12 @@ from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad
 from emobench.models.catalog import find_model
 from emobench.models.load import load_model
+from emobench.models.prepack import prepack
 
 PREFIX, LENGTH, SAMPLES = 20, 80, 5
 GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
 TOY: Any = {"vocab_size": 211, "n_embd": 32, "n_layer": 2, "n_head": 2}
-ARMS = ["ours", "loop", "static", "by-hand", "per-prefix"]
+ARMS = ["ours", "unpacked", "loop", "static", "by-hand", "per-prefix"]
 SAME = 64
 """Prompts whose texts are compared between batch sizes."""
 
@@ -54,24 +57,26 @@ class Arms:
 
     def __init__(self, model: Any, prompts: list[list[int]], length: int) -> None:
         self.model = model
+        self.own = copy.deepcopy(model)  # as `emobench run` loads it
+        prepack(self.own)
         self.prompts = prompts
         budget = token_budget(model, device_memory(model))
         self.decoding = Decoding(rule=Sampling(samples=SAMPLES), length=length, token_budget=budget)
 
     def run(self, name: str) -> Callable[[], object]:
         """Return what is timed."""
-        if name == "ours":
-            return lambda: self.texts(self.decoding)
+        if name in ("ours", "unpacked"):
+            return lambda: self.texts(self.decoding, self.own if name == "ours" else self.model)
         width = SAMPLES * max(len(ids) + self.decoding.length for ids in self.prompts)
         budget = 1 if name == "per-prefix" else self.decoding.token_budget or 1
         batches = by_length([width] * len(self.prompts), budget)
         decode = {"loop": self._loop, "static": self._static}.get(name, self._generate)
         return lambda: [decode([self.prompts[i] for i in batch]) for batch in batches]
 
-    def texts(self, decoding: Decoding) -> list[list[Continuation]]:
-        """Return our texts."""
+    def texts(self, decoding: Decoding, model: Any = None) -> list[list[Continuation]]:
+        """Return our texts, by the model that a run loads or by another one."""
         keys = [str(number) for number in range(len(self.prompts))]
-        return sample_continuations(self.model, self.prompts, prompt_keys=keys, decoding=decoding)
+        return sample_continuations(model or self.own, self.prompts, prompt_keys=keys, decoding=decoding)
 
     def identical(self, first: int) -> dict[str, float]:
         """Return the share of texts that batches of 7 and of all prompts share with batches of one."""

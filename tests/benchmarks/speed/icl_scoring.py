@@ -16,6 +16,7 @@ OpenICL and lm-eval must be installed; `targets.py` holds what must be reached.
 from __future__ import annotations
 
 import argparse
+import copy
 import itertools
 import logging
 import statistics
@@ -33,6 +34,7 @@ from speed.icl_prompts import Problem, problems, tokenizer_of
 from speed.targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from emobench.models.prepack import prepack
 from emobench.scoring.scorer import Losses, PromptScorer, TokenCounts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
@@ -53,7 +55,9 @@ class Arms:
         self.problem = problem
         self.tokenizer = tokenizer
         self.peer = Peer(model, tokenizer, problem.rules, problem.drafts, folder, batch=BATCH)
-        self.scorers = {name: PromptScorer(model, name, unscored=tokenizer.eos_token_id) for name in ENGINES}
+        own = copy.deepcopy(model)  # as `emobench run` loads it
+        prepack(own)
+        self.scorers = {name: PromptScorer(own, name, unscored=tokenizer.eos_token_id) for name in ENGINES}
         self.losses: dict[str, list[Losses]] = {}
         self.label_nats: list[list[float]] = []
         self._lm = _lm_eval_model(model, tokenizer)

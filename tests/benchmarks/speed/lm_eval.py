@@ -35,6 +35,7 @@ from speed.icl_simple import SHAPES, model_and_tokenizer
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.models.prepack import prepack
 from emobench.registry import COMPONENTS
 
 BATCH = 8
@@ -109,6 +110,8 @@ def measure(case: str, model: Any, tokenizer: Any, data: Path, rounds: int) -> d
     evaluate: Any = simple_evaluate
     with tempfile.TemporaryDirectory() as place, quiet_lm_eval():
         tasks = tasks_of(case, data, Path(place))
+        own = copy.deepcopy(model)  # as `emobench run` loads it
+        prepack(own)
         manager = TaskManager(include_defaults=False)
 
         def run(name: str, lm: Any) -> None:
@@ -118,7 +121,7 @@ def measure(case: str, model: Any, tokenizer: Any, data: Path, rounds: int) -> d
         def ours() -> None:
             with tempfile.TemporaryDirectory() as kept:
                 answers = KeptAnswers(Path(kept) / "kept.jsonl")
-                run("ours", MemoryModel(subject_of(model, tokenizer), LmEvalProtocol(task=case, batch=BATCH), answers))
+                run("ours", MemoryModel(subject_of(own, tokenizer), LmEvalProtocol(task=case, batch=BATCH), answers))
 
         def peer() -> None:
             run("hflm", HFLM(pretrained=model, tokenizer=copy.deepcopy(tokenizer), batch_size=BATCH))

@@ -1,0 +1,98 @@
+"""Kept layouts of weights: the same numbers, and only where they help."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from emobench.models import prepack as module
+from emobench.models.prepack import prepack
+
+IDS = torch.arange(48).reshape(4, 12)
+
+
+def gpt2() -> nn.Module:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=97, n_embd=48, n_layer=2, n_head=4, n_positions=32))
+
+
+def llama() -> nn.Module:
+    sizes: Any = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=97, num_attention_heads=6, num_key_value_heads=2, **sizes))
+
+
+def packed(model: nn.Module) -> list[nn.Module]:
+    return [layer for layer in model.modules() if "forward" in vars(layer)]
+
+
+def logits(model: Any) -> Tensor:
+    with torch.no_grad():
+        return model(input_ids=IDS).logits
+
+
+@pytest.fixture(params=[gpt2, llama])
+def model(request: pytest.FixtureRequest) -> Any:
+    torch.manual_seed(0)
+    return request.param().eval()
+
+
+def test_logits_are_those_of_the_plain_model(model: Any) -> None:
+    before = logits(model)
+    prepack(model)
+    layers = [layer for layer in model.modules() if type(layer) in (nn.Linear, Conv1D)]
+    assert packed(model) == layers
+    assert logits(model) == pytest.approx(before, rel=1e-5, abs=1e-6)
+    assert not any(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_product_of_one_row_is_the_plain_one(model: Any) -> None:
+    plain = copy.deepcopy(model)
+    prepack(model)
+    row_1T = IDS[:1, :1]
+    with torch.no_grad():
+        assert torch.equal(model(input_ids=row_1T).logits, plain(input_ids=row_1T).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_another_precision_is_left_alone(model: Any, dtype: torch.dtype) -> None:
+    prepack(model.to(dtype))
+    assert packed(model) == []
+
+
+def test_copies_that_are_too_large_for_the_machine_are_not_made(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_machine_memory", lambda: 8 * sum(w.nbytes for w in model.parameters()) // 2)
+    prepack(model)
+    assert packed(model) == []
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+def test_a_torch_without_the_operations_computes_as_before(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    prepack(model)
+    assert packed(model) == []
+
+
+def test_autocast_and_gradients_of_inputs_work(model: Any) -> None:
+    plain = copy.deepcopy(model)
+    prepack(model)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(model(input_ids=IDS).logits, plain(input_ids=IDS).logits)
+    vectors = [one.get_input_embeddings()(IDS).detach().requires_grad_() for one in (model, plain)]
+    for one, vectors_BTD in zip((model, plain), vectors, strict=True):
+        one(inputs_embeds=vectors_BTD).logits.sum().backward()
+    assert vectors[0].grad == pytest.approx(vectors[1].grad, rel=1e-5, abs=1e-7)
+
+
+def test_a_layer_of_another_class_keeps_its_own_product() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return 2 * super().forward(input)
+
+    layers = nn.Sequential(Doubled(8, 8), nn.Linear(8, 8))
+    prepack(layers)
+    assert packed(layers) == [layers[1]]
