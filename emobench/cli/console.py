@@ -15,10 +15,10 @@ from rich import progress
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.markup import escape
 from rich.segment import Segment
-from rich.table import Column, Table
-from rich.text import Text
+from rich.table import Column
 
 from emobench.cli.streams import json_stream, visible, visible_json, visible_lines
+from emobench.cli.tables import TextTable
 from emobench.config import to_plain
 from emobench.pipeline.execution.reporter import Progress, Silent
 
@@ -26,7 +26,6 @@ SHOWN = {"loss": "loss {:z.3f}", "weight": "weight {:z.3f}", "tokens_per_second"
 """Numbers of a training step that fit a line; `log.jsonl` has them all, and `emobench curves` shows them."""
 
 PIPED_WIDTH = 120
-GAP = 2
 SHORT = 1.0
 """Seconds of a piece of work that is not worth a line of its own."""
 
@@ -197,26 +196,7 @@ def _console(**settings: Any) -> Console:
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], unbroken: Sequence[str] = ()) -> None:
     """Print a plain table on stdout; columns in `unbroken` are never wrapped."""
-    print_out(plain_table(title, header, rows, unbroken))
-
-
-def plain_table(
-    title: str,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    unbroken: Sequence[str] = (),
-    *,
-    right: bool = False,
-) -> Table:
-    """Return a table of text without lines; with `right`, columns but the first are aligned to the right."""
-    shown = Text(visible(title)) if title else None
-    table = Table(title=shown, title_justify="left", box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-    for place, name in enumerate(header):
-        justify = "right" if right and place else "left"
-        table.add_column(Text(visible(name)), overflow="fold", no_wrap=name in unbroken, justify=justify)
-    for row in rows:
-        table.add_row(*(Text(visible_lines(cell)) for cell in row))
-    return table
+    print_out(TextTable(title, header, rows, unbroken))
 
 
 def _duration(seconds: float) -> str:

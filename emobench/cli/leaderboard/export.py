@@ -10,7 +10,7 @@ import typer
 from emobench.cli import options
 from emobench.cli.console import print_json_text
 from emobench.cli.streams import print_text, remark
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, DataError
 from emobench.files import write_whole
 from emobench.leaderboard.exchange import every_eval_ever, model_card, rows
 from emobench.leaderboard.query.references import select
@@ -33,7 +33,8 @@ def export(
         typer.Option(
             "--to",
             help="jsonl: JSON Lines, one line for each entry and metric; csv: the same as a table; "
-            "model-card: a Hugging Face model card with model-index; every-eval-ever: records of its schema 0.3.",
+            "model-card: a Hugging Face model card with model-index; every-eval-ever: records of its schema 0.3, with "
+            "instances where there is a folder.",
         ),
     ] = "jsonl",
     out: Annotated[
@@ -41,10 +42,18 @@ def export(
         typer.Option("--out", help="A file (jsonl, csv) or a folder (model-card, every-eval-ever). Default: stdout."),
     ] = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
 ) -> None:
-    """Write entries for other tools, or as a plain table."""
+    """Write entries for other tools, or as a plain table.
+
+    In a folder, records of Every Eval Ever lie as in its datastore, with an instance for each example. Instances have
+    texts where the runs folder has them; a board that was packed has none of data sets.
+    """
     found = _entries(entries or [], leaderboard)
-    texts = _texts(found, to)
+    if to == "every-eval-ever" and out is not None:
+        texts = {name: text for entry in found for name, text in _with_instances(entry, leaderboard, runs).items()}
+    else:
+        texts = _texts(found, to)
     if out is None:
         if len(texts) > 1:
             raise ConfigError(
@@ -78,5 +87,18 @@ def _texts(entries: list[Entry], to: Format) -> dict[str, str]:
     if to == "csv":
         return {"": rows.to_csv(entries)}
     if to == "every-eval-ever":
-        return {every_eval_ever.record_name(e): every_eval_ever.to_json(e) for e in entries}
+        return {entry.id: next(iter(every_eval_ever.files(entry).values())) for entry in entries}
     return {model_card.card_name(e): model_card.model_card(e) for e in entries}
+
+
+def _with_instances(entry: Entry, board: Path, runs: Path) -> dict[str, str]:
+    from emobench.pipeline.inspect.instances import instance_texts, recorded_instances
+
+    if not entry.runs:  # a paper's row
+        return every_eval_ever.files(entry)
+    try:
+        examples = recorded_instances(entry, runs, [board])
+    except DataError as error:
+        remark(f"without instances: {error}")
+        return every_eval_ever.files(entry)
+    return every_eval_ever.files(entry, examples, instance_texts(entry, runs))

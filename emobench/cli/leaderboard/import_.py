@@ -1,4 +1,4 @@
-"""`emobench leaderboard import`: results of lm-evaluation-harness on a board."""
+"""`emobench leaderboard import`: results of other tools on a board."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emobench.cli.streams import remark
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
 from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
-from emobench.leaderboard.exchange.lm_eval_import import Imported, find_results, import_each, import_results
+from emobench.leaderboard.exchange.results_import import Imported, find_results, import_each, import_results
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.labels import clean
 from emobench.leaderboard.store.board import Leaderboard
@@ -25,7 +25,10 @@ SHOWN = 5
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="A results_*.json of lm_eval, or the folder of its --output_path."),
+        typer.Argument(
+            metavar="FILE",
+            help="A results_*.json of lm_eval, a JSON log of inspect, a record of Every Eval Ever, or a folder.",
+        ),
     ],
     objective: Annotated[
         str,
@@ -49,10 +52,10 @@ def import_(
     runs: options.Runs = options.DEFAULT_RUNS,
     json: options.Json = False,
 ) -> None:
-    """Record results of lm-evaluation-harness.
+    """Record results of lm-evaluation-harness, inspect and Every Eval Ever.
 
-    Each file becomes an entry of kind `imported`, or one seed of an entry (--seed). The samples_*.jsonl in the same
-    folder become its per-example results. A file that is already on the board adds nothing.
+    Each file becomes an entry of kind `imported`, or one seed of an entry (--seed). The samples in the same folder, or
+    in the log, become its per-example results. A file that is already on the board adds nothing.
     """
     subject, board = ImportedModel(model, objective, tuple(seed or ())), Leaderboard(leaderboard)
     paths: list[Path] = []

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from emobench.cli.console import plain_table
+from emobench.cli.tables import TextTable
 
 if TYPE_CHECKING:
     from emobench.testing import Outcome
@@ -32,7 +32,7 @@ def listing(rows: Sequence[dict[str, Any]], *, wide: bool) -> list[Any]:
         # The last column is all that is known of an objective that does not load.
         columns = 4 if wide or not all(row["equation"] for row in members) else 3
         header = ("name", "parameters", "loss", "what")[:columns]
-        parts += [plain_table(title, header, [_cells(row)[:columns] for row in members], ("name",)), ""]
+        parts += [TextTable(title, header, [_cells(row)[:columns] for row in members], ("name",)), ""]
     return parts
 
 
@@ -97,7 +97,7 @@ def measured(found: BenchResult) -> list[Any]:
         )
         for row in found.losses
     ]
-    table = plain_table("", ("loss", *numbers), rows, numbers, right=True)
+    table = TextTable("", ("loss", *numbers), rows, numbers, right=True)
     return [
         f"{found.tokens:,} tokens, vocabulary {found.vocabulary:,}, width {found.width:,}, {found.dtype}; "
         f"U/N {found.distinct_share:.2f} (distinct targets)",

@@ -18,13 +18,14 @@ LONGEST = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One number; `n` counts its examples. `interval` is a 95 % one, where the file gives a standard error."""
+    """One number; `n` counts its examples. `interval` is a 95 % one, where the file has it; `covers` says of what."""
 
     value: float
     unit: str
     higher_is_better: bool | None
     n: int | None = None
     interval: tuple[float, float] | None = None
+    covers: str = "items"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,13 @@ class Evaluation:
     Examples are identified by their content, so that those of two files pair whatever their order. `prompts` holds a
     digest of what the model was shown and of the target; `rules` all else that decides a task's numbers. `members` are
     the tasks of a group.
+
+    Where the file says so, `base` is the model that it was trained from, as an entry has it, and `objective` what it
+    was trained with. `created` is a date, or seconds since 1970.
     """
 
     path: Path
+    format: str
     harness: str
     version: str | None
     model: str
@@ -45,6 +50,9 @@ class Evaluation:
     prompts: Mapping[str, Mapping[str, str]]
     rules: Mapping[str, Mapping[str, Any]]
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: Mapping[str, Any] | None = None
+    objective: str | None = None
+    created: str | None = None
 
 
 def by_content(contents: Mapping[str, str]) -> dict[str, str]:

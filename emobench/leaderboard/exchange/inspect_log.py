@@ -64,6 +64,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
     return Evaluation(
         path=path,
+        format="inspect",
         harness="inspect",
         version=mapping(spec.get("packages")).get("inspect_ai"),
         model=clip(str(spec.get("model") or "unnamed")),
@@ -71,6 +72,7 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
         examples=examples,
         prompts={task: {units[str(sample["id"])]: _content(sample) for sample in samples}},
         rules={task: _rules(data, spec)},
+        created=created if isinstance(created := spec.get("created"), str) else None,
     )
 
 

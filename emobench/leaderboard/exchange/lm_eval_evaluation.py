@@ -24,6 +24,7 @@ def lm_eval_evaluation(file: ResultsFile) -> Evaluation:
     own = {metric: renamed(one, names[metric.partition("/")[0]]) for metric, one in samples.examples.items()}
     return Evaluation(
         path=file.path,
+        format="lm-eval",
         harness="lm-eval",
         version=file.text("lm_eval_version"),
         model=model_name(file),

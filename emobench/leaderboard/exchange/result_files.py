@@ -9,8 +9,9 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.exchange.evaluation import MOST_NAMED, Evaluation, Measured, unpaired
-from emobench.leaderboard.exchange.every_eval_ever import is_record, record_evaluation
+from emobench.leaderboard.exchange.evaluation import MOST_NAMED, Evaluation, unpaired
+from emobench.leaderboard.exchange.evaluation_entry import summary
+from emobench.leaderboard.exchange.every_eval_ever_evaluation import is_record, record_evaluation
 from emobench.leaderboard.exchange.inspect_log import inspect_evaluation, is_inspect_log
 from emobench.leaderboard.exchange.lm_eval_evaluation import lm_eval_evaluation
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json
@@ -20,6 +21,8 @@ from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.models import compare_models
 from emobench.reading import expand_home, is_folder, path_exists
 
+RECORDS = "data/*/*/*/*.json"
+"""Where a copy of Every Eval Ever's datastore has its records."""
 ENDINGS = (".json", ".eval")
 EPOCH = "2000-01-01T00:00:00+00:00"
 """The time of entries that are made for one comparison."""
@@ -28,18 +31,23 @@ EPOCH = "2000-01-01T00:00:00+00:00"
 def names_results(text: str) -> bool:
     """Return whether an argument of `compare` names a result file or a folder, rather than an entry of a board."""
     path = expand_home(text)
-    return text.endswith(ENDINGS) or (is_folder(path) and ("/" in text or bool(_candidates(path))))
+    return text.endswith(ENDINGS) or (is_folder(path) and ("/" in text or bool(result_files(path))))
 
 
 def read_evaluation(text: str) -> Evaluation:
     """Return the evaluation of a file, or of the one result file of a folder. Raises DataError."""
-    path = _file(expand_home(text))
+    found = read_results(_file(expand_home(text)))
+    return lm_eval_evaluation(found) if isinstance(found, ResultsFile) else found
+
+
+def read_results(path: Path) -> ResultsFile | Evaluation:
+    """Return what a file holds: results of lm-evaluation-harness, or another tool's evaluation. Raises DataError."""
     if path.suffix == ".eval":
         raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
     content, data = read_json(path)
     if is_inspect_log(data):
         return inspect_evaluation(path, data)
-    return record_evaluation(path, data) if is_record(data) else lm_eval_evaluation(ResultsFile(path, content))
+    return record_evaluation(path, data) if is_record(data) else ResultsFile(path, content)
 
 
 def compare_files(
@@ -85,7 +93,7 @@ def _file(path: Path) -> Path:
         if path_exists(path):
             return path
         raise DataError(f"{path} does not exist; expected a results file of lm_eval or inspect, or its folder.")
-    found = _candidates(path)
+    found = result_files(path)
     if not found:
         raise DataError(
             f"{path} holds no results_*.json; expected the folder given to lm_eval --output_path, or a JSON log of "
@@ -97,9 +105,9 @@ def _file(path: Path) -> Path:
     return found[0]
 
 
-def _candidates(path: Path) -> list[Path]:
-    """Return lm_eval's results in a folder at any depth, or else the JSON files in it, which inspect names freely."""
-    return sorted(path.rglob("results_*.json")) or sorted(path.glob("*.json"))
+def result_files(path: Path) -> list[Path]:
+    """Return lm_eval's results in a folder at any depth, or else the JSON files, whose names other tools choose."""
+    return sorted(path.rglob("results_*.json")) or sorted(path.glob("*.json")) or sorted(path.glob(RECORDS))
 
 
 def _require_common(ours: Evaluation, theirs: Evaluation) -> None:
@@ -142,7 +150,7 @@ def _entry(one: Evaluation, name: str) -> Entry:
         "objective": {"name": PRETRAINED, "version": "imported", "params": {}},
         "recipe": {},
         "seeds": [],
-        "metrics": {metric: _summary(number) for metric, number in one.numbers.items()},
+        "metrics": {metric: summary(number) for metric, number in one.numbers.items()},
         "missing": {},
         "runs": [],
         "cost": {},
@@ -150,17 +158,3 @@ def _entry(one: Evaluation, name: str) -> Entry:
         "provenance": {"commit": None, "packages": {}, "hardware": None, "data": {}, "created": EPOCH},
     }
     return new_entry(fields, str(one.path))
-
-
-def _summary(of: Measured) -> dict[str, Any]:
-    return {
-        "mean": of.value,
-        "std": None,
-        "values": [of.value],
-        "n": of.n,
-        "ci95": None if of.interval is None else list(of.interval),
-        "ci95_of": None if of.interval is None else "items",
-        "ci95_missing": None if of.interval else "the file gives no standard error",
-        "higher_is_better": of.higher_is_better,
-        "unit": of.unit,
-    }

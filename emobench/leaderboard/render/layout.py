@@ -62,7 +62,7 @@ def fit(grid: Grid, width: int | None) -> list[Sheet]:
     """Return the tables that show a grid in `width` columns; of any width where that is None.
 
     It is one table if that fits. Else a grid that may be turned is: one row for each column; or several tables, by
-    column. Another one has cells below each other.
+    column. Another one has cells below each other, then labels on several lines, then several tables.
     """
     if not grid.columns:
         return []
@@ -79,7 +79,10 @@ def fit(grid: Grid, width: int | None) -> list[Sheet]:
     if sum(upright.widths()) <= room:
         return [upright]
     if not grid.turned:
-        return [_stacked(upright, grid.columns)]
+        stacked, columns = _stacked(upright, grid.columns), [column for column in grid.columns if not column.below]
+        narrow = _narrow(stacked)
+        fitting = next((sheet for sheet in (stacked, narrow) if sum(sheet.widths()) <= room), None)
+        return [fitting] if fitting else _split(narrow, columns, room)
     turned = _turned(grid, upright)
     return [turned] if sum(turned.widths()) <= room else _split(upright, grid.columns, room)
 
@@ -102,6 +105,19 @@ def _stacked(sheet: Sheet, columns: Sequence[Column]) -> Sheet:
     rows = tuple(tuple(replace(row[i], text=joined(row, i), notes=()) for i in kept) for row in sheet.cells)
     heads = tuple(Cell(joined(sheet.heads, i)) for i in kept)
     return replace(sheet, heads=heads, cells=rows, left=tuple(sheet.left[i] for i in kept))
+
+
+def _narrow(sheet: Sheet) -> Sheet:
+    """Return a sheet whose labels go on after a slash or a comma, and footnotes below words, so that no name breaks."""
+
+    def noted(cell: Cell) -> Cell:
+        return replace(cell, text=cell.text.replace(" [", "\n["))
+
+    labels = (replace(label, text=label.text.replace("/", "/\n").replace(", ", ",\n")) for label in sheet.labels)
+    cells = (
+        tuple(noted(cell) if left else cell for cell, left in zip(row, sheet.left, strict=True)) for row in sheet.cells
+    )
+    return replace(sheet, labels=tuple(labels), cells=tuple(cells))
 
 
 def _split(sheet: Sheet, columns: Sequence[Column], width: float) -> list[Sheet]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,18 +17,27 @@ import pytest
 from scipy import stats
 
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.exchange.every_eval_ever import record
+from emobench.leaderboard.exchange.every_eval_ever import files, record
 from emobench.leaderboard.exchange.result_files import compare_files
 from emobench.leaderboard.query.references import select
 
 ROWS = "published:emo-table3/llama-7b/emo", "published:emo-table1"
 
 
+SCHEMAS = Path(__file__).parent / "every_eval_ever_schemas"
+"""Those of the package every-eval-ever 0.3.0 (MIT), which needs Python 3.12."""
+
+
 def schema(name: str) -> dict[str, Any]:
+    return json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["eval", "instance_level_eval"])
+def test_the_schemas_are_those_of_the_package(name: str) -> None:
     found = importlib.util.find_spec("every_eval_ever")
     if found is None or found.origin is None:
-        pytest.skip("the package every-eval-ever (Python 3.12) is not installed: its schema cannot be asked")
-    return json.loads((Path(found.origin).parent / "schemas" / f"{name}.schema.json").read_text())
+        pytest.skip("the package every-eval-ever (Python 3.12) is not installed")
+    assert json.loads((Path(found.origin).parent / "schemas" / f"{name}.schema.json").read_text()) == schema(name)
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -61,7 +72,7 @@ def written(folder: Path, model: str, scores: list[int], **changes: Any) -> str:
     content = {
         "schema_version": changes.get("version", "0.3.0"),
         "evaluation_id": f"arc/{model}/0",
-        "retrieved_timestamp": "0",
+        "retrieved_timestamp": "1800000000",
         "source_metadata": {"source_type": "evaluation_run", "source_organization_name": "x"}
         | {"evaluator_relationship": "other"},
         "model_info": {"name": model, "id": f"org/{model}"}
@@ -122,6 +133,111 @@ def test_other_examples_and_other_schemas_are_refused(changes: dict[str, str], t
 
 def test_the_command_writes_a_file_for_each_entry(command: Callable[..., Any], tmp_path: Path) -> None:
     command("leaderboard", "export", *ROWS, "--to", "every-eval-ever", "--out", tmp_path / "out").ok()
-    files = list((tmp_path / "out").iterdir())
-    assert len(files) > 1
-    assert {json.loads(path.read_text())["schema_version"] for path in files} == {"0.3.0"}
+    found = records(tmp_path / "out")
+    assert len(found) > 1
+    assert {json.loads(path.read_text())["schema_version"] for path in found} == {"0.3.0"}
+
+
+MEASURED = Path(__file__).parents[4] / "leaderboards" / "measured"
+
+
+@pytest.fixture(scope="module")
+def exported(command: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two entries of the board that ships, of three seeds each."""
+    folder = tmp_path_factory.mktemp("exported")
+    command(
+        *("leaderboard", "export", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", MEASURED),
+        *("--runs", folder / "none", "--to", "every-eval-ever", "--out", folder),
+    ).ok()
+    return folder
+
+
+def records(folder: Path) -> list[Path]:
+    return sorted(folder.glob("data/*/*/*/*.json"))
+
+
+def test_a_packed_board_has_instances_without_texts(exported: Path) -> None:
+    checked = jsonschema.Draft7Validator(schema("instance_level_eval"))
+    for path in records(exported):
+        jsonschema.validate(found := json.loads(path.read_text()), schema("eval"))
+        detailed = found["detailed_evaluation_results"]
+        samples = exported / detailed["file_path"]
+        assert samples == path.with_name(f"{path.stem}_samples.jsonl")
+        assert detailed["checksum"] == hashlib.sha256(samples.read_bytes()).hexdigest()
+        assert detailed["additional_details"]["without wikitext2/mauve"] == "it is no mean of its examples"
+        rows = [json.loads(line) for line in samples.read_text().splitlines()]
+        assert len(rows) == detailed["total_rows"] == 3000
+        for row in rows[::50]:
+            checked.validate(row)
+        assert {(row["input"]["raw"], *row["output"]["raw"]) for row in rows} == {("",)}
+        assert len({row["sample_hash"] for row in rows}) == 1000
+        for result in found["evaluation_results"]:
+            scores = [
+                r["evaluation"]["score"] for r in rows if r["evaluation_result_id"] == result["evaluation_result_id"]
+            ]
+            if scores:
+                assert np.mean(scores) == pytest.approx(result["score_details"]["score"], rel=1e-9)
+
+
+def test_exported_entries_compare_as_on_the_board(command: Callable[..., Any], exported: Path, tmp_path: Path) -> None:
+    """Their instances are means over the seeds, so that the differences are those of the entries."""
+    named = {
+        json.loads(path.read_text())["model_info"]["additional_details"]["objective"]: path
+        for path in records(exported)
+    }
+    emo, mle = named["emo(cost=pretrained)"], named["mle"]
+    found = {c.metric: c for c in compare_files([str(emo), str(mle)])[0].contrasts}
+    (own,) = command(
+        *("compare", "4d9fb7a4d5be", "0de7f54dd53e", "--leaderboard", MEASURED, "--runs", tmp_path, "--json")
+    ).json["comparisons"]
+    for contrast in own["contrasts"]:
+        if contrast["metric"].rpartition("/")[2] in ("rouge1", "rouge2", "rougeL"):
+            ours = found[contrast["metric"]]
+            assert (ours.effect, ours.items) == (pytest.approx(contrast["effect"]), contrast["items"])
+            assert ours.p is not None
+
+
+def test_records_become_entries(command: Callable[..., Any], exported: Path, tmp_path: Path) -> None:
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    told = command("leaderboard", "import", exported, *places, "--json").ok().json
+    assert told["added"] == 2
+    for entry in told["entries"]:
+        (was,) = select({"emo": "4d9fb7a4d5be", "mle": "0de7f54dd53e"}[entry["objective"]["name"]], MEASURED)
+        assert (entry["kind"], entry["suite"]) == ("imported", {"name": "every-eval-ever", "version": 1})
+        assert entry["model"]["name"] == was.model.name
+        assert entry["objective"]["params"] == dict(was.objective.params)
+        assert entry["provenance"]["created"][:19] == was.provenance.created[:19]
+        for name, metric in entry["metrics"].items():
+            old = was.metrics[name]
+            assert (metric["mean"], metric["unit"], metric["n"]) == (old.mean, old.unit, old.n), name
+            assert metric["ci95"] == (list(old.ci95) if old.ci95 else None)
+        assert was.metrics.keys() - entry["metrics"].keys() == {"wikitext2/entropy"}, "no better direction"
+    assert command("leaderboard", "import", exported, *places, "--json").ok().json["added"] == 0
+    assert "nothing wrong" in command("leaderboard", "verify", *places).ok().out
+    compared = command("compare", "emo", "mle", *places).ok().out
+    assert "wikitext2/rouge2, no seed: -0.29" in compared
+
+
+def test_seeds_and_objectives_are_the_users_to_say(command: Callable[..., Any], tmp_path: Path) -> None:
+    places = "--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs"
+    paths = [written(tmp_path / "in", f"seed{i}", scores) for i, scores in enumerate((SCORES[0], SCORES[1], SCORES[0]))]
+    given = "--model", "org/base", "--objective", "emo", *(part for i in range(3) for part in ("--seed", i))
+    (entry,) = command("leaderboard", "import", *paths, *given, *places, "--json").ok().json["entries"]
+    assert (entry["seeds"], entry["model"]["name"], entry["objective"]["name"]) == ([0, 1, 2], "org/base", "emo")
+    metric = entry["metrics"]["arc/accuracy"]
+    assert metric["values"] == [0.7, 0.2, 0.7]
+    assert (metric["ci95_of"], metric["n"]) == ("seeds and items", 20)
+    mixed = written(tmp_path / "other", "seed3", SCORES[0], reference="z")
+    command(
+        *("leaderboard", "import", paths[0], mixed, "--model", "b", "--objective", "mle", "--seed", 0, "--seed", 1),
+        *places,
+    ).refused("its data differs from that of")
+
+
+def test_a_published_row_has_a_place_in_the_datastore(tmp_path: Path) -> None:
+    for entry in select("published:emo-table1", tmp_path):
+        ((place, text),) = files(entry).items()
+        assert re.fullmatch(
+            r"data/[^/]+/[^/]+/[^/]+/[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f-]{16}.json", place
+        )
+        assert files(entry) == {place: text}

@@ -14,7 +14,7 @@ import pytest
 
 from emobench.errors import ConfigError, DataError, UserError
 from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel
-from emobench.leaderboard.exchange.lm_eval_import import find_results, import_each, import_results
+from emobench.leaderboard.exchange.results_import import find_results, import_each, import_results
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import entry_examples
@@ -342,5 +342,5 @@ def test_hostile_names_stay_text_and_leave_the_folder_alone(
 def test_a_place_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         find_results(tmp_path / "none")
-    with pytest.raises(UserError, match=r"holds no results_\*\.json"):
+    with pytest.raises(UserError, match=r"holds no result file; expected results_\*\.json"):
         find_results(tmp_path)

@@ -1,4 +1,4 @@
-"""Results of lm-evaluation-harness as entries of kind `imported`, with their per-example results."""
+"""Results of lm-evaluation-harness, inspect and Every Eval Ever as entries of kind `imported`, with their examples."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emobench.config import PRETRAINED
+from emobench.config import PRETRAINED, file_sha256
 from emobench.errors import ConfigError, DataError
+from emobench.leaderboard.exchange.evaluation import Evaluation
+from emobench.leaderboard.exchange.evaluation_entry import SUITES, evaluation_fields
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, ImportedModel, entry_fields
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_samples
+from emobench.leaderboard.exchange.result_files import read_results, result_files
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import Recorded, write_examples
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.reading import is_folder, path_exists
 from emobench.tasks.scores import Score
+
+EXPECTED = "results_*.json of lm_eval, JSON logs of inspect, or records of Every Eval Ever"
 
 
 @dataclass(frozen=True)
@@ -33,14 +38,14 @@ class Imported:
 
 
 def find_results(path: Path) -> list[Path]:
-    """Return the results files of a folder as lm_eval writes it, or the file itself. Raises DataError for neither."""
+    """Return the results files of a folder, or the file itself. Raises DataError for neither."""
     if not is_folder(path):
         if path_exists(path):
             return [path]
-        raise DataError(f"{path} does not exist; expected a results_*.json of lm_eval, or the folder that holds them.")
-    found = sorted(path.rglob("results_*.json"))
+        raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
+    found = result_files(path)
     if not found:
-        raise DataError(f"{path} holds no results_*.json; expected the folder given to lm_eval --output_path.")
+        raise DataError(f"{path} holds no result file; expected {EXPECTED}.")
     return found
 
 
@@ -67,12 +72,12 @@ def import_results(
     or seed does so only where it is `renamed`. Per-example results go to `runs`. Raises DataError for any other file
     and for one that is on the board under another name, ConfigError for an impossible number, StorageError for a disk.
     """
-    files = [ResultsFile(path) for path in paths]
+    files = [read_results(path) for path in paths]
     read = [_examples(file) for file in files]
     examples, notes = [found for found, _ in read], tuple(note for _, note in read if note)
-    fields = {**entry_fields(files, examples, given), "supersedes": None}
+    fields = {**_fields(files, examples, given), "supersedes": None}
     seeds = given.seeds or (None,) * len(files)
-    fields["runs"] = [{"seed": seed, "key": file.sha256[:16]} for seed, file in zip(seeds, files, strict=True)]
+    fields["runs"] = [{"seed": seed, "key": file_sha256(path)[:16]} for seed, path in zip(seeds, paths, strict=True)]
     keys = [run["key"] for run in fields["runs"]]
     if len(set(keys)) < len(keys):
         raise DataError(f"{paths[0]}: the same results are given for two seeds; give each seed its own file.")
@@ -96,9 +101,19 @@ def import_results(
     return Imported(entry, True, replaced, paired, notes)
 
 
+def _fields(
+    files: Sequence[ResultsFile | Evaluation], examples: Sequence[Mapping[str, Recorded]], given: ImportedModel
+) -> dict[str, Any]:
+    of_lm_eval = [file for file in files if isinstance(file, ResultsFile)]
+    others = [file for file in files if not isinstance(file, ResultsFile)]
+    if (of_lm_eval and others) or len({file.format for file in others}) > 1:
+        raise DataError(f"{files[0].path}: results of several tools are no seeds of one entry; give those of one.")
+    return entry_fields(of_lm_eval, examples, given) if of_lm_eval else evaluation_fields(others, given)
+
+
 def _of_files(board: Leaderboard, keys: Sequence[str]) -> list[Entry]:
     """Return the imported entries that hold results of any of these files."""
-    rows = [row for row in board.rows() if row.kind == "imported" and row.suite == SUITE["name"]]
+    rows = [row for row in board.rows() if row.kind == "imported" and row.suite in (SUITE["name"], *SUITES)]
     return [board.read(row) for row in rows if not set(keys).isdisjoint(row.runs)]
 
 
@@ -131,7 +146,9 @@ def _same(known: Entry, given: Entry, examples: Sequence[Mapping[str, Recorded]]
     return replace(given, provenance=provenance, **of_known) == known
 
 
-def _examples(file: ResultsFile) -> tuple[Mapping[str, Recorded], str | None]:
+def _examples(file: ResultsFile | Evaluation) -> tuple[Mapping[str, Recorded], str | None]:
+    if not isinstance(file, ResultsFile):
+        return file.examples, None
     try:
         return read_samples(file).examples, None
     except DataError as error:
