@@ -123,17 +123,19 @@ def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page],
         assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 50
 
 
-def test_a_chart_is_saved_as_a_picture(
+def test_differences_and_charts_are_saved_as_pictures(
     opened: Opened, toy: Path, drawn: Callable[[Page], None], tmp_path: Path
 ) -> None:
     page = opened(toy)
     drawn(page)
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Download Differences from the baseline as PNG").click()
-    saved.value.save_as(tmp_path / "chart.png")
-    with Image.open(tmp_path / "chart.png") as picture:
-        colours = {colour for count, colour in picture.convert("RGB").getcolors(1 << 24) or [] if count > 500}
-    assert (0x7F, 0xB8, 0xDE) in colours  # the cell of the largest gain
+    gain, emo = (0x7F, 0xB8, 0xDE), (0xD5, 0x5E, 0x00)  # the cell of the largest gain, and a point of the trade-off
+    for name, colour in (("Differences from the baseline", gain), ("Trade-off", emo)):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Download {name} as PNG").click()
+        saved.value.save_as(tmp_path / "picture.png")
+        with Image.open(tmp_path / "picture.png") as picture:
+            found = {colour for count, colour in picture.convert("RGB").getcolors(1 << 24) or [] if count > 100}
+        assert colour in found
 
 
 def test_two_metrics_can_be_read_on_a_phone(scored: Callable[..., Page]) -> None:
@@ -142,6 +144,10 @@ def test_two_metrics_can_be_read_on_a_phone(scored: Callable[..., Page]) -> None
     boxes = [cell.bounding_box() for cell in cells.all()]
     assert len(boxes) == 2
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 376 for box in boxes)
+    told = page.get_by_role("region", name="Differences from the baseline, table")
+    words = [cell.bounding_box() for cell in told.locator("tr:not(.base)").nth(1).locator("td small").all()]
+    assert len(words) == 2
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 376 for box in words)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
