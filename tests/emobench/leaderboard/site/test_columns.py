@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from emobench.leaderboard.schema.entry import Entry
 Opened = Callable[..., Page]
 Row = Callable[..., Entry]
 
+KEEP_PICTURE = """() => {
+  const { decode } = HTMLImageElement.prototype;
+  HTMLImageElement.prototype.decode = function () {
+    window.pictured = decodeURIComponent(this.src);
+    return decode.call(this);
+  };
+}"""
 HEADS = "table.grid thead th:visible .dt-column-title"
 
 
@@ -114,6 +122,7 @@ def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page],
     assert float(emo["toy/accuracy (%)"]) == pytest.approx(70)
     assert float(emo["toy/accuracy sd"]) == pytest.approx(1.0)
     assert "toy/diversity (%)" not in emo
+    page.evaluate(KEEP_PICTURE)
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download the table as PNG").click()
     saved.value.save_as(tmp_path / "table.png")
@@ -121,6 +130,9 @@ def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page],
         assert picture.width > 1000
         # Words and shades: a picture of nothing has one colour.
         assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 50
+    words = re.findall(r">([^<]+)</text>", page.evaluate("pictured"))
+    assert {"Accuracy", "small", "emo", "mle"} <= set(words)
+    assert not {"Conditions", "protocol", "100M"} & set(words)  # they are folded
 
 
 def test_differences_and_charts_are_saved_as_pictures(
