@@ -11,8 +11,7 @@ from typing import Any
 from emobench.leaderboard.charts.compare_chart import forest
 from emobench.leaderboard.render.palette import VERDICTS
 
-TEXT, MUTED, LINE, SURFACE = "var(--text)", "var(--muted)", "var(--line)", "var(--surface)"
-WORSE, EVEN, BETTER = "var(--worse)", "var(--even)", "var(--better)"
+TEXT, MUTED, LINE = "var(--text)", "var(--muted)", "var(--line)"
 PAGE_VERDICTS = dict.fromkeys(VERDICTS, "var(--open-text)") | {
     word: f"var(--{word}-text)" for word in ("better", "worse", "tied")
 }
@@ -28,56 +27,11 @@ def page_charts() -> dict[str, Any]:
     """Return the templates by name, and under "config" what they share."""
     return {
         "config": _config(),
-        "differences": differences(),
         "metric": metric(),
         "curves": curves(),
         "scaling": scaling(),
         "trade_off": trade_off(),
         "forest": {**forest("$rows", "$unit", TEXT, PAGE_VERDICTS), **IN_PLACE, "height": "$height"},
-    }
-
-
-def differences() -> dict[str, Any]:
-    """Return a heat map of cells {row, column, side, shade, text, word, ...}.
-
-    `side` is "worse", "better" or "not shown to differ"; `shade` in [0, 1] is how much of the side's colour is shown.
-    """
-    axis = {"title": None, "domain": False, "ticks": False, "labelPadding": 8, "labelColor": TEXT}
-    sides = {"domain": ["worse", "not shown to differ", "better"], "range": [WORSE, EVEN, BETTER]}
-    legend = {"title": None, "orient": "bottom", "offset": 14, "symbolType": "square", "symbolStrokeColor": LINE}
-    shade = {"field": "shade", "type": "quantitative", "scale": {"domain": [0, 1], "range": [0.2, 1]}, "legend": None}
-    columns = {**axis, "orient": "top", "labelAngle": 0, "labelLimit": 104}
-    rows = {**axis, "labelLimit": 150, "labelOffset": "$label_offset", "labelExpr": "split(datum.label, '\\n')"}
-    tooltip = _tips(
-        column="objective", row="row", text="difference", interval="95 % interval", p="p", family="within",
-        detectable="detectable", word="verdict", why="because",
-    )  # fmt: skip
-
-    def text(dy: int, field: str, size: int, weight: int) -> dict[str, Any]:
-        mark = {"type": "text", "dy": dy, "fontSize": size, "fontWeight": weight, "color": TEXT}
-        return {"mark": mark, "encoding": {"text": {"field": field, "type": "nominal"}}}
-
-    return {
-        "description": "Heat map of differences from the baseline",
-        "data": {"values": "$rows"},
-        **IN_PLACE,
-        "height": "$height",
-        "encoding": {
-            "x": {"field": "column", "type": "nominal", "sort": None, "scale": {"domain": "$columns"}, "axis": columns},
-            "y": {"field": "row", "type": "nominal", "sort": None, "axis": rows},
-        },
-        "layer": [
-            {
-                "mark": {"type": "rect", "stroke": SURFACE, "strokeWidth": 3, "cornerRadius": 5},
-                "encoding": {
-                    "fill": {"field": "side", "type": "nominal", "scale": sides, "legend": legend},
-                    "fillOpacity": shade,
-                    "tooltip": tooltip,
-                },
-            },
-            text(-8, "text", 14, 600),
-            text(11, "word", 11, 400),
-        ],
     }
 
 
@@ -227,7 +181,14 @@ def _config() -> dict[str, Any]:
         "font": FONT,
         "view": {"stroke": None},
         "axis": {**labels, **titles, **lines},
-        "legend": {**labels, **titles, "orient": "top", "symbolStrokeWidth": 3, "symbolOpacity": 1},
+        "legend": {
+            **labels,
+            **titles,
+            "orient": "top",
+            "symbolStrokeWidth": 3,
+            "symbolOpacity": 1,
+            "columns": {"expr": "max(1, floor(width / 200))"},
+        },
         "title": title,
         "text": {"font": FONT},
     }

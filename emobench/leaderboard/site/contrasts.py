@@ -13,14 +13,16 @@ from emobench.leaderboard.render.grid import ABSENT
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.compare import compare
-from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader
+from emobench.leaderboard.stats.contrasts import NO_VERDICT, Contrast, SeriesReader
 
 ALL_PAIRS = 12
 """Entries of a group of which every pair is compared; of more, each with the baseline."""
 BUDGET = 1500
 """Pairs of one page. It names the command that compares any others."""
-FIELDS = ("baseline", "candidate", "metric", "effect", "low", "high", "unit", "text", "interval", "p", "family",
-          "detectable", "word", "why", "test", "within")  # fmt: skip
+FIELDS: tuple[str, ...] = (
+    "baseline", "candidate", "metric", "effect", "low", "high", "unit", "text", "interval", "p", "family", "detectable",
+    "word", "why", "test", "within",
+)  # fmt: skip
 """What a page keeps of a contrast; `baseline` and `candidate` are places in the group, `metric` one of the suite."""
 
 _TURNED = {"better": "worse", "worse": "better"}
@@ -90,7 +92,7 @@ def _shown(contrast: Contrast) -> list[Any]:
         ABSENT if contrast.p_holm is None else f"{contrast.family}, {adjusted}",
         figures.contrast_effect(contrast, contrast.detectable, places, ""),
         contrast.word or ABSENT,
-        contrast.why or ABSENT,
+        (contrast.why or ABSENT).removeprefix(f"{NO_VERDICT}, without a verdict: "),
         contrast.test or ABSENT,
         [
             [

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from emobench.config import to_plain
+from emobench.config import content_hash, to_plain
 from emobench.leaderboard.charts.board_charts import page_charts
 from emobench.leaderboard.query.ranks import Ranking
 from emobench.leaderboard.render import captions
@@ -72,36 +72,52 @@ class BoardData:
 
 
 class _SuiteOfPage:
-    """One suite version: its comparable groups and the metrics of all of them as columns."""
+    """One suite version: its comparable groups and the metrics of all of them as columns.
+
+    Where each group is of one task, and groups of several, a column is a metric of any task, such as "mauve": corpora
+    stand below one another. Else it is a metric of one task, "sst2/accuracy".
+    """
 
     def __init__(self, groups: Sequence[BoardGroup], baseline: str | None) -> None:
         self.groups = groups
         named = any(entry.objective.name == baseline for group in groups for entry in group.rows)
         self.baseline = baseline if named else _default_baseline(groups)
-        self.keys = list(dict.fromkeys(key for group in groups for key in group.metrics))
-        primary = {entry.primary for group in groups for entry in group.rows}
-        secondary = {m for group in groups for e in group.rows for m, value in e.metrics.items() if value.secondary}
+        tasks = [{key.split("/", 1)[0] for key in group.metrics} for group in groups]
+        one_task = len(set().union(*tasks)) == 1
+        self._any_task = not one_task and all(len(of_group) == 1 for of_group in tasks)
+        self.keys = list(dict.fromkeys(self._column(key) for group in groups for key in group.metrics))
+        entries = [entry for group in groups for entry in group.rows]
+        primary = {self._column(entry.primary) for entry in entries if entry.primary}
+        secondary = {self._column(m) for e in entries for m, value in e.metrics.items() if value.secondary}
         self.keys.sort(key=lambda key: (not key.startswith(f"{MEAN}/"), key not in primary, key in secondary))
-        tasks = {key.split("/", 1)[0] for key in self.keys}
-        self.metrics = [self._metric(key, len(tasks) == 1) for key in self.keys]
+        self.metrics = [self._metric(key, one_task or self._any_task) for key in self.keys]
         self._notes = Notes()
         self._shown: dict[str, list[Entry]] = {}
         self._titles = group_titles([group.first for group in groups])
 
-    def _metric(self, key: str, one_task: bool) -> dict[str, Any]:
-        """Return a column: its heading is `name` over `head`, its tip `about`."""
-        first = next(value for group in self.groups for e in group.rows if (value := group.value(e, key)))
-        task, metric = key.split("/", 1)
+    def _column(self, key: str) -> str:
+        """Return the column in which a metric stands."""
+        return key.split("/", 1)[1] if self._any_task else key
+
+    def _keys_of(self, group: BoardGroup) -> list[str]:
+        """Return the columns' metrics in a group."""
+        return [f"{group.metrics[0].split('/', 1)[0]}/{key}" if self._any_task else key for key in self.keys]
+
+    def _metric(self, column: str, one_task: bool) -> dict[str, Any]:
+        """Return a column: its heading is `name` over `head`, its tip `about`; `task` is "" where it is of any."""
+        keys = [(group, self._keys_of(group)[self.keys.index(column)]) for group in self.groups]
+        first = next(value for group, key in keys for e in group.rows if (value := group.value(e, key)))
+        task, metric = ("", column) if self._any_task else column.split("/", 1)
         known = describe(metric)
         unit = figures.unit_label([first])
         name, head = (known.title, unit) if one_task else (task, f"{known.title} {unit}".strip())
         return {
-            "key": key,
+            "key": column,
             "task": task,
             "name": name,
             "head": head,
             "title": f"{name} {head}".strip(),
-            "about": _definition(key, known, first.higher_is_better),
+            "about": _definition(column, known, first.higher_is_better),
             "fraction": first.unit == "fraction",
             "log": first.unit == "perplexity",
             "better": first.higher_is_better,
@@ -109,23 +125,24 @@ class _SuiteOfPage:
         }
 
     def _places(self, group: BoardGroup) -> list[int]:
-        return [figures.decimals([v for e in group.rows if (v := group.value(e, key))]) for key in self.keys]
+        keys = self._keys_of(group)
+        return [figures.decimals([v for e in group.rows if (v := group.value(e, key))]) for key in keys]
 
     def columns(self, group: BoardGroup) -> list[MetricColumn]:
         titles = [metric["title"] for metric in self.metrics]
-        return [MetricColumn(*column) for column in zip(self.keys, titles, self._places(group), strict=True)]
+        columns = zip(self._keys_of(group), titles, self._places(group), strict=True)
+        return [MetricColumn(*column) for column in columns]
 
     def group(self, group: BoardGroup, numbers: Sequence[int], contrasts: PageContrasts) -> dict[str, Any]:
         """Return a group: its rows are [entry's number, label, rank or why there is none, n, cells]."""
-        rows, first, places = group.rows, group.first, self._places(group)
+        rows, first, places, keys = group.rows, group.first, self._places(group), self._keys_of(group)
         named = [i for i, entry in enumerate(rows) if entry.objective.name == self.baseline]
         above = self._shown.setdefault(first.model.name, [])
         tasks = [key.split("/", 1)[0] for key in group.standings.metrics]
         shared = captions.conditions(rows, list(dict.fromkeys(tasks)), above)
         above.append(first)
         cells = [
-            [self._cell(group, entry, key, place) for key, place in zip(self.keys, places, strict=True)]
-            for entry in rows
+            [self._cell(group, entry, key, place) for key, place in zip(keys, places, strict=True)] for entry in rows
         ]
         ranking = group.standings.ranking
         ranks = ranking.places if ranking else {}
@@ -137,10 +154,11 @@ class _SuiteOfPage:
             "title": self._titles[self.groups.index(group)],
             "lines": [*size, *shared],
             "protocols": dict(first.protocols),
+            "recipe": content_hash(to_plain(first.recipe))[:12],
             "rows": list(zip(numbers, names, ranks_of, counts, cells, strict=True)),
             "baseline": named[0] if named else None,
             "places": places,
-            "tests": contrasts.of(rows, named[0] if named else 0, self.keys),
+            "tests": contrasts.of(rows, named[0] if named else 0, keys),
         }
 
     def _cell(self, group: BoardGroup, entry: Entry, key: str, places: int) -> dict[str, Any] | str | None:

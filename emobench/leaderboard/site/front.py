@@ -1,7 +1,8 @@
-"""What the front page says of a board: of each suite its headline metric by model and objective, with verdicts."""
+"""What the front page says of a board: of each suite the differences from its baseline, with their verdicts."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,70 +10,87 @@ from typing import Any
 from emobench.leaderboard.render.grid import ABSENT
 from emobench.leaderboard.site.contrasts import FIELDS
 
-GROUPS, OBJECTIVES, SUITES = 4, 6, 6
-"""Of a suite, and of a board, at most; the page of the board has the others."""
-COUNTED = ("better", "worse", "tied", "undetermined")
+GROUPS, ROWS, METRICS, SUITES = 4, 5, 8, 6
+"""Of a suite, of a group, of a suite, and of a board, at most; the page of the board has the others."""
+DECIDED = ("better", "worse", "tied")
+BREAKS = re.compile(r"(?<=[_/=-])|(?=\()")
+"""Places where a name may be broken, on a phone."""
 
 
 def told_suites(index: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return, for each suite of a board's index (`data.BoardData.plain`), a small table; the first suites alone."""
-    suites = []
-    for number, suite in enumerate(index["suites"][:SUITES]):
-        groups = [group for group in index["groups"] if group["suite"] == number]
-        # Those with most rows say most; they stand in the order of the board.
-        chosen = sorted(groups, key=lambda group: -len(group["rows"]))[:GROUPS]
-        shown = [_Group(group, index) for group in groups if group in chosen]
-        names = list(dict.fromkeys(name for group in shown for name in group.names))[:OBJECTIVES]
-        suites.append(
-            {
-                "label": suite["label"],
-                "metric": suite["metrics"][0]["title"],
-                "baseline": suite["baseline"],
-                "objectives": [{"name": name, "colour": index["colours"].get(name, 0) + 1} for name in names],
-                "rows": [{"title": group.title, "cells": [group.cell(name) for name in names]} for group in shown],
-                "counts": [_counted(shown, name, suite["metrics"]) for name in names],
-                "more": len(groups) - len(shown),
-            }
-        )
-    return suites
+    return [_told(suite, number, index) for number, suite in enumerate(index["suites"][:SUITES])]
+
+
+def _told(suite: Mapping[str, Any], number: int, index: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table: a row for each objective below that of its group's baseline, a column for each metric."""
+    groups = [_Group(group, suite, index) for group in index["groups"] if group["suite"] == number]
+    # Those in which most is decided say most, then those with most rows; they stand in the order of the board.
+    ordered = sorted(groups, key=lambda group: (-group.decided, group.baseline is None, -len(group.rows)))
+    shown = [group for group in groups if group in ordered[:GROUPS]]
+    main = [place for place, metric in enumerate(suite["metrics"]) if not metric["secondary"]]
+    judged = [place for place in main if any(group.judges(place) for group in shown)]
+    metrics = (judged or main)[:METRICS]
+    return {
+        "label": suite["label"],
+        "baseline": suite["baseline"],
+        "metrics": [suite["metrics"][place] for place in metrics],
+        "groups": [group.told(metrics) for group in shown],
+        "more": len(groups) - len(shown),
+    }
 
 
 class _Group:
-    """A comparable group of the index: its rows by the name of their objective, the first of each, and their tests."""
+    """A comparable group of the index, with the tests of each row against the baseline's."""
 
-    def __init__(self, group: Mapping[str, Any], index: Mapping[str, Any]) -> None:
+    def __init__(self, group: Mapping[str, Any], suite: Mapping[str, Any], index: Mapping[str, Any]) -> None:
         self.title = group["title"]
         self.baseline: int | None = group["baseline"]
-        self._rows = group["rows"]
-        self._tests: list[dict[str, Any]] = [dict(zip(FIELDS, test, strict=True)) for test in group["tests"]]
-        places: dict[str, int] = {}
-        for place, (entry, *_) in enumerate(self._rows):
-            places.setdefault(index["entries"][entry]["name"], place)
-        first = [name for name, place in places.items() if place == self.baseline]
-        self.names = {name: places[name] for name in (*first, *places)}
+        self.rows = group["rows"]
+        self._metrics = suite["metrics"]
+        self._index = index
+        self._tests: dict[int, dict[int, Mapping[str, Any]]] = {place: {} for place in range(len(self.rows))}
+        for test in (dict(zip(FIELDS, values, strict=True)) for values in group["tests"]):
+            if test["baseline"] == self.baseline:
+                self._tests[test["candidate"]][test["metric"]] = test
+        self.decided = sum(any(self._counts(place).values()) for place in self._tests)
 
-    def cell(self, name: str) -> dict[str, str]:
-        """Return the headline value of an objective, its difference from the baseline, and the verdict."""
-        place = self.names.get(name)
-        value = None if place is None else self._rows[place][-1][0]
-        if not isinstance(value, dict):
-            return {"text": ABSENT, "under": "", "word": "none"}
-        if place == self.baseline:
-            return {"text": value["text"], "under": "baseline", "word": "baseline"}
-        test = next((test for test in self.against(name) if test["metric"] == 0), None)
-        under = f"{test['text']} {test['word']}" if test else ""
-        return {"text": value["text"], "under": under, "word": test["word"] if test else ""}
+    def judges(self, metric: int) -> bool:
+        """Whether a verdict is possible on a metric, be it that nothing is determined."""
+        tests = [of[metric] for of in self._tests.values() if metric in of]
+        return any(test["word"] in (*DECIDED, "undetermined") for test in tests)
 
-    def against(self, name: str) -> list[dict[str, Any]]:
-        """Return the tests of an objective's row against the baseline's."""
-        place = self.names.get(name)
-        return [test for test in self._tests if test["baseline"] == self.baseline and test["candidate"] == place]
+    def told(self, metrics: Sequence[int]) -> dict[str, Any]:
+        """Return the group as the table shows it: its baseline, and the other rows with differences or values."""
+        others = [place for place in range(len(self.rows)) if place != self.baseline]
+        return {
+            "title": self.title,
+            "base": None if self.baseline is None else self._row(self.baseline, metrics),
+            "rows": [self._row(place, metrics) for place in others[:ROWS]],
+            "more": max(len(others) - ROWS, 0),
+        }
 
+    def _row(self, place: int, metrics: Sequence[int]) -> dict[str, Any]:
+        entry, label = self.rows[place][:2]
+        facts = self._index["entries"][entry]
+        compared = place != self.baseline and self.baseline is not None
+        base = self._index["entries"][self.rows[self.baseline][0]]["id"] if compared else None
+        counts = self._counts(place)
+        return {
+            "label": BREAKS.split(label),
+            "colour": self._index["colours"].get(facts["name"], 0) + 1,
+            "place": f"compare/{base}/{facts['id']}" if base else f"entry/{facts['id']}",
+            "counts": " · ".join(f"{counts[word]} {word}" for word in DECIDED if counts[word]),
+            "cells": [self._cell(place, metric) for metric in metrics],
+        }
 
-def _counted(groups: Sequence[_Group], name: str, metrics: Sequence[Mapping[str, Any]]) -> str:
-    """Return the verdicts of an objective over all metrics and groups: "3 better · 6 worse · 2 tied"."""
-    counts = Counter(
-        test["word"] for group in groups for test in group.against(name) if not metrics[test["metric"]]["secondary"]
-    )
-    decided = any(counts[word] for word in COUNTED[:3])
-    return " · ".join(f"{counts[word]} {word}" for word in COUNTED if counts[word]) if decided else ""
+    def _cell(self, place: int, metric: int) -> dict[str, str]:
+        if test := self._tests[place].get(metric):
+            return {"text": test["text"], "word": test["word"]}
+        value = self.rows[place][-1][metric]
+        return {"text": value["text"], "word": ""} if isinstance(value, dict) else {"text": ABSENT, "word": "none"}
+
+    def _counts(self, place: int) -> Counter[str]:
+        """Return how many verdicts of each kind a row has on the metrics that are not secondary."""
+        tests = [test for metric, test in self._tests[place].items() if not self._metrics[metric]["secondary"]]
+        return Counter(test["word"] for test in tests if test["word"] in DECIDED)

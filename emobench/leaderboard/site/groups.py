@@ -13,6 +13,7 @@ from emobench.leaderboard.schema.comparable import groups, older_code
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN
+from emobench.leaderboard.stats.thresholds import MIN_SEEDS
 
 RANK_BUDGET = 15_000
 """Pairs of rows that are tested for the ranks of a page."""
@@ -33,6 +34,11 @@ class BoardGroup:
     def first(self) -> Entry:
         """The row that tells what the group shares."""
         return representative(self.rows)
+
+    @property
+    def tested(self) -> bool:
+        """Whether rows have enough seeds for a verdict."""
+        return len(self.rows) > 1 and any(len(entry.seeds) >= MIN_SEEDS for entry in self.rows)
 
     @property
     def mean(self) -> str | None:
@@ -57,7 +63,7 @@ class BoardGroup:
 
 
 def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> list[BoardGroup]:
-    """Return the comparable groups of a page, small models first; of groups beyond the budget none is ranked."""
+    """Return the comparable groups of a page, those with verdicts first; of groups beyond the budget none is ranked."""
     left, found = RANK_BUDGET, []
     for members in groups(entries):
         pairs = len(members) * (len(members) - 1) // 2
@@ -65,7 +71,7 @@ def board_groups(entries: Sequence[Entry], examples_of: ExamplesOf | None) -> li
         left -= pairs if ranked else 0
         shown = standings(members, examples_of, _view(members))[0] if ranked else _unranked(members)
         found.append(BoardGroup(shown, ranked))
-    return sorted(found, key=_place)
+    return _in_order(found)
 
 
 def _view(members: Sequence[Entry]) -> View:
@@ -82,6 +88,14 @@ def _unranked(members: Sequence[Entry]) -> Standings:
     return Standings(rows=tuple(rows), older=older, metrics=shown)
 
 
-def _place(group: BoardGroup) -> tuple[int, str, str, str]:
-    entry = group.first
-    return entry.model.parameters or 0, entry.model.name, entry.provenance.created, entry.id
+def _in_order(found: Sequence[BoardGroup]) -> list[BoardGroup]:
+    """Return groups with those first that can have a verdict; small models first, the groups of a model together."""
+    tested = {group.first.model.name for group in found if group.tested}
+
+    def place(group: BoardGroup) -> tuple[bool, int, str, bool, str, str]:
+        entry = group.first
+        model = entry.model
+        created = entry.provenance.created
+        return model.name not in tested, model.parameters or 0, model.name, not group.tested, created, entry.id
+
+    return sorted(found, key=place)

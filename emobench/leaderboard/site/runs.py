@@ -170,7 +170,9 @@ def _read_samples(path: Path) -> list[dict[str, str]]:
     samples = []
     for row in rows.values():
         # A board that ships samples has no text of the data.
-        prompt = row["prefix_text"] if "prefix_text" in row else f"text {row['prompt_id']} of the data"
+        prompt = (
+            row["prefix_text"] if "prefix_text" in row else f"not on this board: text {row['prompt_id']} of the data"
+        )
         sample = {"prompt": prompt, "continuation": row["continuation_text"]}
         sample |= {"reference": row["reference_text"]} if row.get("reference_text") else {}
         samples.append({name: _short(str(text)) for name, text in sample.items()})

@@ -1,7 +1,7 @@
 // What the board shows, kept in the address after #: who opens the link sees the same rows, order and columns.
 
 const FILTERS = { model: (row) => row.entry.model, objective: (row) => row.entry.name, kind: (row) => row.entry.kind };
-const EMPTY = { model: "", objective: "", kind: "", q: "", sort: "", hide: "", show: "", shade: "", x: "", y: "" };
+const EMPTY = { model: "", objective: "", kind: "", q: "", sort: "", hide: "", show: "", shade: "", base: "", x: "", y: "" };
 const state = { suite: 0, ...EMPTY };
 let lastBoard = "#/";
 

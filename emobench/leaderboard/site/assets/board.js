@@ -1,7 +1,7 @@
 // The board: filters, the table, and charts of the rows that match.
 
 const MOST_CHOSEN = 6;
-const view = { metric: "", baseline: "", group: "", part: "", axis: "parameters", scaled: 0, plane: "" };
+const view = { undecided: false, group: "", part: "", axis: "parameters", scaled: 0, plane: "" };
 const chosen = [];
 let grid = null;
 
@@ -50,7 +50,13 @@ function drawBoard() {
   fill(byId("counted"), counted);
   say(counted);
   const groups = unique(rows.map((row) => row.group));
-  fill(byId("charts"), rows.length ? [differences(rows, groups), tradeOff(rows, groups), groupPanels(rows, groups), scaling(rows)] : []);
+  drawDifferences();
+  fill(byId("charts"), rows.length ? [tradeOff(rows, groups), groupPanels(rows, groups), scaling(rows)] : []);
+}
+
+function drawDifferences() {
+  const rows = matching();
+  fill(byId("differences"), new Set(rows.map((row) => row.group)).size < rows.length && differences(rows));
 }
 
 function makeTable(rows, suite) {
@@ -60,6 +66,7 @@ function makeTable(rows, suite) {
   const changed = (some) => {
     for (const column of some) made.column(columns.indexOf(column)).visible(isShown(column));
     shaded();
+    drawDifferences();
   };
   const save = (label, of) => h("button", { type: "button", class: "quiet", "aria-label": `Download the table as ${label}`, click: of }, label);
   const tools = [columnMenu(columns, changed), save("CSV", () => saveCsv(suite, made, columns)), save("PNG", () => savePicture(tablePicture(node, suite.label), fileName(suite.label)))];
@@ -97,7 +104,11 @@ function makeTable(rows, suite) {
   return { table: made };
 }
 
-const groupHead = (group) => h("span", { class: "group" }, h("strong", {}, group.title), group.lines.map((line) => h("span", {}, line)));
+/** The head of a group: its title, and folded what its rows share. */
+function groupHead({ title, lines }) {
+  const shared = lines.length > 0 && h("details", {}, h("summary", {}, "Conditions"), lines.map((line) => h("p", {}, line)));
+  return h("span", { class: "group" }, h("strong", {}, title), shared);
+}
 
 // Up to six entries are compared, the first of them as the baseline: while six are chosen, the other boxes wait.
 
@@ -123,7 +134,7 @@ function choose(id, on) {
 
 function drawSelection() {
   byId("selection").hidden = !chosen.length || byId("view-board").hidden;
-  const [base, ...others] = chosen.map(entryOf).map((entry) => h("b", {}, `${entry.objective} · ${entry.model}`));
+  const [base, ...others] = chosen.map(entryOf).map(({ rows: [row] }) => h("b", {}, `${row.label} · ${row.group.title}`));
   fill(
     byId("selection"),
     h("span", { class: "chosen" }, "Baseline: ", base, others.length > 0 && " against ", others.flatMap((other, i) => (i ? [", ", other] : [other]))),

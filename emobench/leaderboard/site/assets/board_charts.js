@@ -1,79 +1,87 @@
-// Differences from a baseline: metrics of one group, or groups on one metric, by objectives.
+// Differences from a baseline as a table of verdicts, and charts: metrics of a group, its trainings, and scaling.
 
-const MOST_ROWS = 40;
-const MOST_COLUMNS = 14;
+const MOST_LINES = 30;
+const DECIDED = ["better", "worse", "tied"];
 
-function differences(rows, groups) {
-  const suite = suiteNow();
+/** For each group the values of the baseline, and under them the difference of each other row with its verdict. */
+function differences(rows) {
+  const title = "Differences from the baseline";
   return controlled((set) => {
+    const suite = suiteNow();
     const names = unique([suite.baseline, ...suiteRows().map((row) => row.label)].filter(Boolean));
-    if (!names.includes(view.baseline)) view.baseline = names[0];
-    const every = groups.slice(0, 200).map((group) => [`g${group.number}`, `every metric of ${group.title}`]);
-    const options = [...(groups.length > 1 ? suite.metrics.map((metric, i) => [String(i), metric.title]) : []), ...every];
-    if (!options.some(([value]) => value === view.metric)) view.metric = options[0][0];
-    const controls = [options.length > 1 && select("Rows", options, view.metric, set("metric")), select("Baseline", same(names), view.baseline, set("baseline"))];
-    const map = heatMap(rows, groups);
-    const least = 170 + 90 * map.columns.length;
-    const title = "Differences from the baseline";
-    const values = { rows: map.cells, columns: map.columns, label_offset: map.every ? -7 : 0, height: 50 * map.lines };
+    const name = names.includes(state.base) ? state.base : names[0];
+    const chosen = (value) => { keep("base", value === suite.baseline ? "" : value); set("undecided")(view.undecided); };
+    const byGroup = [...Map.groupBy(rows, (row) => row.group)].map(([group, own]) => ({ group, own, base: baseOf(group, name) }));
+    const lines = byGroup.flatMap(({ group, own, base }) => (base ? own.filter((row) => row !== base).map((row) => ({ group, base, row })) : []));
+    const decided = lines.filter(({ base, row }) => suite.metrics.some((metric, i) => isShown(metric) && DECIDED.includes(testOf(base, row, i)?.word)));
+    const of = decided.length && !view.undecided ? decided : lines;
+    const shown = of.slice(0, MOST_LINES).map(withTests);
+    const left = byGroup.filter(({ base }) => !base).length;
+    const notes = [
+      of.length > shown.length && `${shown.length} of ${of.length} rows are shown; choose fewer above.`,
+      left > 0 && `${left} ${left === 1 ? "group does" : "groups do"} not have ${name}.`,
+      shown.some(({ tests }) => tests.some((test, i) => test?.word === "not tested" && isShown(suite.metrics[i]))) && "What is not tested here, emobench compare A B tests.",
+    ];
+    const more = lines.length - decided.length;
+    const toggle = () => set("undecided")(!view.undecided);
+    const node = shown.length > 0 && verdictTable(title, shown);
+    const save = () => savePicture(tablePicture(node.querySelector("table"), `Differences from ${name}`), fileName(title));
     return section(
       title,
-      "Each cell is a row's mean minus the baseline's (of perplexities the relative change), and whether noise explains it.",
-      controls,
-      chart(title, "differences", map.cells.length ? values : "No row here has the baseline in its group.", least),
-      map.notes && h("p", { class: "note" }, map.notes),
+      "Better and worse are beyond the noise of seeds and examples; tied and undetermined are not shown to differ. Of perplexities the change is relative. Open a name for intervals and p‑values.",
+      [select("Baseline", same(names), name, chosen), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
+      node || h("p", { class: "empty" }, "No row here has the baseline in its group."),
+      notes.some(Boolean) && h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
+      decided.length > 0 && more > 0 && h("p", { class: "note" }, `Of ${more} more ${more === 1 ? "row" : "rows"} nothing is decided: too few seeds or examples. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
     );
   });
 }
 
+const withTests = ({ group, base, row }) => ({ group, base, row, tests: group.suite.metrics.map((_, i) => measured(base, i) && measured(row, i) && difference(base, row, i)) });
+
 /** The baseline's row in a group: of several settings of the suite's baseline, the first. */
-function baseOf(group) {
-  return group.rows.find((row) => row.label === view.baseline) ?? (view.baseline === group.suite.baseline ? group.rows[group.baseline] : undefined);
+function baseOf(group, name) {
+  return group.rows.find((row) => row.label === name) ?? (name === group.suite.baseline ? group.rows[group.baseline] : undefined);
 }
 
-function heatMap(rows, groups) {
-  const every = view.metric.startsWith("g");
-  const shown = every ? [suiteNow().groups[Number(view.metric.slice(1))]] : groups;
-  const metrics = every ? [...suiteNow().metrics.keys()].filter((i) => isShown(suiteNow().metrics[i])) : [Number(view.metric)];
-  const lines = [...metrics].flatMap((metric) => shown.map((group) => ({ group, metric, base: baseOf(group) })));
-  const known = lines.filter(({ base, metric }) => base && measured(base, metric));
-  const own = [...unique(known.map(({ base }) => base)), ...rows.filter((row) => shown.includes(row.group))];
-  const byName = unique(own.map((row) => row.label)).length > MOST_COLUMNS;
-  const column = (row) => (byName ? row.entry.name : row.label);
-  const columns = unique(own.map(column)).slice(0, MOST_COLUMNS);
-  const first = new Map(own.toReversed().map((row) => [`${row.group.number}/${column(row)}`, row]));
-  const made = known.map(({ group, metric, base }) => {
-    const line = columns.map((name) => first.get(`${group.number}/${name}`)).filter((row) => row && measured(row, metric));
-    return { group, metric, cells: line.map((row) => ({ ...difference(base, row, metric), column: column(row) })) };
-  });
-  const told = made.filter(({ cells }) => cells.some(({ word }) => word !== "baseline")).slice(0, MOST_ROWS);
+function verdictTable(title, lines) {
+  const { metrics } = suiteNow();
+  const visible = [...metrics.keys()].filter((i) => isShown(metrics[i]) && lines.some(({ tests }) => tests[i]));
+  const told = visible.filter((i) => lines.some(({ tests }) => tests[i] && tests[i].word !== "descriptive"));
+  const columns = told.length ? told : visible;
   // Each metric has its own unit: its largest difference gets the full colour. Of the square root, so that small
   // differences beside a large one still show. Only what is beyond noise has a colour.
-  const most = (cells) => Math.max(...cells.map((cell) => Math.abs(cell.effect ?? 0))) || 1;
-  const overall = most(told.flatMap(({ cells }) => cells));
-  const cells = told.flatMap(({ group, metric, cells: line }) => {
-    const { name, head } = suiteNow().metrics[metric];
-    const row = every ? [name, head].filter(Boolean).join("\n") : group.title;
-    return line.map((cell) => ({ ...cell, row, ...shade(cell, every ? most(line) : overall) }));
+  const beyond = (test) => ["better", "worse"].includes(test?.word);
+  const most = new Map(columns.map((i) => [i, Math.max(...lines.map(({ tests }) => (beyond(tests[i]) ? Math.abs(tests[i].effect) : 0)))]));
+  const cell = (test, i) => {
+    if (!test) return h("td", { class: "none" }, ABSENT);
+    const node = h("td", { class: beyond(test) && test.word, "data-tip": tipOf(test) }, h("b", {}, test.text), h("small", {}, test.word));
+    if (beyond(test)) node.style.setProperty("--share", `${(20 + 80 * Math.sqrt(Math.abs(test.effect) / (most.get(i) || 1))).toFixed(0)}%`);
+    return node;
+  };
+  const head = h("tr", {}, h("th", { scope: "col" }, "Objective"), columns.map((i) => h("th", { scope: "col" }, term(metrics[i].name, metrics[i].about), h("small", {}, metrics[i].head))));
+  const bodies = [...Map.groupBy(lines, ({ group }) => group)].map(([group, own]) => {
+    const [{ base }] = own;
+    const first = h("th", { scope: "row" }, h("strong", {}, group.title), h("small", {}, dot(base.entry), base.label, ", the baseline"));
+    return h("tbody", {}, h("tr", { class: "base" }, first, columns.map((i) => h("td", {}, ...valueOf(base, i)))), own.map(({ row, tests }) => h("tr", {}, against(base, row, tests), columns.map((i) => cell(tests[i], i)))));
   });
-  const notes = [
-    !every && shown.length > told.length && `${told.length} of ${shown.length} groups are shown: those that have the baseline, at most ${MOST_ROWS}.`,
-    unique(own.map(column)).length > columns.length && `${columns.length} objectives are shown; choose fewer above.`,
-    byName && "Of several settings of an objective the first is shown.",
-    every && "Colours are scaled row by row.",
-    cells.some((cell) => cell.word === "not tested") && "What is not tested here, emobench compare A B tests.",
-  ];
-  return { cells, columns, every, lines: told.length, notes: notes.filter(Boolean).join(" ") };
+  return scrolling(h("div", {}, h("table", { class: "told" }, h("caption", { class: "unseen" }, title), h("thead", {}, head), bodies)), `${title}, table`);
 }
 
-function shade({ word, effect }, most) {
-  const beyond = ["better", "worse"].includes(word);
-  return { side: beyond ? word : "not shown to differ", shade: beyond ? Math.sqrt(Math.abs(effect) / most) : 1 };
+/** The head of a row: its objective, which leads to all about the two, and how many verdicts it has of each kind. */
+function against(base, row, tests) {
+  const words = tests.filter((test, i) => test && !suiteNow().metrics[i].secondary).map(({ word }) => word);
+  const counts = DECIDED.map((word) => [words.filter((one) => one === word).length, word]).filter(([count]) => count);
+  return h("th", { scope: "row" }, dot(row.entry), h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, breakable(row.label)), h("small", {}, counts.map((count) => count.join(" ")).join(" · ")));
+}
+
+function tipOf({ text, word, interval, p, family, detectable, why }) {
+  const known = (label, value) => value && value !== ABSENT && `${label} ${value}`;
+  return [`${text}: ${word}`, known("95 % interval", interval), known("p", p && p !== ABSENT && `${p} (${family})`), known("detectable", detectable), known("because", why)].filter(Boolean).join("\n");
 }
 
 /** What is known of a row against the baseline's on a metric; of what was not tested, the difference of the means. */
 function difference(base, row, metric) {
-  if (row === base) return { text: row.cells[metric].text, word: "baseline" };
   const test = testOf(base, row, metric);
   if (test) return test;
   const [from, to] = [base, row].map((one) => one.cells[metric].mean);
@@ -153,18 +161,25 @@ function scaling(rows) {
   return controlled((set) => {
     const place = metrics[view.scaled] ? Number(view.scaled) : 0;
     const { task, title } = metrics[place];
+    const protocol = ({ group }) => group.protocols[task || Object.keys(group.protocols)[0]];
     const spread = (axis) => new Set(rows.map((row) => row.entry.sizes[axis]?.[0]).filter(Boolean)).size;
     if (spread(view.axis) < 2) view.axis = Object.keys(axes).find((axis) => spread(axis) > 1) ?? view.axis;
     const known = rows.filter((row) => measured(row, place) && row.entry.sizes[view.axis] && !row.entry.untrained);
-    const alike = known.filter((row) => row.group.protocols[task] === known[0].group.protocols[task]);
-    const own = alike.slice(0, 500);
-    const naming = (row) => (unique(own.map((one) => one.label)).length > 12 ? row.entry.name : row.label);
+    const alike = known.filter((row) => protocol(row) === protocol(known[0]));
+    const naming = (row) => (unique(alike.map((one) => one.label)).length > 12 ? row.entry.name : row.label);
+    // One point of a name and size, and only names that have several sizes: a line says how one changes with size.
+    const found = Map.groupBy(alike, (row) => JSON.stringify([naming(row), row.entry.sizes[view.axis][0]]));
+    const first = [...found.values()].map((own) => own.find((row) => row.group.recipe === known[0].group.recipe) ?? own[0]);
+    const sizes = Map.groupBy(first, naming);
+    const drawn = first.filter((row) => sizes.get(naming(row)).length > 1);
+    const own = drawn.slice(0, 500);
     const points = own.map((row) => ({ ...row.cells[place], name: naming(row), x: row.entry.sizes[view.axis][0], shown: row.entry.sizes[view.axis][1], model: row.entry.model }));
-    const few = known.length ? `All of these rows have the same number of ${axes[view.axis]}: a curve needs two.` : `No row here says its number of ${axes[view.axis]}.`;
+    const few = known.length ? `No objective here has rows with different ${axes[view.axis]}: a curve needs two.` : `No row here says its number of ${axes[view.axis]}.`;
     const values = { rows: points, x: axes[view.axis], y: title, line_opacity: own.length < 100 ? 1 : 0, ...seriesOf(own, naming) };
     const notes = [
-      alike.length > own.length && `${own.length} of ${alike.length} rows are drawn; choose fewer above.`,
-      known.length > alike.length && `${known.length - alike.length} rows with other protocols of ${task} are left out.`,
+      drawn.length > own.length && `${own.length} of ${drawn.length} rows are drawn; choose fewer above.`,
+      known.length > alike.length && `${known.length - alike.length} rows with other protocols are left out.`,
+      alike.length > first.length && "Of several rows of one objective and size one is drawn, with the same recipe where there is one.",
     ];
     return section(
       "Scaling",

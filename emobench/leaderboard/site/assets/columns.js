@@ -38,10 +38,15 @@ function metricCell(cell) {
 
 function objectiveCell({ entry, label }) {
   const kinds = new Set(suiteRows().map(FILTERS.kind)).size > 1;
-  const dot = h("span", { class: "dot", "aria-hidden": "true" });
-  dot.style.background = colourOf(entry.name);
-  const link = h("a", { href: `#/entry/${entry.id}`, title: entry.objective === label ? null : entry.objective }, label);
-  return h("span", { class: "name" }, dot, link, kinds && h("span", { class: "chip" }, entry.kind));
+  const link = h("a", { href: `#/entry/${entry.id}`, title: entry.objective === label ? null : entry.objective }, breakable(label));
+  return h("span", { class: "name" }, dot(entry), link, kinds && h("span", { class: "chip" }, entry.kind));
+}
+
+/** A dot in the colour of an entry's objective. */
+function dot(entry) {
+  const node = h("span", { class: "dot", "aria-hidden": "true" });
+  node.style.background = colourOf(entry.name);
+  return node;
 }
 
 /** Return what shades a cell: the better a value stands in its column, the deeper; of perplexities by their logarithm. */
@@ -59,7 +64,7 @@ function tinted(rows, metric, place) {
 }
 
 /** A name that may be broken after its separators. */
-const breakable = (text) => text.split(/(?<=[_/.])/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
+const breakable = (text) => text.split(/(?<=[_/=-]|\.(?!\d))|(?=\()/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 
 function heading({ head, className, about }) {
   const unit = head[1] && h("span", { class: "unit" }, head[1]);

@@ -6,22 +6,22 @@ async function drawCompare(host, ...ids) {
   const found = await Promise.all(entries.map(details));
   const group = commonGroup(entries);
   const rows = group && entries.map((entry) => entry.rows.find((row) => row.group === group));
-  const plain = rows ? rows.map((row) => row.label) : entries.map((entry) => `${entry.objective} · ${entry.model}`);
+  const plain = rows ? rows.map((row) => row.label) : entries.map(({ objective, rows: [row] }) => `${objective} · ${row.group.title}`);
   const names = plain.map((name, i) => (plain.indexOf(name) !== plain.lastIndexOf(name) ? `${name} [${entries[i].id.slice(0, 6)}]` : name));
   const curves = entries.map((entry, i) => ({ name: names[i], objective: entry.name, curves: found[i].curves })).filter((item) => item.curves.length);
   const unlike = (title, about, values) => section(title, about, [], table(title, ["", ...names], differing(values)));
   const begin = (place) => (location.hash = `#/compare/${[ids[place], ...ids.filter((_, i) => i !== place)].join("/")}`);
   const swap = entries.length === 2 ? h("a", { class: "button quiet", href: `#/compare/${ids[1]}/${ids[0]}` }, "Swap") : select("Baseline", names.map((name, i) => [i, name]), 0, begin);
   const apart = () => [
-    h("div", { class: "warning", role: "note" }, h("p", {}, h("strong", {}, "These entries are not comparable"), ", so there is no verdict. They stand side by side, with what keeps them apart.")),
-    unlike("What keeps them apart", "Entries are comparable when these are all equal.", found.map(({ conditions }) => conditions)),
+    h("div", { class: "warning", role: "note" }, h("p", {}, h("strong", {}, "These entries are not comparable"), ", so there is no verdict. They stand side by side; what keeps them apart is below.")),
     section("Side by side", "Each as it was recorded.", [], sideBySide(entries, names)),
+    unlike("What keeps them apart", "Entries are comparable when these are all equal.", found.map(({ conditions }) => conditions)),
   ];
   const tested = () => (rows.length === 2 ? verdicts(...rows, names) : manyVerdicts(rows, names));
   return fill(
     host,
     backLink(),
-    entries.length === 2 ? h("h1", {}, names[1], h("small", {}, ` against ${names[0]}`)) : h("h1", {}, `${entries.length} entries`, h("small", {}, ` against ${names[0]}`)),
+    entries.length === 2 ? h("h1", {}, names[1], h("small", {}, ` against ${names[0]}`)) : h("h1", {}, `${entries.length} entries`, h("small", {}, rows ? ` against ${names[0]}` : " side by side")),
     h("p", { class: "lead" }, rows ? `${group.suite.label} · ${group.title}` : "Not comparable"),
     h("div", { class: "actions" }, swap),
     rows ? tested() : apart(),
@@ -44,7 +44,10 @@ const DIFFERENCE = "of perplexities the relative change";
 function verdicts(base, candidate, names) {
   const { metrics } = base.group.suite;
   const tests = metrics.map((_, i) => testOf(base, candidate, i));
-  const facts = (test, head, kind) => h("td", { class: kind, "data-head": head }, test?.[head === "95 % interval" ? "interval" : head === "Within" ? "family" : head.toLowerCase()] ?? ABSENT);
+  const facts = (test, head, kind) => {
+    const shown = test?.[{ "95 % interval": "interval", Within: "family" }[head] ?? head.toLowerCase()] ?? ABSENT;
+    return h("td", { class: shown === ABSENT ? `${kind} absent` : kind, "data-head": head }, shown);
+  };
   const tested = [...metrics.keys()].filter((i) => tests[i] || (!metrics[i].secondary && (measured(base, i) || measured(candidate, i))));
   const rows = tested.map((i) => {
     const [metric, test] = [metrics[i], tests[i]];
@@ -62,7 +65,7 @@ function verdicts(base, candidate, names) {
   const about = `${names[1]} minus ${names[0]}; ${DIFFERENCE}. “Detectable” is a true difference that as many runs detect with 80 % power, and large enough in 4 of 5 comparisons. All rows start from one pre-trained model.`;
   const command = [`These two were not compared when the page was made. This does it: `, h("code", {}, `emobench compare ${base.entry.id} ${candidate.entry.id}`)];
   const within = tests.flatMap((test, i) => (test?.within ?? []).map((row) => [metrics[i].title, ...row]));
-  const few = "Too few seeds tell nothing about the objectives. Of the trained models, one seed each, their examples say:";
+  const few = "Where nothing is determined about the objectives: what the examples say of the trained models alone, one seed each.";
   const drawn = tests.flatMap((test, i) => (test?.effect === undefined || test.effect === null ? [] : [{ ...test, metric: metrics[i].title, verdict: test.word, label: test.word }]));
   const forests = Object.entries(Object.groupBy(drawn, (test) => test.unit)).map(([unit, own]) => chart(`Differences in ${unit}`, "forest", { rows: own, unit, height: 24 * own.length }));
   return [
@@ -102,5 +105,6 @@ function differing(values) {
   };
   const sides = values.map((value) => new Map(flat(value, "")));
   const keys = unique(sides.flatMap((side) => [...side.keys()])).filter((key) => new Set(sides.map((side) => side.get(key))).size > 1);
-  return keys.map((key) => [key, ...sides.map((side) => side.get(key) ?? "none")]);
+  const short = (text) => text.replace(/(sha256:[0-9a-f]{12})[0-9a-f]{52}/g, "$1…");
+  return keys.map((key) => [key, ...sides.map((side) => short(side.get(key) ?? "none"))]);
 }

@@ -99,6 +99,7 @@ function words(cell, from) {
       range.setStart(node, match.index);
       range.setEnd(node, match.index + match[0].length);
       const box = range.getBoundingClientRect();
+      if (!box.width) continue;
       ruler.font = style.font;
       const { fontBoundingBoxAscent: above, fontBoundingBoxDescent: below } = ruler.measureText(match[0]);
       found.push([{ x: box.x - from.x, y: box.y - from.y + (box.height * above) / (above + below), style }, match[0]]);

@@ -22,7 +22,7 @@ async function drawEntry(host, id) {
   return fill(
     host,
     backLink(),
-    h("h1", {}, full.objective.name, h("small", {}, ` on ${full.model.name}`)),
+    h("h1", {}, full.objective.name, h("small", {}, ` on ${entry.rows[0].group.title}`)),
     h("p", { class: "lead" }, [`${full.suite.name} v${full.suite.version}`, full.kind, seeds, entry.created].join(" · ")),
     full.source.cite && h("p", { class: "about" }, `Taken from ${full.source.cite}`),
     full.source.command && h("p", { class: "about" }, "Made by ", h("code", {}, full.source.command)),
@@ -47,7 +47,7 @@ function objective(terms, trained) {
   const term = ({ name, equation, about: text, source, code }) => [
     terms.length > 1 && h("h3", {}, name),
     equation && h("code", { class: "equation" }, equation),
-    h("p", { class: "about" }, text),
+    h("p", { class: "about" }, text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part))),
     source && h("p", { class: "about" }, `Source: ${source}`),
     code && h("details", {}, h("summary", {}, "Code"), h("pre", { class: "code", tabindex: "0", "aria-label": `Code of ${name}` }, code)),
   ];
@@ -58,14 +58,16 @@ function objective(terms, trained) {
 function rivals(row) {
   const others = row.group.rows.filter((other) => other !== row).slice(0, 50);
   if (!others.length) return "";
-  const metrics = row.group.suite.metrics.filter((metric) => !metric.secondary);
+  const { metrics } = row.group.suite;
+  const places = [...metrics.keys()].filter((i) => !metrics[i].secondary && others.some((base) => testOf(base, row, i)));
+  if (!places.length) return "";
   const tested = (base, i) => {
     const test = testOf(base, row, i);
     return test ? wordCell(test.text, test.word) : number(ABSENT);
   };
-  const rows = others.map((base) => [h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, base.label), ...metrics.map((_, i) => tested(base, i))]);
+  const rows = others.map((base) => [h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, base.label), ...places.map((i) => tested(base, i))]);
   const about = "This entry minus the other (of perplexities the relative change). Open one for intervals and p-values.";
-  return section(`Against ${row.group.title}'s other rows`, about, [], table("Comparisons", ["Against", ...metrics.map((metric) => metric.title)], rows));
+  return section(`Against the other rows of ${row.group.title}`, about, [], table("Comparisons", ["Against", ...places.map((i) => metrics[i].title)], rows));
 }
 
 /** A value of JSON as a line, or as a branch that can be folded. */

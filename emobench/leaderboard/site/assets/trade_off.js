@@ -6,7 +6,7 @@ function tradeOff(rows, groups) {
   return controlled((set) => {
     if (metrics.length < 2) return [];
     const x = own("x", metrics[0]);
-    const y = own("y", metrics.find((metric) => metric !== x && !metric.secondary) ?? metrics[1]);
+    const y = own("y", metrics.find((metric) => metric !== x && !metric.secondary && metric.better !== null) ?? metrics.find((metric) => metric !== x));
     const [at, up] = [x, y].map((metric) => metrics.indexOf(metric));
     const group = groups.find((one) => String(one.number) === view.plane) ?? groups[0];
     const all = rows.filter((row) => row.group === group && measured(row, at) && measured(row, up));

@@ -14,12 +14,7 @@ BARS = [
     {"name": "mle", "mean": 60.0, "low": 59.0, "high": 61.0, "end": 61.0, "text": "60.0", "interval": "59.0 to 61.0"},
     {"name": "emo", "mean": 70.1, "end": 70.1, "text": "70.1", "interval": "–"},
 ]
-CELLS = [
-    {"column": "mle", "row": "small", "side": "not shown to differ", "shade": 1, "text": "60.0", "word": "baseline"},
-    {"column": "emo", "row": "small", "side": "better", "shade": 0.5, "text": "+10.1", "word": "better"},
-]
 FILLED: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "differences": ({"rows": CELLS, "columns": ["mle", "emo"], "label_offset": 0, "height": 50}, ["+10.1", "baseline"]),
     "metric": (
         {"rows": BARS, "title": "sst2 (%)", "height": 52, "fraction": True, "domain": [0, 100], **NAMES},
         ["sst2 (%)", "70.1"],

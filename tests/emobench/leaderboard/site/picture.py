@@ -1,4 +1,4 @@
-"""Takes the picture of a board's page, leaderboards/page.png: its head, its table and its differences.
+"""Takes the picture of a board's page, leaderboards/page.png: its head, its differences and its table.
 
 make demo
 python tests/emobench/leaderboard/site/picture.py leaderboards/measured     what it shows, and the picture
@@ -68,16 +68,13 @@ def write_page(data: dict[str, Any], path: Path) -> None:
 
 
 def take(page_file: Path) -> Image.Image:
-    """Return the page from its top to the end of the heat map."""
+    """Return the page from its top to the end of the table."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 1600}, device_scale_factor=2, color_scheme="light")
         page.goto(page_file.resolve().as_uri())
-        chart = page.get_by_role("group", name="Differences from the baseline")
-        chart.scroll_into_view_if_needed()
-        chart.locator("svg").first.wait_for()
-        page.evaluate("window.scrollTo(0, 0)")
-        box = page.get_by_role("region", name="Differences from the baseline").bounding_box()
+        page.wait_for_selector("html[data-ready]")
+        box = page.locator("#table").bounding_box()
         height = box["y"] + box["height"] + 20 if box else 1600
         taken = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": WIDTH, "height": height})
         browser.close()

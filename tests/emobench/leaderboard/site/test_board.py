@@ -13,47 +13,7 @@ from emobench.leaderboard.schema.entry import Entry
 Opened = Callable[..., Page]
 Row = Callable[..., Entry]
 
-CONTRAST = """
-() => {
-  const channels = (text) => {
-    const parts = text.match(/[\\d.]+/g).map(Number);
-    return text.startsWith("color(srgb") ? parts.map((part, i) => (i < 3 ? part * 255 : part)) : parts;
-  };
-  const luminance = (colour) => {
-    const [r, g, b] = colour.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const ratio = (a, b) => {
-    const [high, low] = [luminance(a), luminance(b)].sort((x, y) => y - x);
-    return (high + 0.05) / (low + 0.05);
-  };
-  const ground = (node) => {
-    for (let at = node; at; at = at.parentElement) {
-      const colour = channels(getComputedStyle(at).backgroundColor);
-      if (colour.length < 4 || colour[3] > 0.99) return colour.slice(0, 3);
-    }
-    return [255, 255, 255];
-  };
-  const poor = [];
-  const check = (text, a, b) => ratio(a, b) < 4.5 && poor.push(`${text}: ${ratio(a, b).toFixed(2)}`);
-  for (const node of document.querySelectorAll("body *:not(script):not(svg *)")) {
-    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-    const disabled = node.closest(".disabled, .unseen, .skip, noscript");
-    if (!own || disabled || !node.getClientRects().length) continue;
-    check(node.textContent.trim().slice(0, 30), channels(getComputedStyle(node).color).slice(0, 3), ground(node));
-  }
-  for (const text of document.querySelectorAll(".chart svg text")) {
-    const box = text.getBoundingClientRect();
-    const there = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2);
-    if (!there.length) continue;  // out of the window: looked at when its chart is scrolled into it
-    const under = there
-      .find((node) => node.matches("svg path[role]") && getComputedStyle(node).fill !== "none");
-    const behind = under ? channels(getComputedStyle(under).fill).slice(0, 3) : ground(text.closest(".chart"));
-    check(text.textContent, channels(getComputedStyle(text).fill).slice(0, 3), behind);
-  }
-  return poor;
-}
-"""
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
 
 FOCUSED = """
 () => {
@@ -76,6 +36,8 @@ def cells(page: Page, column: str) -> list[str]:
 
 def test_the_table_shows_each_group_with_its_numbers(opened: Opened, toy: Path) -> None:
     page = opened(toy)
+    for fold in page.locator("tr.dtrg-group summary").all():
+        fold.click()
     groups = page.locator("tr.dtrg-group").all_inner_texts()
     assert [text.split("\n")[0] for text in groups] == ["small", "large"]
     assert "100M parameters" in groups[0]
@@ -118,37 +80,69 @@ def test_filters_apply_to_table_and_charts_and_are_in_the_address(opened: Opened
     assert again.locator(".chart").count() == 0
 
 
-def test_the_heat_map_has_the_differences_of_compare_and_their_verdicts(
-    opened: Opened, toy: Path, drawn: Callable[[Page], None]
-) -> None:
+def differences(page: Page) -> dict[str, list[str]]:
+    """Return the cells of each row of the first group, by its name; the baseline's are values, with their spread."""
+    body = page.get_by_role("region", name="Differences from the baseline, table").locator("tbody").first
+    lines = [row.locator("th, td").all_inner_texts() for row in body.locator("tr").all()]
+    return {head.split("\n")[0]: [cell.replace("\n", " ") for cell in cells] for head, *cells in lines}
+
+
+def test_the_differences_are_those_of_compare_with_their_verdicts(opened: Opened, toy: Path) -> None:
     page = opened(toy)
-    drawn(page)
-    chart = page.get_by_role("group", name="Differences from the baseline")
-    texts = chart.locator("svg text").all_text_contents()
     # By hand: the mean of .700, .711 and .691 minus that of .600, .610 and .590, in points.
-    assert {"+10.07", "60.0", "baseline", "better", "tied", "undetermined"} <= set(texts)
-    legend = chart.locator(".role-legend-label text")
-    assert legend.all_text_contents() == ["worse", "not shown to differ", "better"]
+    assert differences(page)["small"][0] == "60.0 ± 1.0"
+    assert differences(page)["emo"][0] == "+10.07 better"
+    assert differences(page)["tailr"][0] == "+0.1 tied"
+    row = page.locator("table.told tr", has=page.get_by_role("link", name="emo", exact=True)).first
+    expect(row.get_by_role("rowheader")).to_contain_text("2 better")
+    row.locator("td").first.hover()
+    tip = page.get_by_role("tooltip")
+    expect(tip).to_contain_text("95 % interval [+")
+    expect(tip).to_contain_text("p ")
     page.get_by_label("Baseline", exact=True).select_option("emo")
-    drawn(page)
-    assert {"-10.07", "worse"} <= set(chart.locator("svg text").all_text_contents())
+    assert differences(page)["mle"][0] == "-10.07 worse"
+    again = opened(toy, page.url.partition("html")[2])
+    assert differences(again) == differences(page)
+    again.get_by_role("link", name="mle", exact=True).first.click()
+    expect(again.locator("#view-compare h1")).to_have_text("mle against emo")
 
 
-def test_only_what_is_beyond_noise_has_a_colour(board: Opened, row: Row, drawn: Callable[[Page], None]) -> None:
+def test_only_what_is_beyond_noise_has_a_colour(board: Opened, row: Row) -> None:
     entries = [row(name, {"toy/accuracy": [value]}) for name, value in (("mle", 0.6), ("emo", 0.9))]  # of one seed
     page = board(entries)
-    drawn(page)
-    chart = page.get_by_role("group", name="Differences from the baseline")
-    assert {"baseline", "undetermined"} <= set(chart.locator("svg text").all_text_contents())
-    cells = chart.locator("g.mark-rect.role-mark path")
-    assert cells.count() == 2
-    assert len({cell.get_attribute("fill") for cell in cells.all()}) == 1
+    assert differences(page)["emo"] == ["+30.0 undetermined"]
+    assert page.locator("table.told :is(.better, .worse)").count() == 0
+
+
+def test_rows_of_which_nothing_is_decided_wait_until_they_are_asked_for(board: Opened, row: Row) -> None:
+    entries = [
+        *(row(name, {"toy/accuracy": [value]}, model="large") for name, value in (("mle", 0.6), ("emo", 0.9))),
+        row("mle", {"toy/accuracy": [0.60, 0.61, 0.59]}),
+        row("emo", {"toy/accuracy": [0.70, 0.711, 0.691]}),
+    ]
+    page = board(entries)
+    titles = page.locator("table.told strong")
+    expect(titles).to_have_text(["small"])
+    expect(page.locator("#differences")).to_contain_text("Of 1 more row nothing is decided: too few seeds or examples.")
+    page.get_by_role("button", name="Show them").click()
+    expect(titles).to_have_text(["small", "large"])
+
+
+def test_corpora_share_the_columns_of_their_metrics(board: Opened, row: Row) -> None:
+    values = {"mle": (0.60, 0.61, 0.59), "emo": (0.70, 0.71, 0.69)}
+    entries = [row(name, {f"{task}/mauve": of}) for task in ("news", "web") for name, of in values.items()]
+    page = board(entries)
+    heads = [text.split("\n")[0] for text in page.locator("table.grid thead th:visible").all_inner_texts()]
+    assert heads == ["Compare", "Objective", "MAUVE", "n", "Seeds", "Recorded"]
+    expect(page.locator("table.told strong")).to_have_text(["small · news", "small · web"])
+    assert cells(page, "MAUVE")[0].endswith("± 1.0")
+    expect(page.locator("table.grid .absent")).to_have_count(0)
 
 
 def test_every_chart_is_drawn(opened: Opened, toy: Path, drawn: Callable[[Page], None]) -> None:
     page = opened(toy)
     drawn(page)
-    assert page.locator(".chart svg.marks").count() == 6
+    assert page.locator(".chart svg.marks").count() == 5
     curves = page.get_by_role("group", name="Training curves").locator("svg")
     # One line for each of three seeds and their mean, for three objectives.
     assert curves.locator("g.mark-line path").count() == 12

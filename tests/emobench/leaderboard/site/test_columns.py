@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,13 @@ from emobench.leaderboard.schema.entry import Entry
 Opened = Callable[..., Page]
 Row = Callable[..., Entry]
 
+KEEP_PICTURE = """() => {
+  const { decode } = HTMLImageElement.prototype;
+  HTMLImageElement.prototype.decode = function () {
+    window.pictured = decodeURIComponent(this.src);
+    return decode.call(this);
+  };
+}"""
 HEADS = "table.grid thead th:visible .dt-column-title"
 
 
@@ -114,6 +122,7 @@ def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page],
     assert float(emo["toy/accuracy (%)"]) == pytest.approx(70)
     assert float(emo["toy/accuracy sd"]) == pytest.approx(1.0)
     assert "toy/diversity (%)" not in emo
+    page.evaluate(KEEP_PICTURE)
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download the table as PNG").click()
     saved.value.save_as(tmp_path / "table.png")
@@ -121,19 +130,24 @@ def test_the_table_is_saved_as_csv_and_as_a_picture(scored: Callable[..., Page],
         assert picture.width > 1000
         # Words and shades: a picture of nothing has one colour.
         assert len(picture.convert("RGB").getcolors(1 << 24) or []) > 50
+    words = re.findall(r">([^<]+)</text>", page.evaluate("pictured"))
+    assert {"Accuracy", "small", "emo", "mle"} <= set(words)
+    assert not {"Conditions", "protocol", "100M"} & set(words)  # they are folded
 
 
-def test_a_chart_is_saved_as_a_picture(
+def test_differences_and_charts_are_saved_as_pictures(
     opened: Opened, toy: Path, drawn: Callable[[Page], None], tmp_path: Path
 ) -> None:
     page = opened(toy)
     drawn(page)
-    with page.expect_download() as saved:
-        page.get_by_role("button", name="Download Differences from the baseline as PNG").click()
-    saved.value.save_as(tmp_path / "chart.png")
-    with Image.open(tmp_path / "chart.png") as picture:
-        colours = {colour for count, colour in picture.convert("RGB").getcolors(1 << 24) or [] if count > 500}
-    assert (0x7F, 0xB8, 0xDE) in colours  # the cell of the largest gain
+    gain, emo = (0x7F, 0xB8, 0xDE), (0xD5, 0x5E, 0x00)  # the cell of the largest gain, and a point of the trade-off
+    for name, colour in (("Differences from the baseline", gain), ("Trade-off", emo)):
+        with page.expect_download() as saved:
+            page.get_by_role("button", name=f"Download {name} as PNG").click()
+        saved.value.save_as(tmp_path / "picture.png")
+        with Image.open(tmp_path / "picture.png") as picture:
+            found = {colour for count, colour in picture.convert("RGB").getcolors(1 << 24) or [] if count > 100}
+        assert colour in found
 
 
 def test_two_metrics_can_be_read_on_a_phone(scored: Callable[..., Page]) -> None:
@@ -142,6 +156,10 @@ def test_two_metrics_can_be_read_on_a_phone(scored: Callable[..., Page]) -> None
     boxes = [cell.bounding_box() for cell in cells.all()]
     assert len(boxes) == 2
     assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 376 for box in boxes)
+    told = page.get_by_role("region", name="Differences from the baseline, table")
+    words = [cell.bounding_box() for cell in told.locator("tr:not(.base)").nth(1).locator("td small").all()]
+    assert len(words) == 2
+    assert all(box and box["x"] >= 0 and box["x"] + box["width"] <= 376 for box in words)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 

@@ -199,7 +199,7 @@ def test_hostile_text_shows_as_text(
     page.evaluate(f"location.hash = '#/compare/{entries[0].id}/{entries[1].id}'")
     expect(page.get_by_role("region", name="Verdicts", exact=True)).to_be_visible()
     drawn(page)
-    assert page.locator("img, svg[onload], b:not(.samples b, .selection b), main script").count() == 0
+    assert page.locator("img, svg[onload], b:not(.samples b, .selection b, .told b), main script").count() == 0
     assert page.locator("a[href^='javascript:']").count() == 0
 
 

@@ -81,7 +81,7 @@ def test_paper_has_charts_that_were_never_in_the_window(opened: Opened, toy: Pat
     page = opened(toy)
     expect(page.get_by_role("group", name="Scaling")).to_be_attached()
     expect(page.get_by_role("group", name="Training curves")).to_be_attached()
-    assert page.locator(".chart svg.marks").count() < 5
+    assert page.locator(".chart svg.marks").count() < 4
     # What is there when the event has been handled is what is printed.
     assert page.evaluate("dispatchEvent(new Event('beforeprint')), 0") == 0
-    assert page.locator(".chart svg.marks").count() == 6
+    assert page.locator(".chart svg.marks").count() == 5

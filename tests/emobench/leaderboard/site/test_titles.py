@@ -33,6 +33,20 @@ def test_changed_rules_are_named_before_digests_that_follow_from_them(row: Row) 
     assert group_titles([one, limited]) == ["small", "small · limit=20"]
 
 
+def test_titles_say_the_corpus_and_leave_out_what_most_groups_share(row: Row) -> None:
+    one = row("mle", {"toy/accuracy": [0.6, 0.6, 0.7]})
+    usual, more, default = (replace(one, changes={"toy": rules}) for rules in ({"limit": 4}, {"limit": 9}, {}))
+    fast = recipe(usual, learning_rate=1)
+    other = replace(row("mle", {"news/accuracy": [0.6, 0.6, 0.7]}), changes={"news": {"limit": 4}})
+    assert group_titles([usual, fast, more, other]) == [
+        "small · toy",
+        "small · toy, learning_rate=1",
+        "small · toy, limit=9",
+        "small · news",
+    ]
+    assert group_titles([usual, fast, default]) == ["small", "small · learning_rate=1", "small · default limit"]
+
+
 def test_the_fewest_facts_are_named_and_no_title_is_given_twice(row: Row) -> None:
     one = row("mle", {"toy/accuracy": [0.6, 0.6, 0.7]})
     groups = [recipe(one, epochs=epochs, batch=batch, warm_up=0) for epochs in (1, 2) for batch in (8, 16)]
@@ -68,5 +82,4 @@ def test_an_entry_links_its_paper_data_and_model(row: Row) -> None:
 def test_the_front_page_says_what_a_board_found(toy: Path) -> None:
     text = (toy.parent / "index.html").read_text(encoding="utf-8")
     assert '<a href="measured.html#/?suite=toy%20v1">toy v1</a>' in text
-    # By hand: the mean of .700, .711 and .691, minus that of .600, .610 and .590, in points.
-    assert '<td class="better">70.1<small>+10.07 better</small></td>' in text
+    assert '<td class="better"><b>+10.07</b><small>better</small></td>' in text

@@ -67,7 +67,10 @@ def test_a_clone_has_what_its_entries_name(board: Leaderboard, runs: Path, entry
     shown = RunFiles(runs, lambda path: read_curves(path.parent).curves, mean_curve, [board.root]).of(entry)
     assert shown["problems"] == []
     assert shown["curves"][0]["parts"]["loss"]["mean"]["values"] == [2.5]
-    assert shown["samples"][0]["texts"][0] == {"prompt": "text 0 of the data", "continuation": "generated"}
+    assert shown["samples"][0]["texts"][0] == {
+        "prompt": "not on this board: text 0 of the data",
+        "continuation": "generated",
+    }
 
 
 def test_texts_of_a_data_set_are_not_copied(board: Leaderboard, runs: Path) -> None:
