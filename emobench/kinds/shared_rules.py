@@ -13,6 +13,9 @@ from emobench.tasks.rules import RuleGroup, model_rule, seeds
 MAUVE_PACKAGES = ("mauve-text", "faiss-cpu", "scikit-learn")
 """What MAUVE is computed with: the versions of these packages are part of a score stage's key."""
 
+VLLM_TEMPERATURES = (0.01, 2.0)
+"""What `vllm.SamplingParams` (0.32) takes: less is raised to it without a word, more is refused."""
+
 
 def rouge_packages(*, stemming: bool) -> tuple[str, ...]:
     """Return what ROUGE is computed with; the stemmer is nltk's."""
@@ -93,8 +96,9 @@ class Sampling:
     """Sample only tokens with at least this fraction, 0 to 1, of the most likely token's probability. 0: all tokens."""
     beams: int = ranged(4, low=1, high=1000)
     """beam: the number of beams."""
-    backend: Literal["transformers"] = "transformers"
-    """transformers' `generate`. It has one value, and stays because it is part of the ids of protocols."""
+    backend: Literal["transformers", "vllm"] = "transformers"
+    """Who decodes. transformers: the harness, with transformers' models. vllm: vLLM, which has random numbers of its
+    own, so that it makes another protocol; its version is part of the key."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -103,4 +107,24 @@ class Sampling:
             raise ConfigError(
                 f"`method` is {self.method}, which gives a prompt the same text every time, and `samples` is "
                 f"{self.samples}; expected 1: add --set generation.sampling.samples=1."
+            )
+        if self.backend == "vllm":
+            self._check_vllm()
+
+    def _check_vllm(self) -> None:
+        """Raise ConfigError for what vLLM does not do, or does otherwise."""
+        low, high = VLLM_TEMPERATURES
+        if self.method == "beam":
+            raise ConfigError("`backend` is vllm, which has no beam search as the harness does; drop one of them.")
+        if self.typical_p < 1:
+            raise ConfigError(f"`backend` is vllm, which has no typical sampling; drop typical_p={self.typical_p}.")
+        if self.min_p > 0 and self.top_p < 1:
+            raise ConfigError(
+                f"`backend` is vllm, which cuts by min_p before top_p, and not after it; drop min_p={self.min_p} or "
+                f"top_p={self.top_p}."
+            )
+        if self.method == "sample" and not low <= self.temperature <= high:
+            raise ConfigError(
+                f"`backend` is vllm, which draws at temperatures from {low} to {high}, and `temperature` is "
+                f"{self.temperature}; give one of those."
             )

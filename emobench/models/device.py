@@ -127,6 +127,17 @@ def is_here(device: str) -> bool:
     return not device.startswith("cuda") or _has_cuda()
 
 
+def free_memory() -> None:
+    """Give the memory of objects that nothing refers to back to the device, for other processes."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def _has_cuda() -> bool:
     import torch
 

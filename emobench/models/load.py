@@ -37,6 +37,7 @@ class LoadedModel:
     """A transformers model in eval mode, and its tokenizer."""
 
     model: Any
+    """None where another program reads the weights."""
     tokenizer: Any
     source: ModelSource
 

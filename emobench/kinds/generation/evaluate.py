@@ -18,6 +18,7 @@ from emobench.kinds.generation.prompts import bos_ids, select_prompts
 from emobench.kinds.generation.rules import GenerationProtocol
 from emobench.kinds.generation.samples import read_samples
 from emobench.kinds.generation.score import TEST_TEXT, score_samples
+from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.views import WrittenText
 from emobench.tasks.spec import Task
@@ -53,6 +54,7 @@ def check_metrics(named: Sequence[MetricGroup], where: str) -> None:
 
 def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
     rules = task.protocol_as(GenerationProtocol)
+    check_backend(rules.sampling, model, "generation.sampling.backend")
     _check_context(task, rules, model)
     auxiliary = rules.auxiliary_models
     check_featurizer(task, auxiliary["featurizer"], rules.mauve.max_length, rules.text_tokens, model)
@@ -68,8 +70,10 @@ def _check_context(task: Task, rules: GenerationProtocol, model: UnloadedModel) 
     """Raise ConfigError where a prompt with its continuation, or a block of PPL_test, is longer than the context."""
     if model.context is None:
         return
-    # How many tokens words are is only known when they are cut; sampling checks that. The last token is not read.
-    positions = 0 if rules.text_tokens is None else len(bos_ids(model.tokenizer, rules)) + rules.text_tokens - 1
+    # How many tokens words are is only known when they are cut; sampling checks that. The last token is not read, but
+    # vLLM has a position for it.
+    unread = 0 if rules.sampling.backend == "vllm" else 1
+    positions = 0 if rules.text_tokens is None else len(bos_ids(model.tokenizer, rules)) + rules.text_tokens - unread
     if positions > model.context:
         raise ConfigError(
             f"Task {task.name} needs {positions} tokens for a prompt with its continuation, but {model.name} reads at "

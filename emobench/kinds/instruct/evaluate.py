@@ -10,6 +10,7 @@ from emobench.data.rows import local_file
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
+from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions
 from emobench.kinds.instruct.judged import WIN_RATE, check_judge, expected_requests, judge_scores
 from emobench.kinds.instruct.responses import (
@@ -76,11 +77,13 @@ class InstructRuntime:
 
     def check(self, task: Task, data: Instructions, model: UnloadedModel) -> None:
         rules = task.protocol_as(InstructProtocol)
+        check_backend(rules.sampling, model, "instruct.backend")
         prompts = prompt_ids(asked_instructions(data, rules), model.tokenizer, rules.template)
         longest = max(map(len, prompts))
-        # The last token of a response is not read.
-        if model.context is not None and longest + rules.max_new_tokens - 1 > model.context:
-            room = model.context - longest + 1
+        # The last token of a response is not read, but vLLM has a position for it.
+        unread = 0 if rules.backend == "vllm" else 1
+        if model.context is not None and longest + rules.max_new_tokens - unread > model.context:
+            room = model.context - longest + unread
             way = f"set instruct.max_new_tokens={room} or less" if room > 0 else "take a model with a longer context"
             raise ConfigError(
                 f"Task {task.name}: a prompt of {longest} tokens with {rules.max_new_tokens} for the response is "

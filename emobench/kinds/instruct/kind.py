@@ -9,8 +9,9 @@ from typing import Any
 from emobench.data.labelled import LabelledSource
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
+from emobench.kinds.generation.vllm.package import generating_program, package_name
 from emobench.kinds.instruct.rules import InstructProtocol
-from emobench.kinds.interface import Kind
+from emobench.kinds.interface import Kind, OtherProgram
 from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import WrittenText
 from emobench.reading import expand_home, is_folder
@@ -44,6 +45,9 @@ class InstructKind(Kind):
         is_here = rule.backend == "local" or is_folder(expand_home(model.name))
         return {"judge": model} if is_here else {}
 
+    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
+        return generating_program(task.protocol_as(InstructProtocol).sampling, device)
+
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """All rules but the judge's: another one reads the same responses."""
         return {name: value for name, value in task.rules.items() if name != "judge"}
@@ -57,7 +61,8 @@ class InstructKind(Kind):
         return {"judge": {"source": judge.source_sha256, "packages": dict(judge.versions)}}
 
     def packages(self, task: Task) -> Packages:
-        return Packages(scores=rouge_packages(stemming=False))
+        own = (package_name(),) if task.protocol_as(InstructProtocol).backend == "vllm" else ()
+        return Packages(generation=own, scores=rouge_packages(stemming=False))
 
     def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
         return self.runtime.written_texts(path)

@@ -11,13 +11,12 @@ from typing import Any
 from emobench.config import build
 from emobench.data.conversations import FORMATS, Conversation, Turn
 from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.generation.decoding.continuations import iter_continuations
+from emobench.kinds.generation.decoding.backends import continuations_of
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.instruct.instructions import Instruction, Instructions
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import UNFINISHED, Journal
-from emobench.models.head import token_count
 
 RESPONSES = "samples.jsonl"
 
@@ -71,12 +70,11 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
     found = {one.id: one for one in (_parse(line, UNFINISHED) for line in journal.read())}
     done = {index for index, one in enumerate(asked) if one.id in found}
     with subject.work(f"answer {task}", "instructions") as progress:
-        for batch in iter_continuations(
-            subject.model,
+        for batch in continuations_of(
+            subject,
             prompt_ids(asked, subject.tokenizer, rules.template),
             prompt_keys=[one.id for one in asked],
             decoding=Decoding(rule=rules.sampling, length=rules.max_new_tokens),
-            vocabulary=token_count(subject.tokenizer),
             ends=end_ids(subject.tokenizer, rules.template),
             done=frozenset(done),
         ):

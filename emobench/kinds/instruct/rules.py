@@ -77,6 +77,8 @@ class JudgeRule(RuleGroup):
 class InstructProtocol(Rules):
     """Responses to instructions, compared with those of the data set."""
 
+    ABSENT_BY_DEFAULT = ("backend",)
+
     template: Literal["alpaca", "chat"] = "alpaca"
     """What the model reads, which must be what it was trained on: recipe.template. alpaca: the prompt of Stanford
     Alpaca. chat: the chat template of the model's tokenizer."""
@@ -88,6 +90,8 @@ class InstructProtocol(Rules):
     """Draw from the likeliest tokens that together have this probability. 1 keeps all."""
     seed: int = 0
     """Of the draws; all objectives have the same random numbers."""
+    backend: Literal["transformers", "vllm"] = "transformers"
+    """Who decodes, as of generation.sampling.backend. vllm has random numbers of its own: another protocol."""
     judge: JudgeRule = JudgeRule()
     """Who compares the responses with the references."""
     limit: int | None = ranged(None, low=1, high=10**12)
@@ -101,10 +105,12 @@ class InstructProtocol(Rules):
                 f"`top_p` is {self.top_p}, and `temperature` is 0, which draws nothing; add --set "
                 "instruct.temperature=1, or drop top_p."
             )
+        _ = self.sampling  # which has more to check
 
     @property
     def sampling(self) -> Sampling:
         """The rules of decoding, as the engine takes them."""
         if not self.temperature:
-            return Sampling(method="greedy", suppress_eos=False)
-        return Sampling(seed=self.seed, suppress_eos=False, temperature=self.temperature, top_p=self.top_p)
+            return Sampling(method="greedy", suppress_eos=False, backend=self.backend)
+        drawn = {"seed": self.seed, "temperature": self.temperature, "top_p": self.top_p}
+        return Sampling(**drawn, suppress_eos=False, backend=self.backend)

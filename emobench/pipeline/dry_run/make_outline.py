@@ -169,6 +169,10 @@ def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
         "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
         "out, and what is guessed, may double or halve a time."
     )
+    programs = {p.task.name: p.kind.generated_by(p.task, plan.request.device) for p in plan.tasks()}
+    for name, program in programs.items():
+        if program is not None:
+            yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if any(costs.tokens(planned).steps for planned in plan.tasks()):
         yield (
             f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "

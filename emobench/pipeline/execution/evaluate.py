@@ -15,8 +15,10 @@ from typing import Any
 
 from emobench.config import PRETRAINED, build
 from emobench.kinds.auxiliary import AuxiliaryModel
-from emobench.kinds.interface import Subject
+from emobench.kinds.interface import ModelFiles, Subject
 from emobench.leaderboard.schema.examples import Recorded, read_examples, write_examples
+from emobench.models.catalog import ModelSource
+from emobench.models.folder import model_folder
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.environment import write_environment
 from emobench.pipeline.execution.reporter import Reporter
@@ -62,17 +64,20 @@ class Evaluator:
         self._base_folder = base_folder
         self._others: dict[AuxiliaryModel, _Other] = {}
 
-    def evaluate(self, planned: PlannedTask, load: Callable[[], Any]) -> Evaluation:
-        """Return the evaluation of a task; `load` gives the evaluated model where something is not finished."""
+    def evaluate(self, planned: PlannedTask, load: Callable[..., Any]) -> Evaluation:
+        """Return the evaluation of a task.
+
+        `load` gives the evaluated model where something is not finished; with `weights=False` they are not read.
+        """
         if damage := self._stages.damage(planned.generation, full=True):
             # Another machine's rounding may generate others: scores are always those of the samples beside them.
             self._stages.drop(planned.scores, f"{damage}, of which scores were made")
         folder = self._stages.make(planned.scores, lambda folder: self._score(planned, load, folder))
         return Evaluation(folder, planned.scores.key)
 
-    def generate(self, planned: PlannedTask, load: Callable[[], Any]) -> Path:
+    def generate(self, planned: PlannedTask, load: Callable[..., Any]) -> Path:
         """Return the folder of a task's generation, after making it if need be; `load` as of `evaluate`."""
-        return self._generated(planned, lambda: self.subject(load(), planned.subject))
+        return self._generated(planned, load)
 
     def subject(self, loaded: Any, facts: Mapping[str, Any]) -> Subject:
         """Return a loaded model with all that its evaluation may use."""
@@ -85,12 +90,16 @@ class Evaluator:
             components=COMPONENTS,
             keep=lambda kind, facts, work: self._stages.make(Stage(kind, facts), work, continues=True),
             facts=facts,
+            files=None if loaded.model is not None else self._files(loaded.source),
         )
 
-    def _score(self, planned: PlannedTask, load: Callable[[], Any], folder: Path) -> None:
+    def _files(self, source: ModelSource) -> ModelFiles:
+        return ModelFiles(source.name, model_folder(source, offline=True), self._base.options)
+
+    def _score(self, planned: PlannedTask, load: Callable[..., Any], folder: Path) -> None:
         with quiet_libraries():
+            generated = self._generated(planned, load)
             subject = self.subject(load(), planned.subject)
-            generated = self._generated(planned, lambda: subject)
             began = time.monotonic()
             found = planned.kind.runtime.score(subject, planned.task, planned.data, generated)
         scores = {f"{planned.task.name}/{name}": value for name, value in found.scores.items()}
@@ -105,11 +114,12 @@ class Evaluator:
         (folder / SCORES).write_text(json.dumps(plain, indent=1) + "\n")
         write_environment(folder, planned.model.options.device)
 
-    def _generated(self, planned: PlannedTask, subject: Callable[[], Subject]) -> Path:
+    def _generated(self, planned: PlannedTask, load: Callable[..., Any]) -> Path:
         def generate(folder: Path) -> None:
+            itself = planned.kind.generated_by(planned.task, planned.model.options.device) is None
             with quiet_libraries():
-                evaluated, began = subject(), time.monotonic()
-                planned.kind.runtime.generate(evaluated, planned.task, planned.data, folder)
+                subject, began = self.subject(load(weights=itself), planned.subject), time.monotonic()
+                planned.kind.runtime.generate(subject, planned.task, planned.data, folder)
             (folder / SECONDS).write_text(f"{time.monotonic() - began}\n")
 
         return self._stages.make(planned.generation, generate, continues=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from emobench.models.device import free_memory
 from emobench.pipeline.execution.evaluate import Evaluator
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.train import Trainer
@@ -62,15 +63,21 @@ class InProcess:
             else:
                 self._trainer.folder(planned.work)
 
-    def _loader(self, training: PlannedTraining | None) -> Callable[[], Any]:
-        """Return what loads the evaluated model where something needs it, after training it if need be."""
+    def _loader(self, training: PlannedTraining | None) -> Callable[..., Any]:
+        """Return what loads the evaluated model where something needs it, after training it if need be.
+
+        With `weights=False` none is in memory afterwards, and only its tokenizer is loaded.
+        """
         key = "" if training is None else training.stage.key
 
-        def load() -> Any:
-            if key not in self._loaded:
+        def load(*, weights: bool = True) -> Any:
+            if not weights or key not in self._loaded:
                 self._loaded.clear()
                 trained = None if training is None else self._trainer.folder(training, reads=True) / "model"
                 folder = self._trainer.base_folder(self._plan.model) if trained is None else trained
+                if not weights:
+                    free_memory()
+                    return self._plan.model.load_without_weights(folder)
                 self._loaded[key] = self._plan.model.load(folder, frozen=True)
             return self._loaded[key]
 

@@ -14,7 +14,7 @@ from emobench.errors import ConfigError, ModelError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import SentenceEncoder, find_encoder
-from emobench.models.folder import identity, model_folder, read_config, require_weights_here
+from emobench.models.folder import identity, model_folder, read_config, require_weights_here, weight_files
 
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel
@@ -202,7 +202,7 @@ class BaseModel:
 
         options = self.options
         return load_model(
-            self.source if folder is None else ModelSource(self.name, str(folder), None, "local"),
+            self._source_of(folder),
             dtype=options.dtype,
             device=options.device,
             from_scratch=seed is not None,
@@ -211,6 +211,18 @@ class BaseModel:
             trust_remote_code=options.trust_remote_code,
             frozen=frozen,
         )
+
+    def load_without_weights(self, folder: Path | None = None) -> LoadedModel:
+        """Return what `load` returns, for a program that reads the weights by itself; they are there."""
+        from emobench.models.load import LoadedModel, load_tokenizer
+
+        source, options = self._source_of(folder), self.options
+        weight_files(model_folder(source, offline=options.offline), source)
+        tokenizer = load_tokenizer(source, offline=options.offline, trust_remote_code=options.trust_remote_code)
+        return LoadedModel(None, tokenizer, source)
+
+    def _source_of(self, folder: Path | None) -> ModelSource:
+        return self.source if folder is None else ModelSource(self.name, str(folder), None, "local")
 
     def entry_fields(self) -> dict[str, Any]:
         """Return the model as a leaderboard entry names it."""

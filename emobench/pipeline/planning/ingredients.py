@@ -59,7 +59,8 @@ class Ingredients:
         self.request = replace(request, offline=True) if look else request
         self.downloads: dict[str, Download] = {}
         self.unusable: dict[str, str] = {}
-        """Why a model that is not here could not be used if it were fetched, and what to type, by its name."""
+        """Why a model that is not here could not be used if it were fetched, or a program is not, and what to type, by
+        its name."""
         self._texts: dict[tuple[str, str], Texts | None] = {}
         self._conversations: dict[tuple[str, str, str], Conversations | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}

@@ -43,7 +43,7 @@ def make_plan(request: Request, *, look: bool = False, check: bool = True) -> Pl
     check_sections(request, planner.parts, trains=bool(trained))
     if look:
         planner.look(trained)
-    planner.ready = check and there and not ingredients.downloads
+    planner.ready = check and there and not ingredients.downloads and not ingredients.unusable
     if planner.ready:
         planner.check(trained)
     labels = [PRETRAINED if objective is None else repr(objective.objective) for objective in objectives]
@@ -113,6 +113,9 @@ class _Planner:
                 found.training_texts(recipe, split)
             for task in tasks:
                 self.data(task)
+                program = load_kind(task.kind).generated_by(task, self.request.device)
+                if program is not None and program.missing is not None:
+                    found.unusable[program.name] = program.missing
                 for auxiliary in load_kind(task.kind).auxiliary_models(task).values():
                     if auxiliary.name != PRETRAINED:
                         with naming_setting(task, auxiliary):

@@ -39,6 +39,16 @@ class Decoding:
         """Rows of a batch that one prompt takes."""
         return self.rule.beams if self.rule.method == "beam" else self.rule.samples
 
+    def ends(self, eos: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the ids that may end a text; none where EOS is suppressed to the last step."""
+        return eos if self.suppressed_steps < self.new_tokens else ()
+
+    def cut(self, ids: list[int], eos: tuple[int, ...]) -> Continuation:
+        """Cut new ids at the first EOS; those before the full length cannot exist, those after it end the text."""
+        ends = self.ends(eos)
+        end = next((i for i, token in enumerate(ids) if token in ends), None)
+        return Continuation(ids if end is None else ids[:end], end is not None)
+
 
 class Continuation(NamedTuple):
     """New token ids, without the EOS that ended them, and whether one did."""
@@ -61,13 +71,11 @@ class Batch:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The ids that may end a text; none where EOS is suppressed to the last step."""
-        return self.eos if self.decoding.suppressed_steps < self.decoding.new_tokens else ()
+        """The ids that may end a text."""
+        return self.decoding.ends(self.eos)
 
     def cut(self, ids: list[int]) -> Continuation:
-        """Cut new ids at the first EOS; those before the full length cannot exist, those after it end the text."""
-        end = next((i for i, token in enumerate(ids) if token in self.ends), None)
-        return Continuation(ids if end is None else ids[:end], end is not None)
+        return self.decoding.cut(ids, self.eos)
 
 
 def eos_ids(model: Any) -> tuple[int, ...]:
