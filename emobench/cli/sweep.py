@@ -25,6 +25,9 @@ app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run,
 
 File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The file of the sweep.", show_default=False)]
 STATES = ("done", "begun", "failed", "to do")
+SHOWN_FIRST = ("failed", "begun", "to do")
+SHOWN = 100
+"""Rows of a table, and failures, that are shown: a terminal has no use for ten thousand."""
 REASON = 300
 """Characters of the reason of a failure in a table."""
 
@@ -130,15 +133,17 @@ def _show_result(result: SweepResult, json: bool) -> None:
 def _show_status(found: Sequence[RowStatus]) -> None:
     counts = Counter(one.state for one in found)
     title = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    print_out(f"{len(found)} entries: {title}")
+    left = sorted((one for one in found if one.state != "done"), key=lambda one: SHOWN_FIRST.index(one.state))
     rows = [
         (one.row.model, one.row.label, one.row.settings, f"{one.made} of {len(one.row.stages)}", one.state)
-        for one in found
-        if one.state != "done"
+        for one in left[:SHOWN]
     ]
-    print_out(f"{len(found)} entries: {title}")
     if rows:
         print_table("", ("model", "objective", "settings", "stages", "state"), rows)
-    for one in found:
+    if len(left) > SHOWN:
+        print_out(f"... and {len(left) - SHOWN:,} more; --json has all.")
+    for one in left[:SHOWN]:
         if one.state == "failed":
             print_out("", f"{one.row.label}, {one.row.model}, {one.row.settings}:", _short(one.failed or ""))
 
