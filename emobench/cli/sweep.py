@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
+from emobench.cli.budget_options import BudgetOptions
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.request_options import SweepOptions, takes_groups
 from emobench.cli.streams import remark
@@ -42,6 +43,7 @@ def group() -> None:
 def run(
     file: File,
     loading: SweepOptions,
+    budget: BudgetOptions,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     dry_run: options.DryRun = False,
@@ -54,11 +56,13 @@ def run(
     stops nothing else. Cells are stages: the same command again makes what is missing, and two sweeps never make the
     same one.
     """
-    sweep, places = _sweep(file, loading, runs, leaderboard)
+    sweep, places = _sweep(file, loading, runs, leaderboard, max_memory=budget.memory)
     if dry_run:
         _show_plan(sweep, len(places), json)
         return
-    result = run_sweep(sweep, places, reporter(quiet))
+    with budget.in_time():
+        budget.check_tokens(sweep.requests)
+        result = run_sweep(sweep, places, reporter(quiet))
     _show_result(result, json)
     if result.failed:
         raise RunError(
@@ -84,9 +88,9 @@ def status(file: File, runs: options.Runs = options.DEFAULT_RUNS, json: options.
     _show_status(found)
 
 
-def _sweep(file: Path, loading: SweepOptions, runs: Path, leaderboard: Path) -> tuple[Sweep, list[Place]]:
+def _sweep(file: Path, loading: SweepOptions, runs: Path, leaderboard: Path, **more: Any) -> tuple[Sweep, list[Place]]:
     fields, places = loading.placed()
-    own: dict[str, Any] = {**fields, "runs": runs, "leaderboard": leaderboard}
+    own: dict[str, Any] = {**fields, "runs": runs, "leaderboard": leaderboard, **more}
     if loading.dtype == AUTO:
         del own["dtype"]  # the file may give one
     return read_sweep(file, options.DEFAULT_SUITE, **own), places
