@@ -60,8 +60,14 @@ def file_sha256(path: Path) -> str:
 
 def code_sha256(files: Iterable[str]) -> str:
     """Return the sha256 of the code in Python files as 64 hex digits, without comments, docstrings and layout."""
-    code = [_code(ast.parse(read_bytes(file))) for file in files]
+    code = [_code_text(read_bytes(file)) for file in files]
     return hashlib.sha256("\n".join(code).encode(errors="surrogatepass")).hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _code_text(source: bytes) -> str:
+    """Return the code of a file's content; kept, because many plans ask for the same files."""
+    return _code(ast.parse(source))
 
 
 def _code(node: Any) -> str:

@@ -12,19 +12,21 @@ from emobench.errors import ModelError, StorageError
 from emobench.locks import open_locked
 
 
-def write_whole(path: Path, content: str | bytes, what: str, hint: str) -> None:
+def write_whole(path: Path, content: str | bytes, what: str, hint: str, *, synced: bool = True) -> None:
     """Write text, as UTF-8, or bytes. At any time `path` is complete or absent, also after a power failure.
 
     A temporary file in the same folder is synced and renamed; a file that a killed process left is reused. Missing
     folders are created. A device such as /dev/null is written to directly. Raises StorageError and leaves no temporary
     file; `what` is the subject of the message and `hint` says what to do.
+
+    Without `synced`, `path` may be empty after a power failure: for many files that can be written again.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():
             path.write_bytes(data)  # a rename would replace the device
         else:
-            _write_file(path, data)
+            _write_file(path, data, synced)
     except OSError as error:
         raise StorageError(
             f"{what} could not be written to {path.parent}: {error.strerror or error}. {hint}"
@@ -50,19 +52,21 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise StorageError(f"{out} could not be written: {error.strerror or error}.") from None
 
 
-def _write_file(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes, synced: bool) -> None:
     part = path.with_name(f".{path.name}.part")
     with open_locked(part) as file:
         try:
             file.truncate(0)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
             part.replace(path)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-    _sync_folder(path.parent)
+    if synced:
+        _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,12 +6,20 @@ The version of a third-party plugin is complete: any of its modules may change r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import Distribution, PackageNotFoundError, version
+from functools import cache
+from importlib import metadata
+from importlib.metadata import Distribution, PackageNotFoundError
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 OWN = "emobench"
+
+
+@cache
+def version(name: str) -> str:
+    """Return the version of a package; read once, as every stage of a plan asks for it."""
+    return metadata.version(name)
 
 
 def minor_versions(*packages: str) -> dict[str, str]:
@@ -24,13 +32,19 @@ def brought_versions(distribution: Distribution | None) -> Mapping[str, str]:
 
     Empty for a built-in plugin, which names its packages itself, and for a plugin without a distribution.
     """
-    if distribution is None or canonicalize_name(distribution.name) == OWN:
+    if distribution is None or (own := canonicalize_name(name_of(distribution))) == OWN:
         return {}
     versions = {}
     for text in distribution.requires or ():
         if (name := _required(text)) is not None:
             versions |= _if_installed(name)
-    return {**versions, canonicalize_name(distribution.name): distribution.version}
+    return {**versions, own: distribution.version}
+
+
+@cache
+def name_of(distribution: Distribution) -> str:
+    """Return the name of a distribution; read once."""
+    return distribution.name
 
 
 def _required(text: str) -> str | None:

@@ -14,6 +14,7 @@ GROUPS = {
         "--directory",
     ),
     "How": ("--set", "--protocol", "--limit", "--from-scratch", "--dtype", "--trust-remote-code", "--track", "--batch"),
+    "Limits": ("--max-tokens", "--max-hours", "--max-memory"),
     "Output": ("--dry-run", "--markdown", "--latex", "--csv", "--png", "--format", "--plot", "--json", "--quiet"),
 }
 FEW = 6

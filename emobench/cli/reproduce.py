@@ -12,6 +12,7 @@ from emobench.cli.console import print_json, reporter
 from emobench.cli.reports import Format, print_report
 from emobench.cli.request_options import PlanningOptions, takes_groups
 from emobench.cli.run import show_outline
+from emobench.cli.scaling import show_scaling
 from emobench.cli.streams import remark
 from emobench.errors import ConfigError
 from emobench.leaderboard.charts.paper_chart import write
@@ -21,6 +22,7 @@ from emobench.pipeline.dry_run.long_runs import advised, require_short
 from emobench.pipeline.dry_run.outline import Outline
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce import run as job
+from emobench.pipeline.reproduce import scaling
 from emobench.pipeline.reproduce.run import Reproduction
 from emobench.registry import find_table
 
@@ -30,8 +32,8 @@ def reproduce(
     table: Annotated[
         str,
         typer.Argument(
-            help="table-1 (open-ended generation), table-2 (an oracle's texts), figure-2 (distances to a surrogate), "
-            "or table-3, table-6, table-7, table-8 (in-context learning).",
+            help="table-1 (open-ended generation), table-2 (an oracle's texts), figure-1 (sizes of models and data), "
+            "figure-2 (distances to a surrogate), or table-3, table-6, table-7, table-8 (in-context learning).",
             show_default=False,
         ),
     ],
@@ -49,7 +51,8 @@ def reproduce(
         typer.Option(
             "--model",
             help="Another model than the table's: an alias, a folder or a Hugging Face id. NAME=FOLDER "
-            "reads the table's model NAME from a folder, such as opt-125m=./opt-125m. Repeatable.",
+            "reads the table's model NAME from a folder, such as opt-125m=./opt-125m. Repeatable. figure-1: instead "
+            "of its models, from small to large.",
         ),
     ] = None,
     seed: options.Seeds = None,
@@ -59,7 +62,11 @@ def reproduce(
     dry_run: options.DryRun = False,
     format: Annotated[Format, typer.Option("--format", help="The format of the table.")] = "text",
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Also draw it to this file, FILE.svg or FILE.png.")
+        Path | None,
+        typer.Option(
+            "--plot",
+            help="Also draw it to this file, FILE.svg or FILE.png. figure-1: to both, and to the page FILE.html.",
+        ),
     ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -78,10 +85,12 @@ def reproduce(
     if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
         raise ConfigError(f"--plot {plot}: expected the name of an SVG or PNG file, such as {table}.svg.")
     chosen = find_table(table)
-    alone, stand_ins = _models(model or [])
+    if chosen.tokens and format != "text":
+        raise ConfigError(f"--format {format}: {table} is printed as text; --json and --plot have its numbers, too.")
+    alone, stand_ins = _models(model or [], several=bool(chosen.tokens))
     request = planning.request(
         suite=chosen.suite,
-        model=alone,
+        model=alone[0] if alone and not chosen.tokens else None,
         stand_ins=stand_ins,
         seeds=seed or [],
         limit=limit,
@@ -90,12 +99,18 @@ def reproduce(
     )
 
     def outline_of(request: Request, *, exact: bool = True) -> Outline:
+        if chosen.tokens:
+            return scaling.outline_scaling(chosen, request, alone, scale, exact=exact)
         return job.outline_table(chosen, request, scale, exact=exact)
 
     if dry_run:
         show_outline(advised(request, outline_of), json)
         return
     require_short(request, outline_of)
+    if chosen.tokens:
+        drawn = scaling.reproduce_scaling(chosen, request, alone, reporter(quiet), scale)
+        show_scaling(drawn, plot, json=json)
+        return
     found = job.reproduce(chosen, request, reporter(quiet), scale)
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in found]})
@@ -107,8 +122,8 @@ def reproduce(
         remark(f"drawn into {plot}")
 
 
-def _models(given: list[str]) -> tuple[str | None, dict[str, str]]:
-    """Return the model that takes the place of the table's own, and what stands in for some of these, by name."""
+def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, str]]:
+    """Return what takes the place of the table's models, one unless `several`, and what stands in for some, by name."""
     alone, stand_ins = [], {}
     for text in given:
         name, sign, place = text.partition("=")
@@ -118,9 +133,9 @@ def _models(given: list[str]) -> tuple[str | None, dict[str, str]]:
             raise ConfigError(f"--model {text}: expected NAME=FOLDER, each NAME once, such as opt-125m=./opt-125m.")
         else:
             stand_ins[name] = place
-    if len(alone) > 1:
+    if len(alone) > 1 and not several:
         raise ConfigError(f"--model is given as {', '.join(alone)}; expected one model, or NAME=FOLDER for each.")
-    return (alone[0] if alone else None), stand_ins
+    return alone, stand_ins
 
 
 def _plain(result: Reproduction) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
+from emobench.cli.budget_options import BudgetOptions
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.leaderboard.show import print_board
 from emobench.cli.request_options import ParallelOptions, takes_groups
@@ -36,6 +37,7 @@ stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help
 @takes_groups
 def run(
     training: ParallelOptions,
+    budget: BudgetOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
     leaderboard: options.Board = options.DEFAULT_BOARD,
@@ -50,17 +52,22 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
-    request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, trackers=track or [])
+    own = {"trackers": track or [], "max_memory": budget.memory}
+    request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, **own)
     if dry_run:
         show_outline(advised(request, make_outline), json, len(places))
         return
-    began, plan = datetime.now(UTC), short_plan(request, make_outline)
-    _show_entries(request, run_plan(plan, reporter(quiet), places), began, json=json, quiet=quiet)
+    with budget.in_time():
+        began, plan = datetime.now(UTC), short_plan(request, make_outline)
+        budget.check_tokens([request])
+        entries = run_plan(plan, reporter(quiet), places)
+    _show_entries(request, entries, began, json=json, quiet=quiet)
 
 
 @takes_groups
 def train(
     training: ParallelOptions,
+    budget: BudgetOptions,
     recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = DEFAULT_RECIPE,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
@@ -72,11 +79,14 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    request, places = training.planned(recipe=recipe, trackers=track or [])
+    request, places = training.planned(recipe=recipe, trackers=track or [], max_memory=budget.memory)
     if dry_run:
         show_outline(advised(request, make_outline), json, len(places))
         return
-    found = train_plan(short_plan(request, make_outline), reporter(quiet), places)
+    with budget.in_time():
+        plan = short_plan(request, make_outline)
+        budget.check_tokens([request])
+        found = train_plan(plan, reporter(quiet), places)
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
     if json:
         print_json({"trained": rows})

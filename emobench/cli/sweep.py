@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
+from emobench.cli.budget_options import BudgetOptions
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.request_options import SweepOptions, takes_groups
 from emobench.cli.streams import remark
@@ -25,6 +26,9 @@ app = typer.Typer(help="Sweeps over models, objectives, settings and seeds: run,
 
 File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="The file of the sweep.", show_default=False)]
 STATES = ("done", "begun", "failed", "to do")
+SHOWN_FIRST = ("failed", "begun", "to do")
+SHOWN = 100
+"""Rows of a table, and failures, that are shown: a terminal has no use for ten thousand."""
 REASON = 300
 """Characters of the reason of a failure in a table."""
 
@@ -39,6 +43,7 @@ def group() -> None:
 def run(
     file: File,
     loading: SweepOptions,
+    budget: BudgetOptions,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     dry_run: options.DryRun = False,
@@ -51,11 +56,13 @@ def run(
     stops nothing else. Cells are stages: the same command again makes what is missing, and two sweeps never make the
     same one.
     """
-    sweep, places = _sweep(file, loading, runs, leaderboard)
+    sweep, places = _sweep(file, loading, runs, leaderboard, max_memory=budget.memory)
     if dry_run:
         _show_plan(sweep, len(places), json)
         return
-    result = run_sweep(sweep, places, reporter(quiet))
+    with budget.in_time():
+        budget.check_tokens(sweep.requests)
+        result = run_sweep(sweep, places, reporter(quiet))
     _show_result(result, json)
     if result.failed:
         raise RunError(
@@ -81,9 +88,9 @@ def status(file: File, runs: options.Runs = options.DEFAULT_RUNS, json: options.
     _show_status(found)
 
 
-def _sweep(file: Path, loading: SweepOptions, runs: Path, leaderboard: Path) -> tuple[Sweep, list[Place]]:
+def _sweep(file: Path, loading: SweepOptions, runs: Path, leaderboard: Path, **more: Any) -> tuple[Sweep, list[Place]]:
     fields, places = loading.placed()
-    own: dict[str, Any] = {**fields, "runs": runs, "leaderboard": leaderboard}
+    own: dict[str, Any] = {**fields, "runs": runs, "leaderboard": leaderboard, **more}
     if loading.dtype == AUTO:
         del own["dtype"]  # the file may give one
     return read_sweep(file, options.DEFAULT_SUITE, **own), places
@@ -130,15 +137,17 @@ def _show_result(result: SweepResult, json: bool) -> None:
 def _show_status(found: Sequence[RowStatus]) -> None:
     counts = Counter(one.state for one in found)
     title = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    print_out(f"{len(found)} entries: {title}")
+    left = sorted((one for one in found if one.state != "done"), key=lambda one: SHOWN_FIRST.index(one.state))
     rows = [
         (one.row.model, one.row.label, one.row.settings, f"{one.made} of {len(one.row.stages)}", one.state)
-        for one in found
-        if one.state != "done"
+        for one in left[:SHOWN]
     ]
-    print_out(f"{len(found)} entries: {title}")
     if rows:
         print_table("", ("model", "objective", "settings", "stages", "state"), rows)
-    for one in found:
+    if len(left) > SHOWN:
+        print_out(f"... and {len(left) - SHOWN:,} more; --json has all.")
+    for one in left[:SHOWN]:
         if one.state == "failed":
             print_out("", f"{one.row.label}, {one.row.model}, {one.row.settings}:", _short(one.failed or ""))
 

@@ -21,7 +21,7 @@ from emobench import hookspecs
 from emobench.config import code_sha256
 from emobench.errors import EmobenchError, PluginError, UnknownNameError
 from emobench.hooks import PROJECT
-from emobench.versions import brought_versions
+from emobench.versions import brought_versions, name_of
 
 OBJECTIVES, TASKS, KINDS, RETRIEVERS, METRICS, JUDGES = (
     f"emobench.{group}" for group in ("objectives", "tasks", "kinds", "components", "metrics", "judges")
@@ -74,7 +74,7 @@ def _installed(group: str, places: tuple[tuple[Path, int], ...]) -> EntryPoints:
 
 
 def owner(point: EntryPoint) -> str:
-    return point.dist.name if point.dist else "an unknown distribution"
+    return name_of(point.dist) if point.dist else "an unknown distribution"
 
 
 def run_foreign(load: Callable[[], T], label: str, does: str = "does not import", file: str | None = None) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -132,7 +133,7 @@ def _files(folder: str) -> dict[str, Path]:
     roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
     for root in roots:
         for path in yaml_files(root / folder):
-            name = path.relative_to(root / folder).with_suffix("").as_posix()
+            name = str(path)[len(str(root / folder)) + 1 :].removesuffix(YAML).replace(os.sep, "/")
             if name in found:
                 raise PluginError(f"Two plugins have {folder}/{name}.yaml: {found[name]} and {path}. Remove one.")
             found[name] = path

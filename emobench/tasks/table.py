@@ -46,6 +46,10 @@ class Scale:
     settings: dict[str, Any] = field(default_factory=dict)
     """As `--set` gives them, which wins over these."""
     oracle: Oracle | None = None
+    models: tuple[str, ...] = ()
+    """Of a figure of scaling, in the place of the table's, from small to large; the last one is `model`."""
+    tokens: tuple[int, ...] = ()
+    """Of a figure of scaling, in the place of the table's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,9 @@ class Table:
     """The published board's name of a task -> the suite's."""
     models: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = ()
+    """Of a figure of scaling: the tokens that the last model is trained on. Fewer ones are the first of more; all
+    models are trained on the most."""
     scatter: bool = False
     """Whether it is plotted as points, by its two metrics, instead of one panel for each."""
     select: CandidateSelection | None = None
@@ -84,5 +91,7 @@ class Table:
             raise ConfigError("`published` is missing; give the suite of published entries, or `models` and `metrics`.")
         if self.published is not None and (self.models or self.metrics):
             raise ConfigError("`models` and `metrics` are those of `published`; drop them, or `published`.")
+        if list(self.tokens) != sorted(set(self.tokens)):
+            raise ConfigError(f"`tokens` is {list(self.tokens)}; expected each number once, from small to large.")
         if self.scatter and len(self.metrics) != 2:
             raise ConfigError(f"`scatter` plots two metrics, and `metrics` has {len(self.metrics)}; give two.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,15 @@ from emobench.reading import LONGEST_YAML, PlainLoader, read_text
 
 
 def read_yaml(path: Path) -> Located:
-    """Read a mapping; duplicate keys, other documents and syntax errors are a ConfigError with file and line."""
+    """Read a mapping; duplicate keys, other documents and syntax errors are a ConfigError with file and line.
+
+    What was read is kept by its text: a sweep asks for the same files thousands of times.
+    """
     try:
         text = read_text(path)
         if len(text) > LONGEST_YAML:
             raise ConfigError(f"{path} has {len(text):,} characters; expected {LONGEST_YAML:,} at most.")
-        data = yaml.load(text, _loader(str(path)))
+        data = copy.deepcopy(_parsed(text, str(path)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{path}:{line}: this is not YAML: {error.problem}.") from None
@@ -30,6 +35,11 @@ def read_yaml(path: Path) -> Located:
     if not isinstance(data, Located):
         raise ConfigError(f"{path}:1: expected a mapping of settings, such as `name: {path.stem}`.")
     return data
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, file: str) -> Any:
+    return yaml.load(text, _loader(file))
 
 
 def _loader(file: str) -> type[PlainLoader]:
@@ -71,4 +81,5 @@ def yaml_files(folder: Path) -> list[Path]:
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from None
 
     walk = os.walk(folder, onerror=refuse)
-    return sorted(Path(place, file) for place, _, files in walk for file in files if file.endswith(".yaml"))
+    paths = sorted(f"{place}{os.sep}{file}" for place, _, files in walk for file in files if file.endswith(".yaml"))
+    return [Path(path) for path in paths]

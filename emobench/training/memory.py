@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import resource
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import torch
+
+from emobench.errors import ConfigError, RunError
+from emobench.training.recipe import Recipe
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
@@ -26,6 +31,69 @@ def keepable_bytes(device: torch.device) -> int:
     return total // _KEPT_SHARE
 
 
+def limit_memory(name: str, limit: int) -> None:
+    """Let this process hold at most `limit` bytes: of tensors on a GPU, of private memory on a CPU.
+
+    What needs more raises an error that `ran_out` knows. Raises ConfigError where the process holds as much already.
+    """
+    device = torch.device(name)
+    if device.type == "cuda":
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(limit / total, 1.0), device)
+    else:
+        held = _in_status("VmData")
+        if held is not None and held >= limit:
+            raise ConfigError(
+                f"--max-memory is {limit / 1e9:.2g} GB, and the libraries alone take {held / 1e9:.2g} GB; give more."
+            )
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+
+
+def ran_out(error: BaseException) -> bool:
+    """Return whether an error says that there is no memory left."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+def in_what_fits(recipe: Recipe, attempt: Callable[[Recipe], None], note: Callable[[str], None]) -> None:
+    """Train by `attempt(recipe)`, and where the memory runs out, with micro-batches of half the rows.
+
+    The batch stays, and the loss is divided by the target tokens of all of it, so that the gradient stays, but for
+    rounding and the masks of dropout. An attempt goes on from the last checkpoint. Several processes train together or
+    not at all: there the error is raised.
+
+    Raises RunError where one row does not fit.
+    """
+    while (problem := _problem(recipe, attempt)) is not None:
+        gc.collect()  # what the failed attempt holds
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        rows, smaller = recipe.micro_batch(1), recipe.in_less_memory()
+        if smaller is None:
+            raise RunError(
+                f"There is not enough memory for one row of {recipe.max_length} tokens ({problem}). Take a smaller "
+                "--model, --set recipe.max_length=N, or --set recipe.gradient_checkpointing=true."
+            )
+        note(
+            f"  out of memory with {rows} rows at once: {smaller.micro_batch(1)} rows, {smaller.accumulation} times a "
+            "step, are the same batch"
+        )
+        recipe = smaller
+
+
+def _problem(recipe: Recipe, attempt: Callable[[Recipe], None]) -> str | None:
+    """Return what an attempt says that ran out of memory; its frames, which hold the model, are gone then."""
+    try:
+        attempt(recipe)
+    except Exception as error:
+        if not ran_out(error) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise
+        return str(error).partition("\n")[0] or type(error).__name__
+    return None
+
+
 def reset_peak(device: torch.device) -> None:
     """Start a new measurement."""
     if device.type == "cuda":
@@ -39,8 +107,13 @@ def peak_bytes(device: torch.device) -> int:
     """Return the peak in bytes since `reset_peak`: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    found = _in_status("VmHWM")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if found is None else found
+
+
+def _in_status(field: str) -> int | None:
+    """Return bytes that Linux tells of this process, None elsewhere."""
     with suppress(OSError):
-        match = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
-        if match:
+        if match := re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text()):
             return int(match[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return None

@@ -136,6 +136,15 @@ class Recipe:
             return replace(self, precision="float32")
         return replace(self, precision="bfloat16" if self.adapters is None else "float16")
 
+    def in_less_memory(self) -> Recipe | None:
+        """Return the recipe with micro-batches of half the rows, and twice as many of them: the same batch.
+
+        Where half is no divisor of the batch, the next smaller one. None where a micro-batch has one row.
+        """
+        counts = (n for n in range(2 * self.accumulation, self.batch + 1) if self.batch % n == 0)
+        count = next(counts, None)
+        return None if count is None else replace(self, accumulation=count)
+
     def micro_batch(self, processes: int) -> int:
         """Return the number of sequences of one forward pass on one device."""
         micro, rest = divmod(self.batch, self.accumulation * processes)

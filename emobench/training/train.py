@@ -15,7 +15,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
-from emobench.config import canonical_json
+from emobench.config import OPTIONAL, canonical_json
 from emobench.data.oracle import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, ModelError, StorageError
@@ -69,6 +69,8 @@ class Training:
     progress: Callable[[dict[str, float]], None] | None = None
     note: Callable[[str], None] = lambda text: None
     """Receives messages: the checkpoint from which a training continues, and damaged checkpoints."""
+    split: bool = False
+    """Whether the recipe has smaller micro-batches than asked for, because of the memory; the summary then says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,8 @@ class TrainingSummary:
     """Validation MLE of the selected weights, in nats per token."""
     zero_cost_rows: int = 0
     """Number of rows of the frozen cost embedding that are 0, such as padding. Their cost to any other token is 1."""
+    accumulation: int | None = field(default=None, metadata=OPTIONAL)
+    """Micro-batches of a step on a device, where those of the recipe did not fit the memory."""
 
 
 def train(job: Training) -> TrainingSummary:
@@ -351,6 +355,7 @@ def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> Training
         selected_step=best or steps,
         validation_mle=validated.get(best or steps),
         zero_cost_rows=0 if (cost := _cost_embedding(job.objective)) is None else cost.zero_rows,
+        accumulation=job.recipe.accumulation if job.split else None,
     )
 
 

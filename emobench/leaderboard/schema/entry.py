@@ -139,6 +139,8 @@ class EntryCost:
     evaluate_seconds: float | None = None
     tokens: int | None = None
     peak_memory_bytes: int | None = None
+    accumulation: int | None = field(default=None, metadata=OPTIONAL)
+    """Micro-batches of a step, where those of the recipe did not fit the memory; the most of any training."""
 
     def __post_init__(self) -> None:
         for name, value in to_plain(self).items():

@@ -38,6 +38,10 @@ class InProcess:
         self._stages = stages
         self._trainer = Trainer(stages, reporter, plan.request.trackers)
         self._evaluator = Evaluator(stages, reporter, plan.model, lambda: self._trainer.base_folder(plan.model))
+        if plan.request.max_memory is not None:
+            from emobench.training.memory import limit_memory
+
+            limit_memory(plan.request.device, plan.request.max_memory)
         self._loaded: dict[str, Any] = {}
         """The evaluated model by its training's key, one at a time."""
 

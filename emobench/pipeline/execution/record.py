@@ -238,11 +238,13 @@ def _recipe(plan: Plan, row: PlannedRow) -> dict[str, Any]:
 def _cost(row: PlannedRow, evaluations: Sequence[Sequence[Evaluation]], stages: Stages) -> dict[str, Any]:
     folders = [stages.folder(training.stage) for run in row.runs for training in run.trainings()]
     trained = [json.loads(_sealed(folder / "training.json").read_text()) for folder in folders]
+    split = [t["accumulation"] for t in trained if t.get("accumulation")]
     return {
         "train_seconds": sum(t["seconds"] for t in trained) if trained else None,
         "evaluate_seconds": sum(e.seconds for found in evaluations for e in found),
         "tokens": sum(t["tokens"] for t in trained) if trained else None,
         "peak_memory_bytes": max((t["peak_memory_bytes"] for t in trained), default=None),
+        **({"accumulation": max(split)} if split else {}),
     }
 
 

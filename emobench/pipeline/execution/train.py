@@ -23,6 +23,7 @@ from emobench.pipeline.stages.stage import Stages
 
 if TYPE_CHECKING:
     from emobench.models.load import LoadedModel
+    from emobench.training.recipe import Recipe
     from emobench.training.trackers import Tracking
 
 
@@ -39,11 +40,17 @@ class Trainer:
         """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
 
         def work(folder: Path) -> None:
+            from emobench.training.memory import in_what_fits
+
             scratch = planned.model.options.from_scratch
-            loaded = planned.model.load(self.base_folder(planned.model), seed=planned.seed if scratch else None)
             title = f"train {planned.objective.objective} seed {planned.seed}"
             tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if self._trackers else None
-            self._train(planned, loaded, folder, title, pretrained=not scratch, tracking=tracking)
+
+            def attempt(recipe: Recipe) -> None:
+                loaded = planned.model.load(self.base_folder(planned.model), seed=planned.seed if scratch else None)
+                self._train(planned, loaded, folder, title, recipe=recipe, pretrained=not scratch, tracking=tracking)
+
+            in_what_fits(planned.recipe, attempt, self._reporter.note)
             write_environment(folder, planned.model.options.device)
 
         return self._stages.make(planned.stage, work, continues=True, glance=not reads)
@@ -61,7 +68,9 @@ class Trainer:
             with fixed_threads():
                 write_untrained(model.tiny, folder / "untrained", model.tokenizer)
                 loaded = planned.model.load(folder / "untrained")
-                self._train(planned, loaded, folder, f"pre-train {planned.model.name}", pretrained=False)
+                self._train(
+                    planned, loaded, folder, f"pre-train {planned.model.name}", recipe=planned.recipe, pretrained=False
+                )
             leave_out_version(folder / "model")
 
         return self._stages.make(planned.stage, work, continues=True) / "model"
@@ -73,6 +82,7 @@ class Trainer:
         folder: Path,
         title: str,
         *,
+        recipe: Recipe,
         pretrained: bool,
         tracking: Tracking | None = None,
     ) -> None:
@@ -94,7 +104,8 @@ class Trainer:
                     model=loaded.model,
                     tokenizer=tokenizer,
                     objective=planned.objective.objective,
-                    recipe=planned.recipe,
+                    recipe=recipe,
+                    split=recipe != planned.recipe,
                     train=rows["train"],
                     validation=rows["validation"],
                     collate=(PackedCollator if planned.recipe.packing == "conversations" else RowCollator)(pad),

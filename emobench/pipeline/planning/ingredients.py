@@ -33,6 +33,8 @@ from emobench.pipeline.planning.estimate import ModelSize
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.request import Request
 from emobench.reading import expand_home, is_folder, path_exists
+from emobench.registry import load_kind
+from emobench.tasks.spec import Task
 from emobench.training.recipe import Recipe
 
 ENCODERS = {"all-mpnet-base-v2": ModelSize(parameters=109_486_464, width=768, layers=12)}
@@ -51,10 +53,17 @@ class Download:
     """Rough bytes; None where that is not known."""
 
 
-class Ingredients:
-    """Finds what a request needs; with `look`, `downloads` collects what is not here."""
+SHARED = ("data_dirs", "runs", "offline", "device", "dtype", "from_scratch", "trust_remote_code")
+"""What requests have alike that may read the same: it decides where things are found, and how models are loaded."""
 
-    def __init__(self, request: Request, *, look: bool) -> None:
+
+class Ingredients:
+    """Finds what a request needs; with `look`, `downloads` collects what is not here.
+
+    What `known`, of another request, has found is not read again, where both requests look in the same places.
+    """
+
+    def __init__(self, request: Request, *, look: bool, known: Ingredients | None = None) -> None:
         self.look = look
         self.request = replace(request, offline=True) if look else request
         self.downloads: dict[str, Download] = {}
@@ -64,6 +73,17 @@ class Ingredients:
         self._texts: dict[tuple[str, str], Texts | None] = {}
         self._conversations: dict[tuple[str, str, str], Conversations | None] = {}
         self._labelled: dict[str, LabelledData | None] = {}
+        self._models: dict[str, BaseModel | None] = {}
+        self._tasks: dict[str, tuple[Task, Any]] = {}
+        """What tasks read, by name."""
+        if known is not None and known._looks_as(self):
+            for name in ("_texts", "_conversations", "_labelled", "_models"):
+                getattr(self, name).update({key: one for key, one in getattr(known, name).items() if one is not None})
+            self._tasks.update(known._tasks)
+
+    def _looks_as(self, other: Ingredients) -> bool:
+        alike = (getattr(self.request, name) == getattr(other.request, name) for name in SHARED)
+        return self.look == other.look and all(alike)
 
     @property
     def data_dirs(self) -> Sequence[Path]:
@@ -117,6 +137,11 @@ class Ingredients:
         return ModelSize(parameters=_weights(folder)) if size is None and is_folder(folder) else size
 
     def _causal(self, name: str) -> BaseModel | None:
+        if name not in self._models:
+            self._models[name] = self._found_causal(name)
+        return self._models[name]
+
+    def _found_causal(self, name: str) -> BaseModel | None:
         found = self._found(lambda: find_base_model(name, self.request), f"model {name}", *_on_hub(name))
         alias = CATALOG.get(name)
         if found is None and alias is not None and alias.weights == "bin" and not self.request.from_scratch:
@@ -182,6 +207,18 @@ class Ingredients:
                 found = self._found(load, f"data set {source.name}", source.repo, sum(sizes) if sizes else None)
                 self._labelled[source.name] = found
         return self._labelled[source.name]
+
+    def task_data(self, task: Task) -> Any:
+        """Return what a task reads, None where it is not here."""
+        before, data = self._tasks.get(task.name, (None, None))
+        if before != task or data is None:
+            runtime, request = load_kind(task.kind).runtime, self.request
+            if self.look:
+                data = runtime.find(task, self)
+            else:
+                data = runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
+            self._tasks[task.name] = task, data
+        return data
 
     def data(self, what: str, load: Callable[[], T], source: str) -> T | None:
         """Return what `load` reads, None where it is not here; `source` has it."""

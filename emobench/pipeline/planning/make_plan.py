@@ -25,18 +25,19 @@ from emobench.tasks.spec import Suite, Task
 from emobench.training.recipe import Recipe
 
 
-def make_plan(request: Request, *, look: bool = False, check: bool = True) -> Plan:
+def make_plan(request: Request, *, look: bool = False, check: bool = True, known: Ingredients | None = None) -> Plan:
     """Look up every name of a request and check it; raises a UserError for the first thing that is wrong.
 
     With `look` nothing is downloaded, and what is not here is noted: such a plan can be shown, and run where nothing is
-    missing. Without `check` it can only be shown, at once.
+    missing. Without `check` it can only be shown, at once. What `known`, of another request's plan, has read is not
+    read again, as far as it may be shared.
     """
     there = not look or is_here(request.device)
     if there:
         check_machine(request)
     suite = suite_of(request)
     objectives = objectives_of(request, suite)
-    ingredients = Ingredients(request, look=look)
+    ingredients = Ingredients(request, look=look, known=known)
     model = ingredients.base_model(model_of(request, suite))
     planner = _Planner(request, suite, model, ingredients)
     trained = [objective for objective in objectives if objective is not None]
@@ -102,7 +103,6 @@ class _Planner:
         self.parts = parts_of(request, suite)
         self.seeds = request.seeds or suite.seeds
         self.ready = False
-        self._data: dict[str, Any] = {}
         self._uses: dict[str, tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]] = {}
 
     def look(self, objectives: Sequence[LoadedObjective]) -> None:
@@ -208,13 +208,7 @@ class _Planner:
 
     def data(self, task: Task) -> Any:
         """Return what a task reads, read once; None where it is not here."""
-        if task.name not in self._data:
-            runtime, request = load_kind(task.kind).runtime, self.request
-            if self.ingredients.look:
-                self._data[task.name] = runtime.find(task, self.ingredients)
-            else:
-                self._data[task.name] = runtime.load(task, data_dirs=request.data_dirs, offline=request.offline)
-        return self._data[task.name]
+        return self.ingredients.task_data(task)
 
     def uses(self, task: Task) -> tuple[Mapping[str, AuxiliaryModel], dict[str, Any]]:
         """Return a task's auxiliary models, and what else decides its generation; each found once."""

@@ -91,14 +91,14 @@ class PlannedTask:
         """What identifies the auxiliary models, by their part."""
         return {part: self.model.known(found).facts for part, found in self.auxiliary.items()}
 
-    @property
+    @cached_property
     def generation(self) -> Stage:
         facts = {**self._common, "rules": self.kind.generation_rules(self.task)}
         if packages := minor_versions(*self.kind.packages(self.task).generation):
             facts["packages"] = packages
         return Stage("generate", {**facts, **self.generation_facts})
 
-    @property
+    @cached_property
     def scores(self) -> Stage:
         facts = {
             **self._common,

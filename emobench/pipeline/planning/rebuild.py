@@ -8,7 +8,6 @@ is removed when the stage is complete (`Stages.make`): what is left is what is s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from emobench.reading import parse_json, read_text
 
 KINDS = ("train", "generate", "score")
 """The stages that a plan has; others are made with them."""
+ROOM = "Free some space, or choose another folder with --runs DIR."
 SHOWN = 3
 """Differences that an error names."""
 MOST = 80
@@ -43,17 +43,20 @@ class Description:
 
 
 def describe(planned: Iterable[PlannedStage], request: Request, stages: Stages) -> None:
-    """Write a file for each stage that is not finished and has none; a plan of finished ones writes nothing."""
+    """Write a file for each stage that is not finished and has none; a plan of finished ones writes nothing.
+
+    A sweep has tens of thousands, so that they are not synced; one that a power failure left empty is written anew.
+    """
     plain = {name: value for name, value in to_plain(request).items() if name not in ("runs", "leaderboard")}
     for stage in (one.stage for one in planned):
         path = stages.root / PLANNED / f"{stage.key}.json"
-        if path.exists() or stages.folder(stage).exists():
+        if (path.exists() and path.stat().st_size) or stages.folder(stage).exists():
             continue
         content = {"kind": stage.kind, "facts": stage.facts, "request": plain, "folder": Path.cwd()}
-        text = json.dumps(json.loads(canonical_json(content)), indent=1) + "\n"
+        text = canonical_json(content) + "\n"
         with storage_errors(stages.root):
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text, "A planned stage", "Free some space, or choose another folder with --runs DIR.")
+        write_whole(path, text, "A planned stage", ROOM, synced=False)
 
 
 def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:

@@ -58,9 +58,9 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     for subject in models_of(table, given):
         of_model = replace(given, model=subject.model)
         wanted = selection_request(table, of_model)
-        parts = [] if wanted is None else [_marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
+        parts = [] if wanted is None else [marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
         rows = table_request(table, of_model, firsts(table))
-        parts.append(_marked(make_outline(rows, exact=exact), subject.model, ""))
+        parts.append(marked(make_outline(rows, exact=exact), subject.model, ""))
         for part in parts:
             if oracle is not None:  # its texts take the place of these downloads
                 kept = (line for line in part.lines if not line.what.startswith(f"corpus {oracle.corpus} ("))
@@ -200,7 +200,7 @@ class _Maker:
         return lines
 
 
-def _marked(outline: Outline, model: str, what_for: str) -> Outline:
+def marked(outline: Outline, model: str, what_for: str) -> Outline:
     """Return an outline whose trainings and evaluations name the model, so that several can be joined."""
     lines = []
     for line in outline.lines:

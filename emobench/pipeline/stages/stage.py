@@ -19,6 +19,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Stage:
     facts: Mapping[str, Any]
     """All that determines the output."""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """16 hex digits of the facts' hash."""
         return content_hash({"kind": self.kind, "facts": self.facts})[:16]

@@ -19,6 +19,7 @@ from emobench.models.device import Place
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.schedule import Job, jobs_of
 from emobench.pipeline.execution.workers import Workers
+from emobench.pipeline.planning.ingredients import Ingredients
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.run import Execution
 from emobench.pipeline.sweep.plan_file import Sweep, differing_settings
@@ -59,9 +60,8 @@ def run_sweep(sweep: Sweep, places: Sequence[Place], reporter: Reporter) -> Swee
 
     Raises ConfigError, before anything is made, for requests that cannot be planned.
     """
-    rows, jobs = _planned(sweep, reporter)
+    rows, jobs = plan_sweep(sweep, reporter)
     runs = sweep.requests[0].runs
-    write_rows(runs, sweep, rows)
     entries, failed = [], []
     execution: tuple[int, Execution] | None = None
     with Workers(places, jobs, runs.resolve(), reporter) as workers, reporter.work("sweep", "entries") as progress:
@@ -82,22 +82,28 @@ def run_sweep(sweep: Sweep, places: Sequence[Place], reporter: Reporter) -> Swee
     return SweepResult(entries=tuple(entries), failed=tuple(failed))
 
 
-def _planned(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[Job]]:
-    """Plan and check each request, and describe its stages; a plan with its texts is not kept."""
+def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[Job]]:
+    """Plan and check each request, and write down its stages and rows; what requests share is read once.
+
+    Raises ConfigError, which names them, for requests that cannot be planned.
+    """
     rows: list[SweepRow] = []
     jobs: list[Job] = []
     errors: list[str] = []
+    known: Ingredients | None = None
     differing = differing_settings(sweep.requests)
+    models = {one.model for one in sweep.requests}
     with reporter.work("plan", "requests") as progress:
         for place, request in enumerate(sweep.requests):
             try:
-                execution = Execution(make_plan(request), reporter)
+                plan = make_plan(request, known=known)
+                known = plan.ingredients
+                execution = Execution(plan, reporter)
                 execution.check()
             except EmobenchError as error:
                 errors.append(f"{request.command}: {error}")
                 continue
-            plan = execution.plan
-            model = [plan.model.name] if len({one.model for one in sweep.requests}) > 1 else []
+            model = [plan.model.name] if len(models) > 1 else []
             jobs += jobs_of(plan, execution.stages, ", ".join([*model, *differing[place]]))
             for number, row in enumerate(plan.rows):
                 stages = {f"{one.stage.kind}/{one.stage.key}": None for run in row.runs for one in run.stages()}
@@ -115,6 +121,7 @@ def _planned(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[Job
         more = f"\n... and {len(errors) - SHOWN} more" if len(errors) > SHOWN else ""
         listed = "\n".join(errors[:SHOWN])
         raise ConfigError(f"{len(errors)} of {len(sweep.requests)} requests of the sweep cannot run:\n{listed}{more}")
+    write_rows(sweep.requests[0].runs, sweep, rows)
     return rows, jobs
 
 

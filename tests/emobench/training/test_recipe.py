@@ -113,3 +113,12 @@ def test_a_setting_is_recorded_where_it_is_not_the_default() -> None:
     assert content_hash(default) == "798b4bf28182d6cc62633e4ffd379563e254b6fc337441a6bfc31e4af3b3ae38"
     settings = {"optimizer": "sgd", "gradient_checkpointing": True}
     assert to_plain(Recipe(**NAMES, **settings)) == default | settings  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulation", "expected"), [(8, 1, 2), (8, 4, 8), (6, 2, 6), (9, 1, 3), (7, 1, 7), (8, 8, None)]
+)
+def test_less_memory_has_the_same_batch_in_more_parts(batch: int, accumulation: int, expected: int | None) -> None:
+    smaller = Recipe(**NAMES, batch=batch, accumulation=accumulation).in_less_memory()
+    assert (smaller and smaller.accumulation) == expected
+    assert smaller is None or (smaller.batch, smaller.micro_batch(1)) == (batch, batch // smaller.accumulation)

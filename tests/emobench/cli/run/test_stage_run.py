@@ -6,13 +6,15 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from emobench.errors import ConfigError
 from emobench.pipeline.planning.rebuild import describe, find_stage
-from emobench.pipeline.stages.stage import PLANNED
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.stages.stage import PLANNED, Stages
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", 8, "--offline", "--quiet", "--objective", "mle", "--seed", 0),
@@ -138,3 +140,16 @@ def test_a_finished_stage_is_found_without_its_description(finished: Path, tmp_p
         (tmp_path / "train" / f"{key[:15]}{name}" / "stage.json").write_text("{}")
     with pytest.raises(ConfigError, match="is the beginning of 3 stages"):
         find_stage(tmp_path, key[:4])
+
+
+def test_a_description_that_a_power_failure_left_empty_is_written_anew(finished: Path, tmp_path: Path) -> None:
+    stage, _ = find_stage(finished, keys(finished)["train"])
+    stages, request = Stages(tmp_path / "runs"), Request(suite="lm-quick")
+    planned: Any = [SimpleNamespace(stage=stage)]
+    describe(planned, request, stages)
+    path = tmp_path / "runs" / PLANNED / f"{stage.key}.json"
+    written = path.read_text()
+    path.write_text("")
+    describe(planned, request, stages)
+    assert path.read_text() == written
+    assert find_stage(tmp_path / "runs", stage.key)[0].key == stage.key

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from emobench.cli.sweep import SHOWN, _show_status
+from emobench.pipeline.sweep.run import RowStatus, SweepRow
+
 pytestmark = pytest.mark.slow
 
 SWEEP = """
@@ -119,3 +122,17 @@ def test_a_sweep_with_a_name_that_does_not_exist_begins_nothing(sweep: Callable[
     assert "requests of the sweep cannot run" in done.err
     assert "There is no objective 'emoo'; did you mean 'emo'?" in done.err
     assert not list(Path("runs").rglob("*.safetensors"))
+
+
+def test_the_status_of_a_large_sweep_shows_failures_first(capsys: pytest.CaptureFixture[str]) -> None:
+    def status(number: int) -> RowStatus:
+        row = SweepRow(request=number, row=0, label="mle", model="m", settings=f"n={number}", stages=("train/k",))
+        return RowStatus(row=row, made=0, failed="no memory" if number == SHOWN + 2 else None)
+
+    _show_status([status(number) for number in range(SHOWN + 3)])
+    out = capsys.readouterr().out
+    assert f"{SHOWN + 3} entries: 1 failed, {SHOWN + 2} to do" in out
+    assert "... and 3 more; --json has all." in out
+    assert f"mle, m, n={SHOWN + 2}:" in out
+    assert f"n={SHOWN - 2} " in out
+    assert f"n={SHOWN - 1} " not in out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -341,3 +342,17 @@ def test_objectives_share_nothing_but_the_base_model(model: Path, data: Path) ->
     assert len(set(trainings)) == len(trainings) == 4
     scores = [task.scores.key for task in found.tasks()]
     assert len(set(scores)) == len(scores) == 5
+
+
+def test_what_another_request_has_read_is_not_read_again(model: Path, data: Path, tmp_path: Path) -> None:
+    first = plan(model, data)
+    second = make_plan(replace(first.request, objectives=("mle",), limit=20), known=first.ingredients)
+    assert second.model is first.model
+    assert second.trainings()[0].texts["train"] is first.trainings()[0].texts["train"]
+    assert keys(second) == keys(plan(model, data, objectives=("mle",), limit=20))
+
+    other = shutil.copytree(data, tmp_path / "other")
+    with (other / "wikitext2.train.jsonl").open("a") as file:
+        file.write('{"text": "one more text", "document": "one more"}\n')
+    elsewhere = make_plan(replace(first.request, data_dirs=(other,)), known=first.ingredients)
+    assert keys(elsewhere) == keys(plan(model, other)) != keys(first)

@@ -1,0 +1,73 @@
+"""Budgets: too many tokens begin nothing, hours that are over stop as Ctrl-C does, and memory has sizes in words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emobench.cli.budget_options import BudgetOptions
+from emobench.errors import ConfigError
+from emobench.pipeline.planning.request import Request
+from emobench.training.memory import limit_memory
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [("16GB", 16 * 10**9), ("512 MiB", 2**29), ("1.5g", 15 * 10**8), ("2000000", 2_000_000)]
+)
+def test_memory_is_given_as_a_size(given: str, size: int) -> None:
+    assert BudgetOptions(max_memory=given).memory == size
+
+
+@pytest.mark.parametrize("given", ["much", "0", "-1GB", "16PB", "GB"])
+def test_other_words_are_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="expected a size, such as 16GB or 500MB"):
+        _ = BudgetOptions(max_memory=given).memory
+
+
+def test_less_memory_than_the_libraries_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--max-memory is 0\.001 GB, and the libraries alone take"):
+        limit_memory("cpu", 10**6)
+
+
+@pytest.mark.parametrize("hours", [0.0, -1.0, float("nan"), float("inf")])
+def test_hours_that_are_no_time_are_refused(hours: float) -> None:
+    with pytest.raises(ConfigError, match="expected a number above 0"), BudgetOptions(max_hours=hours).in_time():
+        pass
+
+
+def test_more_tokens_than_the_budget_begin_nothing(
+    command: Callable[..., Any], small_model: Path, small_data: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    given = ("train", "--model", small_model, "--data-dir", small_data, "--offline", "--runs", runs, "--quiet")
+    two = ("--objective", "mle", "--objective", "emo", "--set", "recipe.max_length=32", "--set", "recipe.max_tokens=64")
+    done = command(*given, *two, "--set", "recipe.epochs=1", "--max-tokens", 100)
+    assert done.code == 2
+    assert "This would train on 124 target tokens, and --max-tokens is 100." in done.err
+    assert not runs.exists()
+    request = Request(
+        recipe="lm-finetune",
+        objectives=("mle", "emo"),
+        model=str(small_model),
+        data_dirs=(small_data,),
+        settings={"recipe": {"max_length": 32, "max_tokens": 64, "epochs": 1}},
+        offline=True,
+        runs=runs,
+    )
+    BudgetOptions(max_tokens=124).check_tokens([request])
+
+
+@pytest.mark.slow
+def test_hours_that_are_over_stop_the_command(small_model: Path, small_data: Path, tmp_path: Path) -> None:
+    given = ["train", "--objective", "mle", "--model", str(small_model), "--data-dir", str(small_data), "--offline"]
+    settings = ["--set", "recipe.max_length=32", "--set", "recipe.epochs=100000", "--runs", str(tmp_path / "runs")]
+    program = [sys.executable, "-m", "emobench", *given, *settings, "--device", "cpu", "--max-hours", "0.001"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "The 0.001 hours of --max-hours are over." in done.stderr
+    assert "Run the same command again to go on" in done.stderr

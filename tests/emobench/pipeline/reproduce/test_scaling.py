@@ -1,0 +1,120 @@
+"""A figure of scaling: its requests, nested subsets, points, and the files that it is drawn into."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emobench.cli.scaling import show_scaling
+from emobench.config import parse_overrides
+from emobench.errors import ConfigError
+from emobench.pipeline.execution.corpora import PackedCorpora
+from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.planning.make_plan import make_plan
+from emobench.pipeline.planning.request import Request
+from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
+from emobench.pipeline.reproduce.scaling import DATA, MODEL, reproduce_scaling, steps_of
+from emobench.pipeline.stages.stage import Stages
+from emobench.registry import find_table
+from emobench.tasks.table import Table
+
+
+def test_figure_1_has_the_papers_models_on_100m_tokens_and_llama_13b_on_fewer() -> None:
+    steps, said = steps_of(find_table("figure-1"), Request(suite="nlu", settings=parse_overrides(["tasks=sst2"])))
+    most = 100_000_000
+    assert [(s.model, s.tokens, s.panels, s.request.section("recipe")["max_tokens"]) for s in steps] == [
+        *((name, most, (MODEL,), most) for name in ("opt-1.3b", "opt-2.7b", "llama-7b")),
+        *(("llama-13b", count, (DATA,), count) for count in (4_000_000, 12_000_000, 35_000_000)),
+        ("llama-13b", most, (MODEL, DATA), most),
+    ]
+    objectives = ("mle", "tailr-official(gamma=0.9)", "mixce(gamma=0.9)", "emo")
+    assert {step.request.objectives for step in steps} == {objectives}
+    assert said == []
+
+
+def test_its_own_settings_and_models_given_twice_are_refused() -> None:
+    table = find_table("figure-1")
+    with pytest.raises(ConfigError, match="figure-1 is over the number of tokens, and sets it; drop it"):
+        steps_of(table, Request(suite="nlu", settings={"recipe": {"max_tokens": 4000}}))
+    with pytest.raises(ConfigError, match="expected each model once, from small to large"):
+        steps_of(table, Request(suite="nlu"), ["gpt2", "gpt2"])
+    with pytest.raises(ConfigError, match=r"`tokens` is \[2, 1\]; expected each number once, from small to large"):
+        replace(table, tokens=(2, 1))
+
+
+@pytest.fixture
+def figure(tmp_path: Path) -> tuple[Table, Request]:
+    """A figure of two tiny models in the oracle language, and a request for a fast run of it."""
+    for name, width in (("small", 32), ("large", 64)):
+        write_untrained(replace(TINY_MODELS["tiny-icl"], width=width, layers=1), tmp_path / name)
+    table = Table(
+        name="figure-9",
+        description="two tiny models",
+        suite="nlu-tiny",
+        models=(str(tmp_path / "small"), str(tmp_path / "large")),
+        tokens=(512, 1024, 2048),
+        metrics=("accuracy",),
+        rows={"mle": ("mle",), "emo": ("emo",)},
+        baseline="mle",
+    )
+    settings = ("recipe.batch=8", "recipe.max_length=64", "icl.shots=0", "icl.retriever=none")
+    request = Request(
+        suite="nlu-tiny",
+        seeds=(0, 1),
+        limit=16,
+        offline=True,
+        settings=parse_overrides(settings),
+        runs=tmp_path / "runs",
+        leaderboard=tmp_path / "board",
+    )
+    return table, request
+
+
+def test_fewer_tokens_are_the_first_ones_of_more(figure: tuple[Table, Request]) -> None:
+    steps, _ = steps_of(*figure)
+    corpora = PackedCorpora(Stages(figure[1].runs), Silent(), keep=False)
+    read = [corpora.rows(make_plan(step.request).trainings()[0], "train") for step in steps if DATA in step.panels]
+    rows = [[np.asarray(packed[i]["input_ids"]).tolist() for i in range(len(packed))] for packed in read]
+    assert [len(found) * 64 for found in rows] == [512, 1024, 2048]
+    assert rows[0] == rows[2][: len(rows[0])]
+    assert rows[1] == rows[2][: len(rows[1])]
+
+
+@pytest.mark.slow
+def test_a_figure_is_made_drawn_and_made_again_from_what_is_finished(
+    figure: tuple[Table, Request], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, request = figure
+    found = reproduce_scaling(table, request, (), Silent())
+    assert found.tasks == ("nlu-tiny",)
+    shape = {(p.panel, p.row, p.model, p.size if p.panel == DATA else 0) for p in found.points}
+    assert shape == {
+        *((MODEL, row, name, 0) for row in table.rows for name in ("small", "large")),
+        *((DATA, row, "large", count) for row in table.rows for count in table.tokens),
+    }
+    assert all(len(point.values) == 2 for point in found.points)
+    for row in table.rows:  # the point of both panels is one entry
+        (of_model,) = (p for p in found.points if (p.panel, p.row, p.model) == (MODEL, row, "large"))
+        (of_data,) = (p for p in found.points if (p.panel, p.row, p.size) == (DATA, row, 2048))
+        assert (of_model.entry, of_model.values) == (of_data.entry, of_data.values)
+    assert {name: line.sizes for name, line in found.lines().items()} == {
+        (panel, row): sizes for panel, sizes in ((MODEL, 2), (DATA, 3)) for row in table.rows
+    }
+
+    stem = tmp_path / "figure"
+    show_scaling(found, stem, json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert len(said["points"]) == len(found.points)
+    assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    svg = stem.with_suffix(".svg").read_text()
+    assert "training tokens" in svg
+    assert "parameters of the model" in svg
+    assert svg in stem.with_suffix(".html").read_text()
+
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("seal.json")}
+    assert reproduce_scaling(table, request, (), Silent()) == found
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("seal.json")} == times
