@@ -35,7 +35,7 @@ COMMANDS = {
     "objectives": ("objectives:app", "Training objectives: list, show, check, bench, new."),
     "judges": ("judges:app", "Judges of responses: list, show, check, new."),
     "metrics": ("metrics:app", "Metrics of generated texts: list, show, check, new."),
-    "tasks": ("listings:tasks", "Evaluation tasks: list, show, export."),
+    "tasks": ("listings:tasks", "Evaluation tasks: list, show, new, export."),
     "suites": ("listings:suites", "Suites of trainings and tasks: list, show."),
     "settings": ("settings:settings", "Show the settings of --set: type, default, and meaning with its unit."),
     "models": ("listings:models", "Models: list, convert."),

@@ -60,6 +60,7 @@ EXAMPLES = {
     "metrics new": "emobench metrics new my-metric",
     "tasks list": "emobench tasks list",
     "tasks show": "emobench tasks show sst2 --protocol paper",
+    "tasks new": "emobench tasks new stanfordnlp/imdb:text:label",
     "tasks export": "emobench tasks export trec exported",
     "suites list": "emobench suites list",
     "suites show": "emobench suites show nlu",

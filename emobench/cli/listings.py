@@ -16,7 +16,8 @@ from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.request_options import PlanningOptions, takes_groups
 from emobench.cli.streams import remark
 from emobench.config import to_plain
-from emobench.errors import EmobenchError
+from emobench.errors import ConfigError, EmobenchError
+from emobench.files import write_whole
 from emobench.leaderboard.render.numbers import large
 from emobench.models.catalog import CATALOG, Alias
 from emobench.models.convert import convert_bin
@@ -25,9 +26,10 @@ from emobench.models.packaged import PACKAGED, installed_pieces
 from emobench.pipeline.inspect.export_task import export_task
 from emobench.pipeline.inspect.settings import meanings_of_settings
 from emobench.registry import find_recipe, find_suite, find_task, suite_names, task_names, tasks_plugins
+from emobench.tasks.new_file import task_file
 from emobench.tasks.rules import rule_groups
 
-tasks = typer.Typer(help="Evaluation tasks: list, show, export.", no_args_is_help=True)
+tasks = typer.Typer(help="Evaluation tasks: list, show, new, export.", no_args_is_help=True)
 suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
 models = typer.Typer(help="Models: list, convert.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A name from the list.")]
@@ -64,6 +66,41 @@ def show_task(name: Name, protocol: options.Protocol = None, json: options.Json 
         print_out("data set")
         # `golden` is for the check of a download, and says nothing to a reader.
         _print_values({key: value for key, value in facts["dataset"].items() if key != "golden"})
+
+
+@tasks.command()
+def new(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="OWNER/NAME:TEXT:LABEL",
+            help="A data set of the hub, the column of its texts and that of its labels: stanfordnlp/imdb:text:label.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file, whose name is the task's. Default: ./NAME.yaml.")
+    ] = None,
+    offline: options.Offline = False,
+) -> None:
+    """Write a classification task on a data set of the hub.
+
+    The file has the classes, what the labels mean, the commit, the splits and a first template. Make them yours.
+    """
+    from emobench.data.hub_labelled import hub_labelled
+
+    found = hub_labelled(source, offline=offline)
+    # A file may not have the name of a task that is installed.
+    name = found["repo"].replace("/", "-").lower() if found["name"] in task_names() else found["name"]
+    path = out or Path(f"{name}.yaml")
+    if path.exists():
+        raise ConfigError(f"{path} exists; give another place with --out FILE.")
+    write_whole(path, task_file(path.stem, found), "The task", "Choose another place with --out.")
+    sizes = f"{found['pool']['rows']:,} examples for shots, {found['test']['rows']:,} to answer"
+    print_out(
+        f"Wrote {path}: {len(found['classes'])} classes, {sizes}. Make its template yours.",
+        "",
+        f"emobench evaluate --suite {path if out else f'./{path}'} --model gpt2 --limit 100",
+    )
 
 
 @tasks.command()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emobench.data.rows import Row, jsonl_rows, parquet_table
@@ -30,6 +30,8 @@ WORDS: dict[Split, str] = {
     "test": "test|testing|eval",
 }
 """What a file of a split is called, between separators."""
+CONVERTED = "refs/convert/parquet"
+"""The branch of a hub data set with its files converted to Parquet."""
 HELD_OUT = 0.05
 """The share of the training rows that are the validation split where there is none."""
 
@@ -51,6 +53,32 @@ def hub_corpus(name: str) -> HubCorpus | None:
     return found and HubCorpus(name, found["repo"], found["config"], found["revision"] or "main", found["column"])
 
 
+def hub_training_files(name: str, *, offline: bool) -> tuple[list[Path], str]:
+    """Return the training files of a data set "owner/name[/CONFIG][@REVISION]", and their origin, "hub: repo@commit".
+
+    Where its own branch has no file that is read, those of the branch that the hub converts to Parquet are returned.
+    Raises DataError where the hub or its cache has none.
+    """
+    named = hub_corpus(f"{name}:rows")
+    assert named is not None
+    corpus = replace(named, name=name, column="")
+    branches = [corpus.revision] if "@" in name else [corpus.revision, CONVERTED]
+    why: DataError | None = None
+    for branch in branches:
+        try:
+            commit = resolve_revision(corpus.repo, branch, offline=offline, kind="dataset")
+            names = list_files(corpus.repo, commit, offline=offline, kind="dataset")
+            files = _files_of(corpus, "train", names)
+            if files:
+                folder = fetch(corpus.repo, commit, files, offline=offline, kind="dataset")
+                return [folder / file for file in files], f"hub: {corpus.repo}@{commit}"
+            why = why or DataError(f"hub: {corpus.repo}@{commit} has no train split in {', '.join(FORMATS)}.")
+        except DataError as error:
+            why = why or error
+    assert why is not None
+    raise why
+
+
 def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[Sequence[str], str]:
     """Return the texts of a split, and their origin, "hub: repo@commit".
 
@@ -59,7 +87,7 @@ def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[
     """
     commit = resolve_revision(corpus.repo, corpus.revision, offline=offline, kind="dataset")
     names = list_files(corpus.repo, commit, offline=offline, kind="dataset")
-    files = {each: _files_of(corpus, each, names) for each in WORDS}
+    files = files_of_splits(corpus, names)
     origin = f"hub: {corpus.repo}@{commit}"
     if split == "train" and not files["train"]:
         # One file without the name of a split.
@@ -81,6 +109,11 @@ def load_hub_corpus(corpus: HubCorpus, split: Split, *, offline: bool) -> tuple[
     return texts, origin
 
 
+def files_of_splits(corpus: HubCorpus, names: Sequence[str]) -> dict[Split, list[str]]:
+    """Return the files of each split, of all the names in a repository. Raises ConfigError for a configuration."""
+    return {split: _files_of(corpus, split, names) for split in WORDS}
+
+
 def _files_of(corpus: HubCorpus, split: Split, names: Sequence[str]) -> list[str]:
     """Return the files of a split, in order, of one format and one configuration."""
     word = re.compile(rf"(?:^|[/_.-])(?:{WORDS[split]})(?:[/_.-]|$)", re.IGNORECASE)
@@ -98,7 +131,7 @@ def _of_config(corpus: HubCorpus, names: Sequence[str]) -> list[str]:
     if len(folders) > 1 and not any(_is_split(folder.name) for folder in folders):
         raise ConfigError(
             f"{corpus.repo} has several configurations: {_configurations(data)}. Name one: "
-            f"{corpus.repo}/CONFIGURATION:{corpus.column}."
+            f"{corpus.repo}/CONFIGURATION{corpus.column and f':{corpus.column}'}."
         )
     return data
 
@@ -131,7 +164,7 @@ def _texts(file: Path, column: str, where: str) -> Iterator[str]:
             raise _no_column(where, column, table.column_names)
         rows = ((f"{where}:{i}", {column: text}) for i, text in enumerate(table.column(column).to_pylist(), 1))
     elif file.suffix == ".csv":
-        rows = _csv_rows(file, where)
+        rows = csv_rows(file, where)
     else:
         rows = ((f"{where}:{at.rpartition(':')[2]}", row) for at, row in jsonl_rows(file))
     for at, row in rows:
@@ -143,7 +176,8 @@ def _texts(file: Path, column: str, where: str) -> Iterator[str]:
         yield text
 
 
-def _csv_rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
+def csv_rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
+    """Yield ("where:line", row) for each row of a CSV file with a header. Raises DataError for another file."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             for number, row in enumerate(csv.DictReader(stream), 2):

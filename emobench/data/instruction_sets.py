@@ -1,8 +1,8 @@
 """Instruction sets: conversations to train on, from local files or a hub data set, with a fingerprint.
 
 Rows have the forms that `emobench.data.conversations` reads. A corpus is a file `DIR/<corpus>.<split>.jsonl` (or .json,
-.parquet) in a data folder, a name of `CONVERSATIONS`, or a data set of the hub: "owner/name", or "owner/name:column"
-with the column of the messages. Hub data sets are read as Parquet files; no script of a repository is run.
+.parquet) in a data folder, a name of `CONVERSATIONS`, or a data set of the hub: "owner/name[/CONFIG][@REVISION]", and
+":column" after it where the messages are in a column of another name. No script of a repository is run.
 
 Few of them have a validation split. Without one, the responses to one of 50 prompts are held out, at most 500 prompts:
 those whose text has the smallest sha256, so that each run and each objective holds out the same.
@@ -20,16 +20,14 @@ from types import MappingProxyType
 from typing import Any
 
 from emobench.data.conversations import Conversation, Turn, conversation_of
+from emobench.data.hub_corpus import CONVERTED, csv_rows, hub_corpus, hub_training_files
 from emobench.data.rows import Row, check_row_count, hub_files, jsonl_rows, parquet_table
 from emobench.data.sources import CorpusSource, SplitSource
 from emobench.data.texts import Texts, fingerprint
 from emobench.errors import DataError, UnknownNameError
-from emobench.models.catalog import HUB_ID
 from emobench.reading import is_file, parse_json, read_text
 
 HELD_OUT, MOST_HELD_OUT = 50, 500
-CONVERTED = "refs/convert/parquet"
-"""The branch of a hub data set with its converted files."""
 
 
 def _source(name: str, repo: str, **sizes: Any) -> CorpusSource:
@@ -136,13 +134,11 @@ def local_conversations(corpus: str, split: str, data_dirs: Sequence[Path]) -> P
 
 
 def source_of(corpus: str) -> CorpusSource | None:
-    """Return the source on the hub of a corpus of conversations: a known name, or "owner/name[:column]"."""
+    """Return the source on the hub of a corpus of conversations: a known name, or "owner/name" with its parts."""
     if corpus in CONVERSATIONS:
         return CONVERSATIONS[corpus]
-    repo = corpus.partition(":")[0]
-    if HUB_ID.fullmatch(repo) is None:
-        return None
-    return _source(corpus, repo)
+    named = hub_corpus(corpus if ":" in corpus else f"{corpus}:messages")
+    return None if named is None else _source(corpus, named.repo)
 
 
 def _conversation(row: Row, where: str, column: str, weights: str) -> Conversation | None:
@@ -168,6 +164,8 @@ def _read(file: Path, *, column: str = "", weights: str = "", where: str = "") -
 def _rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
     if file.suffix == ".parquet":
         yield from ((f"{where}, row {i}", row) for i, row in enumerate(parquet_table(file, where).to_pylist(), 1))
+    elif file.suffix == ".csv":
+        yield from csv_rows(file, where)
     elif file.suffix == ".json":
         yield from ((f"{where}, row {i}", row) for i, row in enumerate(_json_rows(file), 1))
     else:
@@ -195,7 +193,10 @@ def _train_rows(
         hint = f"A file {place} (or .json, .parquet), given by --data-dir DIR, or owner/name of the hub would be one."
         raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
     try:
-        files, origin = hub_files(source.repo, source.revision, source.splits["train"].files, offline=offline)
+        if corpus in CONVERSATIONS:
+            files, origin = hub_files(source.repo, source.revision, source.splits["train"].files, offline=offline)
+        else:
+            files, origin = hub_training_files(corpus.partition(":")[0], offline=offline)
         column = "" if corpus in CONVERSATIONS else corpus.partition(":")[2]
         places = {file: f"{origin}, {file.name}" for file in files}
         found = [one for file in files for one in _read(file, column=column, weights=weights, where=places[file])]

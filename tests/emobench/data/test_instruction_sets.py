@@ -111,3 +111,42 @@ def test_a_weight_is_a_number_of_at_least_zero(tmp_path: Path, weight: object, m
 def test_weights_that_are_all_zero_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match='every "weight" is 0, so that nothing would be trained'):
         weighed(tmp_path, [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "branch"),
+    [
+        ("org/set", "data/train-00000-of-00001.parquet", "main"),
+        ("org/set/easy@v1", "easy/train.jsonl", "v1"),
+        ("org/set:turns", "train.jsonl", "main"),
+        ("org/set", "train.csv", "main"),
+        ("org/set", "default/train/0000.parquet", "refs/convert/parquet"),
+    ],
+)
+def test_a_data_set_of_the_hub_by_its_id(
+    name: str, file: str, branch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a cache as a download leaves it: its own files, or those that the hub converted."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder, commit = tmp_path / "datasets--org--set", "0123456789abcdef0123456789abcdef01234567"
+    (folder / "refs" / branch).parent.mkdir(parents=True)
+    (folder / "refs" / branch).write_text(commit)
+    path = folder / "snapshots" / commit / file
+    path.parent.mkdir(parents=True)
+    rows: list[dict[str, Any]] = [{"instruction": f"Say {i}.", "output": str(i)} for i in range(4)]
+    if ":turns" in name:
+        rows = [
+            {"turns": [{"role": "user", "content": f"Say {i}."}, {"role": "assistant", "content": f"{i}"}]}
+            for i in range(4)
+        ]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".csv":
+        path.write_text("instruction,output\n" + "".join(f"Say {i}.,{i}\n" for i in range(4)))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = load_conversations(name, "train", data_dirs=[], offline=True)
+    held_out = load_conversations(name, "validation", data_dirs=[], offline=True)
+    assert found.origin.startswith(f"hub: org/set@{commit}, without")
+    said = sorted(one.conversation(i).turns[-1].text for one in (found, held_out) for i in range(len(one)))
+    assert said == ["0", "1", "2", "3"]

@@ -1,0 +1,27 @@
+"""The first version of a classification task's file, for its author to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+
+def task_file(name: str, dataset: Mapping[str, Any]) -> str:
+    """Return the YAML of a task on a data set, as `emobench.data.hub_labelled` describes it."""
+    (field,) = dataset.get("fields", ["text"])
+    labels = {one: one.replace("_", " ").lower() for one in dataset["classes"]}
+    protocol = {"template": f"{{{field}}} This is {{label}}.", "labels": labels}
+    if field != "text":
+        protocol["query"] = [field]
+    content = {
+        "name": name,
+        "kind": "icl",
+        "version": 1,
+        "description": f"The classes of {dataset['repo']}, {len(labels)} of them.",
+        "dataset": dict(dataset),
+        "protocols": {"own": protocol},
+    }
+    head = "# Raise `version` when the meaning changes. `emobench settings icl` explains the rules of a protocol.\n"
+    return head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
