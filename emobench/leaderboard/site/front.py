@@ -76,11 +76,12 @@ class _Group:
         compared = place != self.baseline and self.baseline is not None
         base = self._index["entries"][self.rows[self.baseline][0]]["id"] if compared else None
         counts = self._counts(place)
+        told = " · ".join(f"{counts[word]} {word}" for word in DECIDED if counts[word])
         return {
             "label": BREAKS.split(label),
             "colour": self._index["colours"].get(facts["name"], 0) + 1,
             "place": f"compare/{base}/{facts['id']}" if base else f"entry/{facts['id']}",
-            "counts": " · ".join(f"{counts[word]} {word}" for word in DECIDED if counts[word]),
+            "counts": told or self._undetermined(place),
             "cells": [self._cell(place, metric) for metric in metrics],
         }
 
@@ -89,6 +90,11 @@ class _Group:
             return {"text": test["text"], "word": test["word"]}
         value = self.rows[place][-1][metric]
         return {"text": value["text"], "word": ""} if isinstance(value, dict) else {"text": ABSENT, "word": "none"}
+
+    def _undetermined(self, place: int) -> str:
+        """Return why nothing is known of a row's differences, "" for one without tests."""
+        tests = self._tests[place].values()
+        return next((test["why"].partition(", or ")[0] for test in tests if test["word"] == "undetermined"), "")
 
     def _counts(self, place: int) -> Counter[str]:
         """Return how many verdicts of each kind a row has on the metrics that are not secondary."""

@@ -68,11 +68,12 @@ function verdictTable(title, lines) {
   return scrolling(h("div", {}, h("table", { class: "told" }, h("caption", { class: "unseen" }, title), h("thead", {}, head), bodies)), `${title}, table`);
 }
 
-/** The head of a row: its objective, which leads to all about the two, and how many verdicts it has of each kind. */
+/** The head of a row: its objective, which leads to all about the two, and its verdicts, or why there is none. */
 function against(base, row, tests) {
   const words = tests.filter((test, i) => test && !suiteNow().metrics[i].secondary).map(({ word }) => word);
   const counts = DECIDED.map((word) => [words.filter((one) => one === word).length, word]).filter(([count]) => count);
-  return h("th", { scope: "row" }, dot(row.entry), h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, breakable(row.label)), h("small", {}, counts.map((count) => count.join(" ")).join(" · ")));
+  const told = counts.map((count) => count.join(" ")).join(" · ") || tests.find((test) => test?.word === "undetermined")?.why.split(", or ")[0];
+  return h("th", { scope: "row" }, dot(row.entry), h("a", { href: `#/compare/${base.entry.id}/${row.entry.id}` }, breakable(row.label)), told && h("small", {}, told));
 }
 
 function tipOf({ text, word, interval, p, family, detectable, why }) {

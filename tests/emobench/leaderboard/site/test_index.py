@@ -27,6 +27,8 @@ def test_the_index_says_what_a_suite_found_and_leads_to_its_board(
     # By hand: the mean of .700, .711 and .691, minus that of .600, .610 and .590, in points; less is better of ppl.
     expect(emo.locator("td.better")).to_contain_text(["+10.07better", "better"])
     expect(emo.get_by_role("rowheader")).to_contain_text("2 better")
+    untrained = next(row for row in rows if row.get_by_role("link", name="pretrained").count())
+    expect(untrained.get_by_role("rowheader").locator("small")).to_contain_text("seed")  # why nothing is determined
     # A narrow screen scrolls the table, and never the page.
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(CONTRAST) == []
