@@ -66,10 +66,10 @@ class Engine:
 @contextmanager
 def running_engine(settings: Mapping[str, Any], name: str) -> Iterator[Engine]:
     """Start vLLM with the settings of its `LLM` and `vocabulary`; it is gone at the end. `name` is the model's."""
-    with tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "emobench.kinds.generation.vllm.worker"],
-            env={**os.environ, **ENVIRONMENT},
+            env={**os.environ, **ENVIRONMENT, "TMPDIR": folder},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

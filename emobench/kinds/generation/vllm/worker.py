@@ -2,15 +2,18 @@
 
 The first line that it reads has the engine's settings, each other one a batch of requests. It answers each line with
 one: {"ready": true}, {"outputs": [ids, ...]} in the order of the requests, or {"error": "..."}, after which it ends. It
-also ends with its input, so that nothing is left of it, on the GPU either, when the process that started it is gone.
+also ends with its input, within a batch, too: nothing is left of it, on the GPU either, when who started it is gone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -27,7 +30,7 @@ def main() -> None:
         answers.write(json.dumps(values) + "\n")
         answers.flush()
 
-    lines = map(json.loads, sys.stdin)
+    lines = _lines()
     try:
         engine = Engine(**next(lines))
         answer(ready=True)
@@ -35,9 +38,20 @@ def main() -> None:
             answer(outputs=engine.generate(**batch))
     except Exception as error:
         answer(error=" ".join(f"{type(error).__name__}: {error}".split()))
-        raise
-    # Threads of libraries may still run.
-    os._exit(0)
+        os._exit(1)  # a thread still reads
+
+
+def _lines() -> Iterator[Any]:
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield json.loads(lines.get())
 
 
 class Engine:
