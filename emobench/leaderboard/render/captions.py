@@ -125,10 +125,10 @@ def _stars(shown: Standings, current: Sequence[Entry]) -> str:
         return f"Objectives with fewer than {MIN_SEEDS} seeds are not told apart: nothing is marked as best{ask}."
     if shown.baseline is not None or not shown.tested:
         return ""
-    best = (
-        "* better than every other objective" if any(shown.best.values()) else "No objective is better than every other"
-    )
-    return f"{best} beyond {NOISE}, as `emobench compare` tests each pair (two-sided 5 %, paired by seed)."
+    tested = "as `emobench compare` tests each pair (two-sided 5 %, paired by seed)"
+    if any(shown.best.values()):
+        return f"* beyond {NOISE}, {tested}: better than every other objective."
+    return f"No objective is better than every other beyond {NOISE}, {tested}."
 
 
 def _ranks(shown: Standings) -> str:
