@@ -33,7 +33,7 @@ COMMANDS = {
     "doctor": ("doctor:doctor", "Show what this machine can run, and what is missing."),
     "leaderboard": ("leaderboard:app", "Recorded results: show, site, export, verify, pack, push, pull, import."),
     "objectives": ("objectives:app", "Training objectives: list, show, check, bench, new."),
-    "judges": ("judges:app", "Judges of responses: list, show, check, new."),
+    "judges": ("judges:app", "Judges of responses: list, show, check, score, new."),
     "metrics": ("metrics:app", "Metrics of generated texts: list, show, check, new."),
     "tasks": ("listings:tasks", "Evaluation tasks: list, show, new, export."),
     "suites": ("listings:suites", "Suites of trainings and tasks: list, show."),

@@ -53,6 +53,7 @@ EXAMPLES = {
     "judges list": "emobench judges list",
     "judges show": "emobench judges show mt-bench-pair",
     "judges check": "emobench judges check ./my_judge.py:MyJudge",
+    "judges score": "emobench judges score annotations.json --data-dir DIR",
     "judges new": "emobench judges new my-judge",
     "metrics list": "emobench metrics list",
     "metrics show": "emobench metrics show mauve",

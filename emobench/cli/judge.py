@@ -10,7 +10,13 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_out, print_table, reporter, visible
 from emobench.config import parse_overrides
 from emobench.models.device import resolve_device
-from emobench.pipeline.inspect.judged_entries import JudgedEntries, judge_entries, judge_rule
+from emobench.pipeline.inspect.judged_entries import (
+    ExpectedJudging,
+    JudgedEntries,
+    expected_judging,
+    judge_entries,
+    judge_rule,
+)
 from emobench.pipeline.inspect.recorded_runs import newest_of
 from emobench.pipeline.inspect.samples import Writer, has_texts
 
@@ -32,6 +38,7 @@ def judge(
     runs: options.Runs = options.DEFAULT_RUNS,
     device: options.Device = options.DEFAULT_DEVICE,
     offline: options.Offline = False,
+    dry_run: options.DryRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -39,10 +46,16 @@ def judge(
 
     Each pair of entries is compared on every instruction that all have answered, in both orders. The tables have wins,
     ties, losses and win rates, and ratings by Bradley and Terry. Replies are kept in --runs: a command that is given
-    again asks for missing ones alone.
+    again asks for missing ones alone. --dry-run asks nobody, and tells how many requests and tokens it would be.
     """
     rule = judge_rule(parse_overrides(set_ or ()))
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
+    if dry_run:
+        expected = expected_judging(
+            [one.entry for one in named], rule, runs, task or (), seed=seed, limit=limit, offline=offline
+        )
+        _show_expected(expected, json=json)
+        return
     found = judge_entries(
         [one.entry for one in named],
         rule,
@@ -62,6 +75,24 @@ def judge(
             print_lines(f"{visible(one.entry.objective.label)}: {one.said()}")
     for table in found:
         _print(table)
+
+
+def _show_expected(expected: list[ExpectedJudging], *, json: bool) -> None:
+    if json:
+        print_json({"judging": expected})
+        return
+    rows = [
+        (
+            one.task,
+            *(f"{count:,}" for count in (one.pairs, one.kept, one.requests, one.tokens_read, one.tokens_written)),
+        )
+        for one in expected
+    ]
+    header = ("task", "pairs", "kept replies", "requests", "tokens read", "tokens written")
+    print_table(f"{expected[0].judge}, answered by {expected[0].model}: nobody was asked", header, rows)
+    print_out(
+        "", "Tokens are rough: those read by the length of the prompts, those written as many as a reply may have."
+    )
 
 
 def _print(found: JudgedEntries) -> None:
@@ -88,7 +119,10 @@ def _print(found: JudgedEntries) -> None:
     ]
     print_out("")
     print_table("Ratings: 1000 is the mean, 400 more are odds of 10 to 1", ("entry", "rating", "95 % interval"), rated)
-    notes = [f"{found.instructions} instructions, both orders; orders that disagree are a tie."]
+    notes = [
+        f"{found.instructions} instructions, both orders; orders that disagree are a tie.",
+        f"{found.replies:,} replies, with {found.tokens_read:,} tokens read and {found.tokens_written:,} written.",
+    ]
     if found.without_verdict:
         notes.append(f"{found.without_verdict} more were left out, since a verdict on them is missing.")
     if any(one.rating is None or one.ci95 is None for one in found.ratings):

@@ -15,13 +15,15 @@ from emobench.cli.run import show_outline
 from emobench.cli.scaling import show_scaling
 from emobench.cli.streams import remark
 from emobench.errors import ConfigError
+from emobench.leaderboard.charts.duel_chart import write_duels
 from emobench.leaderboard.charts.paper_chart import write
+from emobench.leaderboard.render.duels import duel_grid
 from emobench.leaderboard.render.grid import TableReport
 from emobench.leaderboard.render.paper_table import cells, grid
 from emobench.pipeline.dry_run.long_runs import advised, require_short
 from emobench.pipeline.dry_run.outline import Outline
+from emobench.pipeline.inspect.duels import outline_judged, reproduce_judged
 from emobench.pipeline.planning.request import Request
-from emobench.pipeline.reproduce import run as job
 from emobench.pipeline.reproduce import scaling
 from emobench.pipeline.reproduce.run import Reproduction
 from emobench.registry import find_table
@@ -33,7 +35,8 @@ def reproduce(
         str,
         typer.Argument(
             help="table-1 (open-ended generation), table-2 (an oracle's texts), figure-1 (sizes of models and data), "
-            "figure-2 (distances to a surrogate), or table-3, table-6, table-7, table-8 (in-context learning).",
+            "figure-2 (distances to a surrogate), table-3, table-6, table-7, table-8 (in-context learning), table-9, "
+            "table-10 (AlpacaEval), table-11 (Auto-J), or figure-3 to figure-6 (EMO against MLE by two judges).",
             show_default=False,
         ),
     ],
@@ -101,7 +104,7 @@ def reproduce(
     def outline_of(request: Request, *, exact: bool = True) -> Outline:
         if chosen.tokens:
             return scaling.outline_scaling(chosen, request, alone, scale, exact=exact)
-        return job.outline_table(chosen, request, scale, exact=exact)
+        return outline_judged(chosen, request, scale, exact=exact)
 
     if dry_run:
         show_outline(advised(request, outline_of), json)
@@ -111,14 +114,18 @@ def reproduce(
         drawn = scaling.reproduce_scaling(chosen, request, alone, reporter(quiet), scale)
         show_scaling(drawn, plot, json=json)
         return
-    found = job.reproduce(chosen, request, reporter(quiet), scale)
+    found = reproduce_judged(chosen, request, reporter(quiet), scale)
     if json:
         print_json({"table": chosen, "results": [_plain(result) for result in found]})
     else:
         for result in found:
-            print_report(TableReport((grid(result.found),)), format)
+            judged = (duel_grid(f"{result.found.title}: responses compared", result.duels),) if result.duels else ()
+            print_report(TableReport((*judged, grid(result.found))), format)
     if plot is not None:
-        write([result.found for result in found], plot, scatter=chosen.scatter)
+        if chosen.judges:
+            write_duels(f"{chosen.name}: wins, ties and losses", [one for each in found for one in each.duels], plot)
+        else:
+            write([result.found for result in found], plot, scatter=chosen.scatter)
         remark(f"drawn into {plot}")
 
 
@@ -147,4 +154,5 @@ def _plain(result: Reproduction) -> dict[str, object]:
         "points_of_one_example": result.found.resolution(),
         "entries": {row: entry.id for row, entry in result.found.measured.items()},
         "remarks": result.found.remarks,
+        **({"duels": result.duels} if result.duels else {}),
     }

@@ -250,6 +250,9 @@ class Kind(ABC):
         """Return which changes of `--set` a task takes, and what `--limit` is for it; `rules` have all of them."""
         return dict(changes)
 
+    def check_template(self, task: Task, template: str) -> None:  # noqa: B027
+        """Raise ConfigError for a task whose prompts a training with this `recipe.template` makes no model for."""
+
     # What identifies its results.
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:

@@ -68,7 +68,15 @@ class Table:
     """The row that others are compared with."""
     published: str | None = None
     renamed: dict[str, str] = field(default_factory=dict)
-    """The published board's name of a task -> the suite's."""
+    """The published board's name of a task, or of a column ("<task>/<metric>") -> the suite's."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of its runs, as `--set` gives them, which wins over these."""
+    of_models: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """One of the paper's models -> further settings of its runs."""
+    judges: tuple[str, ...] = ()
+    """Who compares the responses of each row with those of the baseline, for a figure of wins, ties and losses."""
+    remarks: tuple[str, ...] = ()
+    """What is to be known of its numbers, in sentences."""
     models: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     tokens: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emobench.config import to_plain
-from emobench.data.instruction_sets import CONVERSATIONS
+from emobench.data.instruction_sets import CONVERSATIONS, source_of
 from emobench.data.labelled import GENERATED
 from emobench.data.sources import CORPORA
 from emobench.models.catalog import CATALOG
@@ -21,6 +21,7 @@ from emobench.registry import (
     suite_names,
     task_names,
 )
+from emobench.tasks.spec import BY_KIND
 
 
 def test_the_recipe_of_the_paper() -> None:
@@ -79,9 +80,9 @@ def test_a_suite_names_what_there_is(name: str) -> None:
     assert suite.model is None or suite.model in CATALOG
     assert suite.description.endswith(".")
     for run in suite.runs:
-        known = {*CORPORA, *CONVERSATIONS, "responses"}  # the last is of the user's own folder
-        assert find_recipe(run.recipe, run.settings).corpus in known
-        assert set(run.tasks) <= set(task_names())
+        corpus = find_recipe(run.recipe, run.settings).corpus
+        assert corpus in {*CORPORA, *CONVERSATIONS, "responses"} or source_of(corpus)  # "responses" is the user's own
+        assert {task for task in run.tasks if BY_KIND not in task} <= set(task_names())
 
 
 @pytest.mark.parametrize("name", task_names())

@@ -15,7 +15,7 @@ from emobench.cli.objectives.views import checked
 from emobench.errors import ConfigError, EmobenchError
 from emobench.registry import judge_class, judge_names, judge_origin, load_judge
 
-app = typer.Typer(help="Judges of responses: list, show, check, new.", no_args_is_help=True)
+app = typer.Typer(help="Judges of responses: list, show, check, score, new.", no_args_is_help=True)
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -87,6 +87,42 @@ def check(
         print_json(found if len(found) > 1 else found[0])
     if not all(one["ok"] for one in found):
         raise typer.Exit(1)
+
+
+@app.command()
+def score(
+    files: Annotated[list[Path], typer.Argument(help="Files of AlpacaEval's annotations, .json or .jsonl.")],
+    data_dir: Annotated[
+        list[Path] | None, typer.Option("--data-dir", help="A folder that may hold df_gamed.csv. Repeatable.")
+    ] = None,
+    offline: options.Offline = False,
+    json: options.Json = False,
+) -> None:
+    """Compute AlpacaEval's metrics of its annotations: win rate, standard error, length-controlled win rate.
+
+    The last one needs its file df_gamed.csv, from a data folder or the hub. Without it, there is the win rate at equal
+    lengths by the lengths alone, which is another number.
+    """
+    from emobench.kinds.instruct.judging.annotations import rates, read_annotations
+
+    found = [rates(read_annotations(file), data_dir or (), offline=offline) for file in files]
+    if json:
+        print_json([{"file": str(file), **dataclasses.asdict(one)} for file, one in zip(files, found, strict=True)])
+        return
+    rows = [
+        (
+            one.model or file.name,
+            str(one.count),
+            f"{one.win_rate:.2%}",
+            f"{one.standard_error:.2%}",
+            "-" if one.length_controlled is None else f"{one.length_controlled:.2%}",
+            "-" if one.length_controlled_minimal is None else f"{one.length_controlled_minimal:.2%}",
+        )
+        for file, one in zip(files, found, strict=True)
+    ]
+    header = ("model", "n", "win rate", "standard error", "length-controlled", "on lengths alone")
+    print_table("AlpacaEval's metrics", header, rows)
+    print_out("", *dict.fromkeys(one.missing for one in found if one.missing))
 
 
 @app.command()

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emobench.data.rows import local_file
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
 from emobench.kinds.generation.vllm.package import check_backend
-from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions
-from emobench.kinds.instruct.judged import WIN_RATE, check_judge, expected_requests, judge_scores
+from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions, local_instructions
+from emobench.kinds.instruct.judged import (
+    PROMPT_TOKENS,
+    WIN_RATE,
+    check_judge,
+    expected_requests,
+    judge_scores,
+    unread_pairs,
+)
+from emobench.kinds.instruct.judging.judge import Pair
 from emobench.kinds.instruct.responses import (
     RESPONSES,
     asked_instructions,
@@ -29,8 +36,6 @@ from emobench.tasks.spec import Task
 
 BATCH = 16_384
 """Tokens of a batch of responses, prompts included, for the estimate."""
-PROMPT_TOKENS = 120
-"""Of a prompt, for the estimate, where no tokenizer is here: an instruction in the Alpaca prompt."""
 NO_JUDGE = "No judge was chosen: add --set judge.name=NAME, such as alpaca-eval (see `emobench judges list`)."
 
 
@@ -53,7 +58,7 @@ class InstructRuntime:
         def read() -> Instructions:
             return load_instructions(name, data_dirs=dirs, offline=True)
 
-        if name not in SOURCES or local_file(name, "test", dirs):
+        if name not in SOURCES or local_instructions(name, dirs):
             return read()
         return resources.data(f"data set {name}", read, SOURCES[name].repo)
 
@@ -67,10 +72,15 @@ class InstructRuntime:
             prompts = sum(map(len, prompt_ids(asked, model.base.tokenizer, rules.template)))
         tokens = prompts + count * rules.max_new_tokens
         found = Cost(count, tokens, steps=-(-tokens // BATCH) * rules.max_new_tokens, batch_tokens=BATCH)
-        if not rules.judge.used or asked is None:
+        if not rules.judge.used:
             return found
         judge = self.components.judge(rules.judge.name).component
-        requests = expected_requests(rules.judge, judge, asked, rules.max_new_tokens)
+        if asked is None:
+            pairs, unknown = unread_pairs(task.corpus, rules.limit), 2 * rules.max_new_tokens
+        else:
+            pairs = [Pair(one.text, "?", one.reference, one.asked.input) for one in asked]
+            unknown = rules.max_new_tokens
+        requests = expected_requests(rules.judge, judge, pairs, unknown=unknown)
         if rules.judge.backend == "local":
             return replace(found, auxiliary_tokens={"judge": requests.read + requests.written})
         return replace(found, requests=requests)

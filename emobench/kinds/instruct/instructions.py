@@ -2,7 +2,7 @@
 
     {"instruction": ..., "input": ..., "reference": ...}      one JSON object a line; the input may be empty or absent
 
-AlpacaEval's own rows have the reference in `output`.
+AlpacaEval's own rows, and the responses of assistants that it publishes, have the reference in `output`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,30 @@ from pathlib import Path
 from emobench.data.conversations import Conversation, instruction_of
 from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file
 from emobench.errors import DataError, UnknownNameError
-from emobench.reading import parse_json, read_text
+from emobench.reading import is_file, parse_json, read_text
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a data set's repository: a JSON list of rows."""
+    """A JSON list of rows: a file of a data set's repository on the hub, or else one to be put into a data folder."""
 
     repo: str
     file: str
     rows: int
     revision: str = "main"
+    hub: bool = True
+
+
+def _assistant(name: str) -> Source:
+    return Source("github.com/tatsu-lab/alpaca_eval", f"results/{name}/model_outputs.json", 805, hub=False)
 
 
 # 805 instructions with text_davinci_003's responses; its loading script cannot be run, and its file is read as it is.
-SOURCES: Mapping[str, Source] = {"alpaca_eval": Source("tatsu-lab/alpaca_eval", "alpaca_eval.json", 805)}
+SOURCES: Mapping[str, Source] = {
+    "alpaca_eval": Source("tatsu-lab/alpaca_eval", "alpaca_eval.json", 805),
+    **{name: _assistant(name) for name in ("baize-v2-7b", "llama-2-7b-chat-hf", "vicuna-7b-v1.3", "zephyr-7b-alpha")},
+}
+"""The same instructions with the responses of one assistant each."""
 
 
 @dataclass(frozen=True)
@@ -67,13 +76,13 @@ class Instructions:
 
 
 def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) -> Instructions:
-    """Read `DIR/<name>.test.jsonl` of the first data folder that has it, or else the file of a known repository.
+    """Read `DIR/<name>.test.jsonl` (or .json) of the first data folder with it, or else the file of a known repository.
 
     Raises UnknownNameError for a name that is neither, DataError for rows that cannot be read.
     """
-    local = local_file(name, "test", data_dirs)
+    local = local_instructions(name, data_dirs)
     if local is not None:
-        rows, origin = jsonl_rows(local), f"local: {local.name}"
+        rows, origin = _from_file(local), f"local: {local.name}"
     elif name in SOURCES:
         rows, origin = _from_hub(name, SOURCES[name], offline)
     else:
@@ -88,13 +97,39 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     return Instructions(name, found, digest(texts), origin)
 
 
+def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:
+    """Return `DIR/<name>.test.jsonl` or `DIR/<name>.test.json` of the first data folder that has one, or None."""
+    lines = local_file(name, "test", data_dirs)  # it refuses folders that are not there, and names that are paths
+    lists = (folder / f"{name}.test.json" for folder in data_dirs)
+    return lines or (None if "/" in name or "\\" in name else next((file for file in lists if is_file(file)), None))
+
+
+def _from_file(file: Path) -> Iterator[tuple[str, Row]]:
+    if file.suffix == ".jsonl":
+        return jsonl_rows(file)
+    return ((f"{file}, row {i}", row) for i, row in enumerate(_list(file, str(file)), 1))
+
+
+def _list(file: Path, where: str) -> list[Row]:
+    try:
+        rows = parse_json(read_text(file))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where}: expected a list of JSON objects ({error}).") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{where}: expected a list of JSON objects.")
+    return rows
+
+
 def _from_hub(name: str, source: Source, offline: bool) -> tuple[Iterator[tuple[str, Row]], str]:
+    if not source.hub:
+        raise DataError(
+            f"{name} (test) is not on the hub. Put {source.file} of {source.repo} in DIR/{name}.test.json and give "
+            "--data-dir DIR."
+        )
     try:
         (file,), origin = hub_files(source.repo, source.revision, source.file, offline=offline)
-        rows = parse_json(read_text(file))
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise DataError(f"{origin}, {source.file}: expected a list of JSON objects.")
-    except (DataError, ValueError) as error:
+        rows = _list(file, f"{origin}, {source.file}")
+    except DataError as error:
         raise DataError(
             f"{name} (test) could not be read from {source.repo}. {error} Or put its rows, one "
             f'{{"instruction": ..., "reference": ...}} a line, in DIR/{name}.test.jsonl and give --data-dir DIR.'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
@@ -14,9 +14,9 @@ from emobench.config import content_hash
 from emobench.errors import MetricError, RunError
 from emobench.extras import require
 from emobench.kinds.auxiliary import UnloadedModel
-from emobench.kinds.cost import Requests
-from emobench.kinds.instruct.instructions import Instruction
-from emobench.kinds.instruct.judging.judge import Answering, GradeJudge, Judge, Pair, PairJudge
+from emobench.kinds.cost import Requests, least
+from emobench.kinds.instruct.instructions import SOURCES
+from emobench.kinds.instruct.judging.judge import Answering, GradeJudge, Judge, JudgeRequest, Pair, PairJudge
 from emobench.kinds.instruct.judging.judgements import (
     Graded,
     Judgement,
@@ -48,6 +48,8 @@ REPLY_TOKENS = 512
 """Of a reply, for the estimate, where a judge names no `max_tokens`."""
 BYTES_PER_TOKEN = 3
 """Of a judge's prompt: English has about 4, and markup less."""
+PROMPT_TOKENS = 120
+"""Of an instruction in the Alpaca prompt, for the estimate, where it is not here."""
 
 
 def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses: Sequence[Response]) -> Scored:
@@ -104,9 +106,13 @@ def kept_replies(
         (folder / REPLIES).touch()
         (folder / PROBLEMS).write_text(json.dumps(problems, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
-    facts = {"requests": content_hash(sorted({digest for digests in keys.values() for digest in digests}))}
-    folder = keep("judge", facts, ask)
+    folder = keep("judge", replies_facts(digest for digests in keys.values() for digest in digests), ask)
     return Replies(folder / REPLIES), json.loads((folder / PROBLEMS).read_text(encoding="utf-8"))
+
+
+def replies_facts(digests: Iterable[str]) -> dict[str, Any]:
+    """Return what identifies the stage of the replies to requests."""
+    return {"requests": content_hash(sorted(set(digests)))}
 
 
 def _answering(subject: Subject, rule: JudgeRule, judge: Judge) -> Answering:
@@ -130,16 +136,26 @@ def check_judge(rule: JudgeRule, judge: Judge, model: UnloadedModel) -> None:
         LocalModel(None, known.tokenizer, rule.model or judge.model, "").prompt_ids(request)
 
 
-def expected_requests(rule: JudgeRule, judge: Judge, asked: Sequence[Instruction], response: int) -> Requests:
+def expected_requests(rule: JudgeRule, judge: Judge, pairs: Iterable[Pair], *, unknown: int) -> Requests:
     """Return how many requests a judge gets, and the tokens of their prompts and replies at most.
 
-    A response has `response` tokens.
+    Each prompt has `unknown` tokens of responses that are not there yet.
     """
-    pairs = (Pair(one.text, "?", one.reference, one.asked.input) for one in asked)
     requests = [request for pair in pairs for request in requests_of(judge, pair)]
-    read = sum(len(_text(request.prompt).encode()) // BYTES_PER_TOKEN + response for request in requests)
+    return tokens_of(rule.model or judge.model, requests, unknown)
+
+
+def unread_pairs(corpus: str, limit: int | None) -> list[Pair]:
+    """Return pairs that stand for instructions that are not here, as many as their source has: none if unknown."""
+    count = least(limit, SOURCES[corpus].rows) if corpus in SOURCES else 0
+    return [Pair("?" * BYTES_PER_TOKEN * PROMPT_TOKENS, "?", "!")] * (count or 0)
+
+
+def tokens_of(model: str, requests: Sequence[JudgeRequest], unknown: int = 0) -> Requests:
+    """Return requests to a model as a cost, with the tokens of their prompts and replies at most."""
+    read = sum(len(_text(request.prompt).encode()) // BYTES_PER_TOKEN + unknown for request in requests)
     written = sum(int(request.options.get("max_tokens", REPLY_TOKENS)) for request in requests)
-    return Requests(rule.model or judge.model, len(requests), read, written)
+    return Requests(model, len(requests), read, written)
 
 
 def _text(prompt: str | tuple[Mapping[str, str], ...]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.labelled import LabelledSource
+from emobench.errors import ConfigError
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.vllm.package import generating_program, package_name
@@ -16,6 +17,9 @@ from emobench.kinds.shared_rules import rouge_packages
 from emobench.kinds.views import WrittenText
 from emobench.reading import expand_home, is_folder
 from emobench.tasks.spec import Task
+
+NO_TEMPLATE = "none"
+"""`recipe.template` of a training on plain text, which has no prompts."""
 
 
 class InstructKind(Kind):
@@ -35,6 +39,17 @@ class InstructKind(Kind):
         """Check that the judge that a protocol names is installed, and takes its parameters."""
         if rules.judge.used:
             self.components.judge(rules.judge.name)
+
+    def check_template(self, task: Task, template: str) -> None:
+        """Check that the model reads the prompts that it was trained on, unless others are asked for."""
+        rules = task.protocol_as(InstructProtocol)
+        if template in (NO_TEMPLATE, rules.template) or rules.other_template:
+            return
+        raise ConfigError(
+            f"Task {task.name}: the prompts have the template {rules.template}, and the training has {template}, so "
+            f"that the model would read what it was not trained on. Add --set recipe.template={rules.template} or "
+            f"--set instruct.template={template}, or --set instruct.other_template=true if you want that."
+        )
 
     def auxiliary_models(self, task: Task) -> Mapping[str, AuxiliaryModel]:
         """Return the judge's model; at an endpoint it has a name alone, unless that is of a folder here."""

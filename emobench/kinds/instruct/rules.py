@@ -78,10 +78,13 @@ class InstructProtocol(Rules):
     """Responses to instructions, compared with those of the data set."""
 
     ABSENT_BY_DEFAULT = ("backend",)
+    NOT_IDENTIFYING: ClassVar = ("other_template",)
 
     template: Literal["alpaca", "chat"] = "alpaca"
     """What the model reads, which must be what it was trained on: recipe.template. alpaca: the prompt of Stanford
     Alpaca. chat: the chat template of the model's tokenizer."""
+    other_template: bool = False
+    """Whether the template may be another one than that of the training."""
     max_new_tokens: int = ranged(512, low=1, high=2**20)
     """Tokens of a response at most. It ends before them at EOS, or where the template ends a turn."""
     temperature: float = ranged(0.0, low=0, high=1000)

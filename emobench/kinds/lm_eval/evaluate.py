@@ -56,7 +56,13 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
 
 
 def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
-    longest = task.protocol_as(LmEvalProtocol).max_length
+    rules = task.protocol_as(LmEvalProtocol)
+    if rules.chat_template and not model.tokenizer.chat_template:
+        raise ConfigError(
+            f"Task {task.name}: the tokenizer of {model.name} has no chat template; take a chat model, or drop "
+            "--set lm_eval.chat_template=true."
+        )
+    longest = rules.max_length
     if longest is not None and model.context is not None and longest > model.context:
         raise ConfigError(
             f"Task {task.name}: max_length is {longest}, but {model.name} reads at most {model.context} tokens; add "
@@ -78,6 +84,8 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
             limit=rules.limit,
             use_cache=None,
             cache_requests=False,
+            apply_chat_template=rules.chat_template,
+            fewshot_as_multiturn=rules.chat_template,
             log_samples=True,
             bootstrap_iters=0,  # the board computes its own intervals, from the examples
             random_seed=0,

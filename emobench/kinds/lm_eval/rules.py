@@ -14,6 +14,7 @@ class LmEvalProtocol(Rules):
     """A task or group of lm-evaluation-harness, run by itself on the model in memory."""
 
     NOT_IDENTIFYING: ClassVar = ("include", "data", "batch", "engine")
+    ABSENT_BY_DEFAULT: ClassVar = ("chat_template",)
 
     task: str
     """A task or group of lm-evaluation-harness."""
@@ -24,6 +25,8 @@ class LmEvalProtocol(Rules):
     """A folder or repository that takes the place of the task's `dataset_path`, laid out alike."""
     num_fewshot: int | None = ranged(None, low=0, high=10_000)
     """Shots; None is the task's own number."""
+    chat_template: bool = False
+    """Whether prompts are turns of the tokenizer's chat template, each shot two of them, as lm-eval writes them."""
     max_length: int | None = ranged(None, low=2, high=2**20)
     """Tokens of a prompt at most, cut on the left as lm-eval does; None is the model's context."""
     batch: int = ranged(8, low=1, high=100_000)

@@ -11,9 +11,9 @@ from typing import Any
 from emobench.config import content_hash
 from emobench.errors import ConfigError
 from emobench.extras import require
-from emobench.kinds.instruct.judged import check_verdicts, kept_replies
+from emobench.kinds.instruct.judged import REPLIES, check_verdicts, kept_replies, replies_facts, tokens_of
 from emobench.kinds.instruct.judging.judge import Answering, Pair, PairJudge
-from emobench.kinds.instruct.judging.judgements import pair_judgements, request_keys
+from emobench.kinds.instruct.judging.judgements import Replies, pair_judgements, request_key, request_keys, requests_of
 from emobench.kinds.instruct.judging.round_robin import Duel, Rating, round_robin
 from emobench.kinds.instruct.rules import JudgeRule
 from emobench.leaderboard.schema.entry import Entry
@@ -42,9 +42,31 @@ class JudgedEntries:
     """With a verdict on every pair of models."""
     without_verdict: int
     """Instructions that were left out, since a verdict on them is missing."""
+    replies: int
+    tokens_read: int
+    tokens_written: int
+    """By all replies, those of earlier commands too, as the one who answered counts them."""
     writers: tuple[Writer, ...]
     duels: tuple[Duel, ...]
     ratings: tuple[Rating, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedJudging:
+    """What a round robin on one task asks: requests without a kept reply, and their tokens, at most."""
+
+    task: str
+    judge: str
+    model: str
+    pairs: int
+    """Of responses; each is asked about in both orders, but for equal ones."""
+    kept: int
+    """Requests whose reply is kept, and which are not sent again."""
+    requests: int
+    tokens_read: int
+    """Of prompts, by their length."""
+    tokens_written: int
+    """Of replies, as many as each may have."""
 
 
 def judge_rule(settings: Mapping[str, Any]) -> JudgeRule:
@@ -77,26 +99,78 @@ def judge_entries(
     Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
     """
     require("evalica")
-    judge = load_judge(rule.name).component
-    if not isinstance(judge, PairJudge):
-        raise ConfigError(f"{judge.name} grades one response; give a judge of two, see `emobench judges list`.")
-    if len(entries) < 2:
-        raise ConfigError("A judge compares two entries or more; name another one, see `emobench leaderboard show`.")
+    judge = pair_judge(rule, entries)
     tables = side_by_side(entries, runs, tasks, seed=seed, count=limit or ALL)
     require_writable(runs, "--runs")
     stages, answering = Stages(runs, note=reporter.note), _answering(rule, judge, device, offline)
     return [_judged(table, judge, rule, answering, stages, reporter) for table in tables]
 
 
+def pair_judge(rule: JudgeRule, entries: Sequence[Entry]) -> PairJudge:
+    """Return the judge of entries. Raises ConfigError for one that does not compare, and for a single entry."""
+    judge = load_judge(rule.name).component
+    if not isinstance(judge, PairJudge):
+        raise ConfigError(f"{judge.name} grades one response; give a judge of two, see `emobench judges list`.")
+    if len(entries) < 2:
+        raise ConfigError("A judge compares two entries or more; name another one, see `emobench leaderboard show`.")
+    return judge
+
+
+def expected_judging(
+    entries: Sequence[Entry],
+    rule: JudgeRule,
+    runs: Path,
+    tasks: Sequence[str] = (),
+    *,
+    seed: int | None = None,
+    limit: int | None = None,
+    offline: bool = False,
+) -> list[ExpectedJudging]:
+    """Return what `judge_entries` would ask, task by task; it raises the same for what cannot be judged."""
+    judge = pair_judge(rule, entries)
+    tables, identity = (
+        side_by_side(entries, runs, tasks, seed=seed, count=limit or ALL),
+        _identity(rule, judge, offline),
+    )
+    return [_expected(table, judge, rule, identity, Stages(runs)) for table in tables]
+
+
+def _expected(table: SideBySide, judge: PairJudge, rule: JudgeRule, identity: str, stages: Stages) -> ExpectedJudging:
+    pairs = _pairs(table)
+    asked = {request_key(identity, one): one for pair in pairs.values() for one in requests_of(judge, pair)}
+    stage = Stage("judge", replies_facts(asked))
+    final = stages.folder(stage)
+    known = [Replies(folder / REPLIES) for folder in (final, final.with_name(f"{final.name}.part")) if folder.is_dir()]
+    missing = [one for key, one in asked.items() if not any(key in replies for replies in known)]
+    cost = tokens_of(rule.model or judge.model, missing)
+    return ExpectedJudging(
+        task=table.task,
+        judge=rule.name,
+        model=cost.model,
+        pairs=len(pairs),
+        kept=len(asked) - len(missing),
+        requests=cost.count,
+        tokens_read=cost.read,
+        tokens_written=cost.written,
+    )
+
+
+def _pairs(table: SideBySide) -> dict[str, Pair]:
+    return {
+        _key(a, b, row): Pair(row["prefix"], row["generated"][a]["text"], row["generated"][b]["text"])
+        for a, b in _duels(table)
+        for row in table.rows
+    }
+
+
+def _duels(table: SideBySide) -> list[tuple[int, int]]:
+    return list(combinations(range(len(table.writers)), 2))
+
+
 def _judged(
     table: SideBySide, judge: PairJudge, rule: JudgeRule, answering: Answering, stages: Stages, reporter: Reporter
 ) -> JudgedEntries:
-    duels = list(combinations(range(len(table.writers)), 2))
-    pairs = {
-        _key(a, b, row): Pair(row["prefix"], row["generated"][a]["text"], row["generated"][b]["text"])
-        for a, b in duels
-        for row in table.rows
-    }
+    duels, pairs = _duels(table), _pairs(table)
     replies, problems = kept_replies(
         judge,
         pairs,
@@ -108,6 +182,7 @@ def _judged(
     counts = {key: len(keys) for key, keys in request_keys(judge, pairs, answering.identity).items()}
     model = rule.model or judge.model
     check_verdicts(judged, counts, f"{judge.name}, answered by {model},")
+    read, written = replies.tokens()
     verdicts = {one.id: one.preference for one in judged if one.preference is not None}
     whole = [row for row in table.rows if all(_key(a, b, row) in verdicts for a, b in duels)]
     found, ratings = round_robin({(a, b): [verdicts[_key(a, b, row)] for row in whole] for a, b in duels})
@@ -117,6 +192,9 @@ def _judged(
         model=model,
         instructions=len(whole),
         without_verdict=len(table.rows) - len(whole),
+        replies=len(replies),
+        tokens_read=read,
+        tokens_written=written,
         writers=table.writers,
         duels=tuple(found),
         ratings=tuple(ratings),
@@ -137,7 +215,13 @@ def _answering(rule: JudgeRule, judge: PairJudge, device: str, offline: bool) ->
     from emobench.models.load import load_model
 
     name = rule.model or judge.model
-    source = find_model(name, offline=offline)
     with quiet_libraries():
-        loaded = load_model(source, device=device, offline=offline, frozen=True)
-    return LocalModel(loaded.model, loaded.tokenizer, name, content_hash(identity(source)))
+        loaded = load_model(find_model(name, offline=offline), device=device, offline=offline, frozen=True)
+    return LocalModel(loaded.model, loaded.tokenizer, name, _identity(rule, judge, offline))
+
+
+def _identity(rule: JudgeRule, judge: PairJudge, offline: bool) -> str:
+    """Return what identifies who answers, without asking or loading it."""
+    if rule.backend == "endpoint":
+        return rule.endpoint(judge).identity
+    return content_hash(identity(find_model(rule.model or judge.model, offline=offline)))

@@ -42,6 +42,9 @@ def make_plan(request: Request, *, look: bool = False, check: bool = True, known
     planner = _Planner(request, suite, model, ingredients)
     trained = [objective for objective in objectives if objective is not None]
     check_sections(request, planner.parts, trains=bool(trained))
+    if trained and request.recorded is None:  # what is repeated was asked for
+        for recipe, task in ((recipe, task) for recipe, tasks in planner.parts for task in tasks):
+            load_kind(task.kind).check_template(task, recipe.template)
     if look:
         planner.look(trained)
     planner.ready = check and there and not ingredients.downloads and not ingredients.unusable

@@ -57,6 +57,12 @@ def models_of(table: Table, request: Request) -> list[PaperModel]:
     return [PaperModel(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
 
 
+def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
+    """Return a request for one of the table's models, with what the table sets for it; what is given wins."""
+    of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
+    return replace(request, model=subject.model, settings=merged(of_table, request.settings))
+
+
 def scale_of(table: Table, name: str | None) -> Scale | None:
     """Return a scale of a table by name, None for the table as it is."""
     if name is None:
@@ -83,7 +89,7 @@ def at_scale(
             f"{name}=, or give --model {place}."
         )
     model = request.model or scale.model
-    found = replace(request, model=model, settings=_merged(scale.settings, request.settings))
+    found = replace(request, model=model, settings=merged(scale.settings, request.settings))
     found = found if prepare is None else prepare(found)
     said = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]
     if found.words("tasks") is not None:
@@ -149,33 +155,36 @@ def table_request(table: Table, request: Request, objectives: tuple[str, ...]) -
         kept = given
         if section in chooses:
             kept = {key: value for key, value in request.section(section).items() if key not in chooses[section]}
-        if kept:
+        if kept and not (table.judges and section == "judge"):  # they compare rows, and none of them by itself
             settings[section] = kept
     return replace(request, objectives=objectives, settings=settings)
 
 
 def _renamed(entry: Entry, names: Mapping[str, str]) -> Entry:
-    """Return an entry whose tasks have other names."""
+    """Return an entry whose tasks or columns have other names."""
 
     def ours(key: str) -> str:
         task, slash, metric = key.partition("/")
-        return f"{names.get(task, task)}{slash}{metric}"
+        return names.get(key) or f"{names.get(task, task)}{slash}{metric}"
+
+    def task_of(key: str) -> str:
+        return ours(key).partition("/")[0]
 
     return replace(
         entry,
         metrics={ours(key): summary for key, summary in entry.metrics.items()},
         families={ours(key): family for key, family in entry.families.items()},
         primary=None if entry.primary is None else ours(entry.primary),
-        protocols={ours(task): rule for task, rule in entry.protocols.items()},
+        protocols={task_of(key): entry.protocols[key.partition("/")[0]] for key in entry.metrics},
     )
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested settings of both; `above` wins."""
     found = dict(below)
     for key, value in above.items():
         old = found.get(key)
-        found[key] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        found[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return found
 
 
@@ -194,7 +203,7 @@ def _problems(table: Table, request: Request, base: BaseModel) -> Iterator[tuple
 
 
 def _problem(at: Ingredients, recipe: Recipe, alike: list[Task], base: BaseModel) -> str | None:
-    if not all(at.texts(recipe.corpus, split) for split in ("train", "validation")):
+    if not all(at.training_texts(recipe, split) for split in ("train", "validation")):
         return "whose texts are not in the data folders"
     for task in alike:
         runtime = load_kind(task.kind).runtime

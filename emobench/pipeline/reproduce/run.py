@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from emobench.data.rows import local_file
 from emobench.data.sources import SPLITS
+from emobench.leaderboard.render.duels import Duel
 from emobench.leaderboard.render.paper_table import PaperComparison
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
@@ -25,6 +26,7 @@ from emobench.pipeline.reproduce.requests import (
     at_scale,
     firsts,
     models_of,
+    of_model,
     published_entries,
     scale_of,
     selection_request,
@@ -44,6 +46,10 @@ class Reproduction:
     published_model: str
     found: PaperComparison
     choices: tuple[Choice, ...]
+    request: Request
+    """Of its runs, with all that the table and the scale set."""
+    duels: tuple[Duel, ...] = ()
+    """Of a figure of wins, ties and losses."""
 
 
 def outline_table(table: Table, request: Request, scale: str | None = None, *, exact: bool = True) -> Outline:
@@ -56,10 +62,10 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
     found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
     for subject in models_of(table, given):
-        of_model = replace(given, model=subject.model)
-        wanted = selection_request(table, of_model)
+        its = of_model(table, given, subject)
+        wanted = selection_request(table, its)
         parts = [] if wanted is None else [marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
-        rows = table_request(table, of_model, firsts(table))
+        rows = table_request(table, its, firsts(table))
         parts.append(marked(make_outline(rows, exact=exact), subject.model, ""))
         for part in parts:
             if oracle is not None:  # its texts take the place of these downloads
@@ -79,6 +85,12 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     return replace(found, title=title, assumptions=(*found.assumptions, *remarks, *said), several=True)
 
 
+def requests_of(table: Table, request: Request, scale: str | None = None) -> list[tuple[str, Request]]:
+    """Return the models of a table that makes no oracle, each with the request of its runs."""
+    scaled, _ = _scaled(table, scale_of(table, scale), request, None)
+    return [(shown_name(one.model), of_model(table, scaled, one)) for one in models_of(table, scaled)]
+
+
 def reproduce(
     table: Table, request: Request, reporter: Reporter | None = None, scale: str | None = None
 ) -> list[Reproduction]:
@@ -87,7 +99,7 @@ def reproduce(
     oracle = _oracle_of(chosen, request)
     scaled, said = _scaled(table, chosen, request, None if oracle is None else with_oracle(table, oracle, reporter))
     makers = [
-        _Maker(table, request, replace(scaled, model=subject.model), subject, said, reporter)
+        _Maker(table, request, of_model(table, scaled, subject), subject, said, reporter)
         for subject in models_of(table, scaled)
     ]
     for maker in makers:  # what would fail after another model's days fails here
@@ -139,11 +151,29 @@ class _Maker:
             measured=measured,
             baseline=self.table.baseline,
             comparison=compare(baseline, others, examples, anyway=True),
-            remarks=(*self._said(choices), *self._differences(baseline, published), *examples.problems),
+            remarks=(
+                *self._said(choices),
+                *self._differences(baseline, published),
+                *self.table.remarks,
+                *self._absent(published, entries),
+                *examples.problems,
+            ),
         )
         return Reproduction(
-            model=self.subject.model, published_model=self.subject.paper, found=found, choices=tuple(choices)
+            model=self.subject.model,
+            published_model=self.subject.paper,
+            found=found,
+            choices=tuple(choices),
+            request=self.request,
         )
+
+    def _absent(self, published: Mapping[str, Entry], entries: Sequence[Entry]) -> Iterator[str]:
+        """Yield why columns of the paper are not there: nothing was measured, with the first reason."""
+        known = {metric for entry in published.values() for metric in entry.metrics}
+        for metric in sorted(known - {name for entry in entries for name in entry.metrics}):
+            reasons = [entry.missing[metric] for entry in entries if metric in entry.missing]
+            if reasons:
+                yield f"{metric} is missing here: {reasons[0]}"
 
     def _columns(self, published: Mapping[str, Entry], entries: Sequence[Entry]) -> tuple[str, ...]:
         """Return the paper's columns, else the table's metrics of each task, as far as they were measured."""

@@ -2,7 +2,7 @@
 
 Messages become a prompt by the tokenizer's chat template; a text is continued as it is. Replies are the likeliest token
 at each step: `temperature` must be 0. Of the first token, the likeliest ones have their log probabilities where a
-request asks for them.
+request asks for them; where that token is the whole reply, nothing is drawn, and `temperature` may be 1.
 
 Legend: B requests of a batch, T positions, V vocabulary.
 """
@@ -78,7 +78,7 @@ class LocalModel:
 
     def prompt_ids(self, request: JudgeRequest) -> list[int]:
         """Return what the model reads. Raises ModelError as `ask` does."""
-        if request.options.get("temperature", 0):
+        if request.options.get("temperature", 0) and not _reads_log_probs(request):
             raise ModelError(
                 f"The judge asks for a temperature of {request.options['temperature']}, and a local model answers with "
                 "the likeliest tokens. Use an endpoint: --set judge.url=URL."
@@ -104,6 +104,12 @@ class LocalModel:
         """Yield (key, reply) of requests whose replies have one length at most."""
         ids = [prompts[key] for key in keys]
         tops = self._top_logprobs({key: prompts[key] for key in keys}, requests)
+        if length == 1:  # the likeliest token of those is the whole reply
+            for key, found in tops.items():
+                (likeliest,) = found
+                yield key, JudgeReply(max(likeliest, key=likeliest.__getitem__), found, self.name, len(prompts[key]), 1)
+            keys = [key for key in keys if key not in tops]
+            ids = [prompts[key] for key in keys]
         decoding = Decoding(rule=GREEDY, length=length)
         vocabulary = token_count(self.tokenizer)
         for batch in iter_continuations(self.model, ids, prompt_keys=keys, decoding=decoding, vocabulary=vocabulary):
@@ -131,3 +137,9 @@ class LocalModel:
                 tokens = (self.tokenizer.decode([token]) for token in top.indices.tolist())
                 found[key] = (dict(zip(tokens, top.values.tolist(), strict=True)),)
         return found
+
+
+def _reads_log_probs(request: JudgeRequest) -> bool:
+    """Return whether a reply is one token whose log probabilities, at temperature 1, are the verdict."""
+    options = request.options
+    return bool(options.get("top_logprobs")) and options.get("max_tokens") == 1 and options.get("temperature") == 1

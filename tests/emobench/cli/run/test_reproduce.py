@@ -41,7 +41,7 @@ def test_a_dry_run_shows_downloads_hours_and_memory(
 
 def test_an_unknown_table_is_named(command: Callable[..., Any]) -> None:
     command("reproduce", "table-33", "--dry-run").refused(
-        "There is no table 'table-33'; did you mean 'table-3'? Known: figure-1, figure-2, table-1, table-2, table-3,"
+        "There is no table 'table-33'; did you mean 'table-3'? Known: figure-1, figure-2, figure-3,"
     )
 
 

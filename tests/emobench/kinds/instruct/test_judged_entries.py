@@ -82,3 +82,34 @@ def test_a_judge_without_verdicts_gives_no_table(judge: Callable[..., Any]) -> N
         done = judge("--set", "judge.name=pandalm", "--set", f"judge.url={server.url}")
     assert done.code == 1
     assert "gave no verdict" in done.err
+
+
+def test_a_dry_run_counts_what_is_asked_and_asks_nobody(judge: Callable[..., Any]) -> None:
+    stopped: list[str] = []
+
+    def down(prompt: str, attempt: int) -> str | None:
+        if prompt not in stopped and len(stopped) < 4:
+            stopped.append(prompt)
+        return None if prompt in stopped else "server_error"
+
+    with serving(larger, down) as server:
+        given = ("judge.name=pandalm", "judge.model=a-judge", f"judge.url={server.url}", "judge.retries=0")
+        settings = [word for one in (*given, "judge.concurrency=1") for word in ("--set", one)]
+        (first,) = judge(*settings, "--dry-run", "--json").ok().json["judging"]
+        assert not server.bodies
+        assert first["pairs"] == 3 * 6
+        assert first["kept"] == 0
+        assert judge(*settings).code == 1  # the server goes down after four replies
+        (second,) = judge(*settings, "--dry-run", "--json").ok().json["judging"]
+        assert (second["kept"], second["requests"]) == (4, first["requests"] - 4)
+        server.faults = lambda prompt, attempt: None
+        (found,) = judge(*settings, "--json").ok().json["judged"]
+        assert found["replies"] == first["requests"]
+        assert (found["tokens_read"], found["tokens_written"]) == (7 * found["replies"], 3 * found["replies"])
+        (last,) = judge(*settings, "--dry-run", "--json").ok().json["judging"]
+        assert (last["kept"], last["requests"], last["tokens_read"]) == (first["requests"], 0, 0)
+        assert "nobody was asked" in judge(*settings, "--dry-run").ok().out
+    texts = [body["prompt"] for body in server.bodies]
+    # The estimate is of the prompts' bytes, at three a token; a reply of PandaLM has 512 tokens at most.
+    assert first["tokens_read"] == sum(len(text.encode()) // 3 for text in set(texts))
+    assert first["tokens_written"] == 512 * first["requests"]

@@ -17,6 +17,7 @@ from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.instruct.instructions import load_instructions
 from emobench.kinds.instruct.responses import end_ids, prompt_ids
 from emobench.kinds.instruct.rules import InstructProtocol
+from emobench.registry import find_task, load_kind
 
 CHAT = (
     "{% for m in messages %}<|start|>{{ m['role'] }}\n{{ m['content'] }}<|end|>\n{% endfor %}"
@@ -130,6 +131,30 @@ def test_a_dry_run_counts_tokens(instruct: Callable[..., Any], byte_model: Path,
     rows = load_instructions(TASK, data_dirs=[asked], offline=True).rows
     assert line["examples"] == len(rows)
     assert line["tokens"] == sum(map(len, prompt_ids(rows, tokenizer, "alpaca"))) + 8 * len(rows)
+
+
+def test_prompts_of_another_template_than_the_trainings_are_refused(instruct: Callable[..., Any]) -> None:
+    instruct("run", "--set", "recipe.template=chat", "--dry-run").refused(
+        "the prompts have the template alpaca, and the training has chat",
+        "--set recipe.template=alpaca or --set instruct.template=chat",
+    )
+    allowed = ("--set", "recipe.template=chat", "--set", "instruct.other_template=true")
+    instruct("run", *allowed, "--dry-run").refused("has no chat template. Take the Alpaca prompt")
+    kind, task = load_kind("instruct"), find_task(TASK)
+    kind.check_template(task, "none")  # a training on plain text has no prompts
+    assert find_task(TASK, overrides={"other_template": True}).protocol_id == task.protocol_id
+
+
+def test_instructions_are_read_from_a_list_and_the_rivals_place_is_named(tmp_path: Path) -> None:
+    rows = [{"instruction": "Say it.", "output": "It.", "generator": "baize-v2-7b"}]
+    with pytest.raises(DataError, match=r"Put results/baize-v2-7b/model_outputs\.json of github"):
+        load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True)
+    (tmp_path / "baize-v2-7b.test.json").write_text(json.dumps(rows))
+    (one,) = load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True).rows
+    assert (one.text, one.reference) == ("Say it.", "It.")
+    (tmp_path / "baize-v2-7b.test.json").write_text("{}")
+    with pytest.raises(DataError, match="expected a list of JSON objects"):
+        load_instructions("baize-v2-7b", data_dirs=[tmp_path], offline=True)
 
 
 def test_what_does_not_fit_is_refused_before_a_training(instruct: Callable[..., Any]) -> None:

@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from emobench.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
@@ -88,6 +90,35 @@ def test_a_group_on_mmlu_data(
     assert len(answers) > 1  # the model's answers vary, so that equal ones say something
     assert len(data) == 20
     assert sum(value for value, _ in score.examples.values()) / 20 == pytest.approx(score.value)
+
+
+def test_prompts_in_a_chat_template(
+    byte_model: Any, mmlu_folder: Path, own_tasks: Path, tmp_path_factory: Any, evaluated: Callable[..., Any]
+) -> None:
+    model, tokenizer = byte_model[0], copy.deepcopy(byte_model[1])
+    turns = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}"
+    tokenizer.chat_template = turns + "{% if add_generation_prompt %}[assistant] {% endif %}"
+    rules = {"include": str(own_tasks), "data": str(mmlu_folder), "num_fewshot": 1, "engine": "lm-eval"}
+    scored, _, folder = evaluated("own_three", models=(model, tokenizer), chat_template=True, **rules)
+    place = wrapped(tmp_path_factory.mktemp("w"), "own_three", mmlu_folder)
+    options = {"num_fewshot": 1, "apply_chat_template": True, "fewshot_as_multiturn": True}
+    expected = directly((model, tokenizer), "w_own_three", [own_tasks, place], **options)
+    for name, own in kept_rows(folder).items():
+        assert_alike(own, expected["samples"][name], "lm-eval")
+        assert [r["prompt_hash"] for r in own] == [r["prompt_hash"] for r in expected["samples"][name]]
+    assert scored.scores["acc"].value == expected["results"]["own_three"]["acc,none"]
+    prompts = json.loads((folder / "samples.jsonl").read_text().splitlines()[0])["arguments"]
+    assert str(prompts).count("[user]") == str(prompts).count("[assistant]") > 0
+
+
+def test_a_chat_template_is_another_protocol_and_needs_one(byte_model: Any) -> None:
+    plain, chat = lm_eval_task("mmlu"), lm_eval_task("mmlu", {"chat_template": True})
+    assert "chat_template" not in plain.rules
+    assert plain.protocol_id != chat.protocol_id
+    known: Any = SimpleNamespace(tokenizer=byte_model[1], name="bytes", context=None)
+    kind.check(plain, None, known)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="the tokenizer of bytes has no chat template"):
+        kind.check(chat, None, known)  # type: ignore[arg-type]
 
 
 def test_a_group_that_weighs_its_tasks_alike(mmlu_folder: Path, own_tasks: Path, evaluated: Callable[..., Any]) -> None:

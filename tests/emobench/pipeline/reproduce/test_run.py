@@ -19,6 +19,7 @@ from emobench.pipeline.planning.resolve import parts_of
 from emobench.pipeline.reproduce.requests import (
     at_scale,
     models_of,
+    of_model,
     published_entries,
     scale_of,
     selection_request,
@@ -37,6 +38,12 @@ MODELS = {
     "table-7": ["llama2-13b"],
     "table-8": ["opt-2.7b"],
 }
+JUDGED = {
+    "table-9": ["llama-7b", "llama-13b", "llama2-7b", "llama2-13b"],
+    "table-10": ["llama2-7b"],
+    "table-11": ["llama2-7b"],
+}
+FIGURES = {"figure-3": "llama-7b", "figure-4": "llama-13b", "figure-5": "llama2-7b", "figure-6": "llama2-13b"}
 SWEEPS = {"table-1": (0.9, 0.8, 0.7), "table-2": (0.9, 0.8, 0.7)}
 SWEEP = (0.9, 0.8, 0.1)
 COLUMNS = {"table-1": ("mauve",), "table-2": ("ppl_test", "ppl_oracle", "mauve", "rouge1", "rougeL")}
@@ -47,7 +54,7 @@ def request(*settings: str, **given: Any) -> Request:
 
 
 def test_the_papers_tables_can_be_made_again() -> None:
-    assert table_names() == ["figure-1", "figure-2", *MODELS]
+    assert set(table_names()) == {"figure-1", "figure-2", *MODELS, *JUDGED, *FIGURES}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -61,6 +68,34 @@ def test_a_table_is_exactly_the_papers_cells(name: str) -> None:
     assert all(list(entry.metrics) == columns for entry in entries)
     assert table.select is not None
     assert set(table.select.tasks) <= set(tasks)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_judged_table_is_exactly_the_papers_cells(name: str) -> None:
+    table = find_table(name)
+    entries, models = published_entries(table), JUDGED[name]
+    assert [subject.model for subject in models_of(table, request())] == models
+    assert [(e.model.name, e.objective.name) for e in entries] == [(m, row) for m in models for row in ("mle", "emo")]
+    tasks = {short_name(task) for run in find_suite(table.suite).runs for task in run.tasks}
+    for entry in entries:
+        assert entry.metrics.keys() == {f"{task}/win_rate" for task in tasks}
+        assert entry.protocols.keys() == tasks
+    by_name = {(e.model.name, e.objective.name): e.metrics for e in entries}
+    if name == "table-11":
+        assert by_name["llama2-7b", "emo"]["open-platypus-vs-baize-v2-7b/win_rate"].mean == pytest.approx(0.59)
+
+
+def test_settings_of_a_table_are_those_of_its_models_and_give_way() -> None:
+    table = find_table("table-9")
+    for subject in models_of(table, request()):
+        settings = of_model(table, request("judge.model=mine"), subject).settings
+        assert settings["judge"] == {"name": "alpaca-eval(config=alpaca_eval_gpt4)", "model": "mine"}
+        assert ("recipe" in settings) == ("13b" in subject.paper)
+    large = models_of(table, request())[1]
+    for given, rate in ((), 1e-5), (("recipe.learning_rate=3e-4",), 3e-4):
+        asked = replace(of_model(table, request(*given), large), suite=table.suite)
+        ((recipe, _),) = parts_of(asked, find_suite(table.suite))
+        assert recipe.learning_rate == rate
 
 
 @pytest.mark.parametrize("name", MODELS)

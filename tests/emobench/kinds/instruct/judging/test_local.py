@@ -68,6 +68,22 @@ def test_the_likeliest_first_tokens_have_their_log_probabilities(model: Any) -> 
         assert list(found.values()) == pytest.approx(top.values.tolist(), abs=1e-5)
 
 
+def test_a_verdict_of_one_tokens_probabilities_may_ask_for_temperature_one(model: Any) -> None:
+    """As AlpacaEval 2 asks: nothing is drawn, and the reply is the likeliest of the tokens with their probabilities."""
+    judge, kept = local(model), dict[str, JudgeReply]()
+    options = {"temperature": 1, "max_tokens": 1, "top_logprobs": 3}
+    prompt = words(*range(5, 12))
+    judge.ask({"one": JudgeRequest(prompt, options), "two": JudgeRequest(prompt, GREEDY)}, kept.__setitem__)
+    ids = judge.tokenizer(prompt, return_tensors="pt").input_ids
+    with torch.no_grad():
+        likeliest = int(model(ids).logits[0, -1].argmax())
+    one = kept["one"]
+    assert one.text == judge.tokenizer.decode([likeliest]) == next(iter(one.top_logprobs[0]))
+    assert (one.prompt_tokens, one.reply_tokens) == (ids.shape[1], 1)
+    with pytest.raises(ModelError, match="a temperature of 1, and a local model"):
+        judge.ask({"one": JudgeRequest(prompt, {**options, "max_tokens": 2})}, kept.__setitem__)
+
+
 def test_a_prompt_that_is_too_long_is_refused_and_the_others_are_answered(model: Any) -> None:
     kept: dict[str, JudgeReply] = {}
     requests = {"long": JudgeRequest(words(*[5] * 60), GREEDY), "short": JudgeRequest(words(5), GREEDY)}

@@ -1,0 +1,150 @@
+"""AlpacaEval's annotations to its metrics: win rate, standard error, and the win rate at equal lengths.
+
+An annotation is a judged pair, as the package alpaca-eval writes it: `output_1` is the reference's, `output_2` the
+model's, and `preference` 1 for the first, 2 for the second, 0 or 1.5 for a tie, or a number between 1 and 2.
+
+The length-controlled win rate (Dubois et al., 2024) is that of a logistic regression of the preferences on the
+difference of lengths, at a difference of 0. Fit and design matrix are the package's. Its regression also has the
+difficulty of each of AlpacaEval's 805 instructions, and is regularized by the judgements of two baselines that were
+asked to be brief and to be long: both are in its file df_gamed.csv on the hub. Without it there is the package's own
+smallest regression, `length_controlled_minimal`, which is another number.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emobench.data.rows import hub_files, jsonl_rows
+from emobench.errors import DataError
+from emobench.extras import require
+from emobench.kinds.instruct.judging.judgements import win_rate
+from emobench.reading import is_file, parse_json, read_text
+
+GAMED, REPO = "df_gamed.csv", "tatsu-lab/alpaca_eval"
+INSTRUCTIONS = 805
+FIELDS = ("output_1", "output_2", "preference")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotatedRates:
+    """What annotations say of a model; rates and errors are fractions."""
+
+    model: str
+    count: int
+    """Annotations with a preference."""
+    win_rate: float
+    standard_error: float
+    length_controlled: float | None
+    """As AlpacaEval publishes it; None without df_gamed.csv."""
+    length_controlled_minimal: float | None
+    """By the lengths alone; None where all lengths are equal."""
+    missing: str = ""
+    """Why `length_controlled` is missing, and what to do."""
+
+
+def read_annotations(path: Path) -> list[dict[str, Any]]:
+    """Read a file of annotations: a JSON list, or one object a line. Raises DataError."""
+    if path.suffix == ".jsonl":
+        rows = [(where, row) for where, row in jsonl_rows(path)]
+    else:
+        try:
+            found = parse_json(read_text(path))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: expected a JSON list of annotations ({error}).") from None
+        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+            raise DataError(f"{path}: expected a JSON list of annotations.")
+        rows = [(f"{path}, row {number}", row) for number, row in enumerate(found, 1)]
+    for where, row in rows:
+        if absent := [name for name in FIELDS if name not in row]:
+            raise DataError(
+                f"{where}: expected {', '.join(FIELDS)} of AlpacaEval's annotations; {absent[0]} is not there."
+            )
+    if len(rows) < 2:
+        raise DataError(f"{path} holds {len(rows)} annotations; expected two or more.")
+    return [row for _, row in rows]
+
+
+def gamed_file(data_dirs: Sequence[Path], *, offline: bool) -> Path:
+    """Return df_gamed.csv of the first data folder that has it, else of the hub. Raises DataError, which says what."""
+    if local := next((folder / GAMED for folder in data_dirs if is_file(folder / GAMED)), None):
+        return local
+    try:
+        (file,), _ = hub_files(REPO, "main", GAMED, offline=offline)
+    except DataError as error:
+        raise DataError(
+            f"The length-controlled win rate needs {GAMED} of the data set {REPO} on the hub, which is not here "
+            f"({error}) Put it in DIR/{GAMED} and give --data-dir DIR."
+        ) from None
+    return file
+
+
+def rates(rows: Sequence[Mapping[str, Any]], data_dirs: Sequence[Path] = (), *, offline: bool) -> AnnotatedRates:
+    """Return the metrics of annotations. Raises DataError where no two have a preference."""
+    require("alpaca_eval")
+    judged = [row for row in rows if row["preference"] is not None and row["preference"] == row["preference"]]
+    if len(judged) < 2:
+        raise DataError(f"{len(judged)} of {len(rows)} annotations have a preference; expected two or more.")
+    rate, error = win_rate([preference_of(row) for row in judged])
+    long, missing = None, ""
+    try:
+        if len(rows) != INSTRUCTIONS:
+            raise DataError(
+                f"The length-controlled win rate is of AlpacaEval's {INSTRUCTIONS} instructions, in their order, whose "
+                f"difficulty is known; here are {len(rows)} annotations."
+            )
+        long = length_controlled(rows, gamed_file(data_dirs, offline=offline))
+    except DataError as problem:
+        missing = str(problem)
+    names = {str(row.get("generator_2", "")) for row in rows}
+    return AnnotatedRates(
+        model=", ".join(sorted(names)),
+        count=len(judged),
+        win_rate=rate,
+        standard_error=error,
+        length_controlled=long,
+        length_controlled_minimal=length_controlled(rows, None),
+        missing=missing,
+    )
+
+
+def preference_of(row: Mapping[str, Any]) -> float:
+    """Return how much the model's response is preferred, from 0 to 1."""
+    return 0.5 if row["preference"] == 0 else float(row["preference"]) - 1
+
+
+def length_controlled(rows: Sequence[Mapping[str, Any]], gamed: Path | None) -> float | None:
+    """Return the win rate at equal lengths, a fraction: by `length_controlled_v1` with df_gamed.csv, else minimal.
+
+    None where all pairs differ by the same length. The features are those of alpaca-eval 0.6.6, metrics/glm_winrate.py.
+    """
+    with warnings.catch_warnings(action="ignore"):  # of pkg_resources, and of scikit-learn about the fit's options
+        import pandas as pd
+        from alpaca_eval.metrics import glm_winrate as package
+
+        info = package.GLM_INFO["length_controlled_minimal" if gamed is None else "length_controlled_v1"]
+        longer = pd.Series([float(len(row["output_1"]) - len(row["output_2"])) for row in rows])
+        if longer.nunique() == 1:
+            return None
+        preferences = [None if row["preference"] is None else preference_of(row) for row in rows]
+        own = pd.DataFrame({"preference": preferences, "index": range(len(rows)), "not_gamed_baseline": True})
+        own["preference"] = own["preference"].astype(float)
+        own["std_delta_len"] = longer / longer.std()
+        train, weights = own, None
+        if gamed is not None:
+            others = pd.read_csv(gamed).drop(columns=["model"])
+            own["instruction_difficulty"] = others.drop_duplicates("index")["instruction_difficulty"].to_numpy()
+            train = pd.concat([others, own], axis=0)
+            is_own = train["not_gamed_baseline"].astype(bool)
+            weights = is_own.astype(float) + info["regularize_to_baseline_lambda"] * (~is_own).astype(float) / 2
+        equal = own.assign(std_delta_len=0)
+        features, at_equal = package.make_dmatrix_for_model(train, equal, formula=info["formula"])
+        known = features["preference"].notna()
+        weights = None if weights is None else weights[known]
+        fit = package.fit_LogisticRegressionCV(
+            features[known], "preference", is_ytrue_proba=True, sample_weight=weights, **info["kwargs"]
+        )
+        return float(fit.predict_proba(at_equal)[:, 1].mean())

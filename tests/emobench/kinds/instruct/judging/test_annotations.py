@@ -1,0 +1,91 @@
+"""AlpacaEval's annotations give its metrics: those that it publishes, and those of the package on the same file."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
+SHARED = Path(__file__).parents[6] / "shared" / "data" / "judge"
+
+
+@pytest.fixture
+def annotated(tmp_path: Path) -> Path:
+    """805 annotations, in which the longer response is often preferred."""
+    draw, rows = random.Random(0), []
+    for number in range(805):
+        one, two = draw.randrange(5, 400), draw.randrange(5, 400)
+        preference = draw.choice([0, 1.5, 1, 2, 2 if two > one else 1, 2 if two > one else 1])
+        texts = {"instruction": str(number), "output_1": "a" * one, "output_2": "b" * two, "dataset": "x"}
+        names = {"generator_1": "text_davinci_003", "generator_2": "mine", "annotator": "a"}
+        rows.append({**texts, **names, "preference": preference})
+    path = tmp_path / "annotations.json"
+    path.write_text(json.dumps(rows))
+    return path
+
+
+@pytest.fixture
+def gamed(tmp_path: Path) -> Path:
+    """A file of the form of df_gamed.csv: two baselines, each with 805 judgements."""
+    draw, folder = random.Random(1), tmp_path / "gamed"
+    folder.mkdir()
+    difficulty = [draw.gauss(0, 1) for _ in range(805)]
+    lines = ["preference,index,std_delta_len,instruction_difficulty,not_gamed_baseline,model"]
+    for model, sign in (("concise", -1), ("verbose", 1)):
+        for number in range(805):
+            longer = sign * abs(draw.gauss(1, 0.5))
+            lines.append(f"{draw.random():.6f},{number},{longer:.6f},{difficulty[number]:.6f},False,{model}")
+    (folder / "df_gamed.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")  # of the package's options for scikit-learn
+def test_the_metrics_are_those_of_the_package_on_the_same_file(
+    command: Callable[..., Any], annotated: Path, gamed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from alpaca_eval.metrics import get_length_controlled_winrate, glm_winrate
+
+    monkeypatch.setattr(glm_winrate, "hf_hub_download", lambda **asked: str(gamed / asked["filename"]))
+    theirs = get_length_controlled_winrate(json.loads(annotated.read_text()), save_weights_dir=None)
+    (ours,) = command("judges", "score", annotated, "--data-dir", gamed, "--offline", "--json").ok().json
+    assert ours["model"] == "mine"
+    assert (ours["count"], ours["missing"]) == (805, "")
+    assert 100 * ours["win_rate"] == pytest.approx(theirs["win_rate"], abs=1e-9)
+    assert 100 * ours["standard_error"] == pytest.approx(theirs["standard_error"], abs=1e-9)
+    assert 100 * ours["length_controlled"] == pytest.approx(theirs["length_controlled_winrate"], abs=1e-6)
+    smallest = get_length_controlled_winrate(
+        json.loads(annotated.read_text()), glm_name="length_controlled_minimal", save_weights_dir=None
+    )
+    assert 100 * ours["length_controlled_minimal"] == pytest.approx(smallest["length_controlled_winrate"], abs=1e-6)
+
+
+def test_what_is_missing_is_said_in_a_sentence(command: Callable[..., Any], annotated: Path, tmp_path: Path) -> None:
+    found = command("judges", "score", annotated, "--offline").ok().out
+    assert "Put it in DIR/df_gamed.csv and give --data-dir DIR." in " ".join(found.split())
+    rows = json.loads(annotated.read_text())
+    fewer = tmp_path / "fewer.jsonl"
+    fewer.write_text("".join(f"{json.dumps(row)}\n" for row in rows[:40]))
+    (ours,) = command("judges", "score", fewer, "--offline", "--json").ok().json
+    assert "of AlpacaEval's 805 instructions" in ours["missing"]
+    assert ours["length_controlled"] is None
+    assert 0 < ours["length_controlled_minimal"] < 1
+    fewer.write_text('{"output_1": "a", "output_2": "b"}\n')
+    command("judges", "score", fewer, "--offline").refused("fewer.jsonl:1: expected output_1, output_2, preference")
+    fewer.write_text("")
+    command("judges", "score", fewer, "--offline").refused("holds 0 annotations; expected two or more")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/judge")
+@pytest.mark.parametrize("model", ["alpaca-7b", "vicuna-13b", "llama-2-7b-chat-hf"])
+def test_published_annotations_give_the_published_rates(model: str, command: Callable[..., Any]) -> None:
+    lines = (SHARED / "alpaca_eval_gpt4_leaderboard.csv").read_text().splitlines()
+    row = next(line for line in lines if line.startswith(f"{model},"))
+    published = dict(zip(lines[0].split(","), row.split(","), strict=True))
+    (ours,) = command("judges", "score", SHARED / f"{model}.annotations.jsonl", "--offline", "--json").ok().json
+    assert 100 * ours["win_rate"] == pytest.approx(float(published["win_rate"]), abs=1e-6)
+    assert 100 * ours["standard_error"] == pytest.approx(float(published["standard_error"]), abs=1e-6)
