@@ -80,3 +80,29 @@ def test_a_figure_is_made_printed_and_drawn(
     assert "emo against mle · pandalm, seed 0" in shown
     assert any("without numbers" in line for line in result["remarks"])
     assert (tmp_path / "f.svg").read_text().startswith("<svg")
+
+
+def test_a_judged_table_stands_beside_the_papers_and_says_what_is_missing(
+    command: Callable[..., Any], byte_model: Path, folder: Path, tmp_path: Path
+) -> None:
+    places = ("--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--data-dir", folder)
+    small = ("recipe.max_tokens=600", "recipe.max_length=192", "recipe.batch=4", "instruct.max_new_tokens=8")
+
+    def made(url: str, model: str) -> Any:
+        judge = ("judge.name=pandalm", f"judge.model={model}", f"judge.url={url}")
+        settings = [word for one in (*small, *judge) for word in ("--set", one)]
+        given = ("reproduce", "table-9", "--model", byte_model, "--seed", 0, *settings, *places, "--offline", "-q")
+        (result,) = command(*given, "--json").ok().json["results"]
+        return result
+
+    with serving(larger) as server:
+        result = made(server.url, "a-judge")
+        server.answer = lambda prompt: "I cannot say."
+        silent = made(server.url, "a-silent-judge")
+    assert result["published_model"] == "llama-7b"
+    cells = {cell["row"]: cell for cell in result["cells"]}
+    assert {row: cell["published"] for row, cell in cells.items()} == {"mle": 0.593, "emo": 0.684}
+    assert all(cell["metric"] == "alpaca_eval/win_rate" and cell["n"] == COUNT for cell in cells.values())
+    assert any("in one order, at random" in line for line in result["remarks"])
+    assert silent["cells"] == []
+    assert any(line.startswith("alpaca_eval/win_rate is missing here: ") for line in silent["remarks"])
