@@ -46,8 +46,8 @@ class BudgetOptions:
         str | None,
         typer.Option(
             "--max-memory",
-            help="The most that each process may hold, such as 16GB: of its GPU, else of the machine. A training that "
-            "needs more goes on with smaller micro-batches.",
+            help="The most that each process may hold of its GPU, such as 16GB. A training that needs more goes on "
+            "with smaller micro-batches.",
             show_default=False,
         ),
     ] = None

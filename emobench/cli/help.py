@@ -11,6 +11,7 @@ WHAT = "What"
 GROUPS = {
     "Where": (
         *("--runs", "--leaderboard", "--data-dir", "--out", "--offline", "--device", "--devices", "--processes"),
+        "--on",
         "--directory",
     ),
     "How": ("--set", "--protocol", "--limit", "--from-scratch", "--dtype", "--trust-remote-code", "--track", "--batch"),

@@ -18,6 +18,7 @@ from emobench.errors import ConfigError, RunError
 from emobench.models.device import AUTO, Place
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.dry_run.outline import DONE
+from emobench.pipeline.execution.clusters import cluster_of
 from emobench.pipeline.planning.estimate import duration
 from emobench.pipeline.sweep.plan_file import Sweep, differing_settings, read_sweep
 from emobench.pipeline.sweep.run import RowStatus, SweepResult, run_sweep, status_of
@@ -44,6 +45,15 @@ def run(
     file: File,
     loading: SweepOptions,
     budget: BudgetOptions,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            help="A cluster whose nodes see this folder of runs: ray or slurm, with parameters of Ray's tasks or of "
+            'submitit, such as "slurm(partition=gpu, timeout_min=600)". --processes: stages at once.',
+            show_default=False,
+        ),
+    ] = None,
     runs: options.Runs = options.DEFAULT_RUNS,
     leaderboard: options.Board = options.DEFAULT_BOARD,
     dry_run: options.DryRun = False,
@@ -60,9 +70,14 @@ def run(
     if dry_run:
         _show_plan(sweep, len(places), json)
         return
+    start = None
+    if on is not None:
+        first = sweep.requests[0]
+        cluster = cluster_of(on, runs=runs, device=first.device, processes=loading.processes, memory=budget.memory)
+        places, start = cluster.places, cluster.start
     with budget.in_time():
         budget.check_tokens(sweep.requests)
-        result = run_sweep(sweep, places, reporter(quiet))
+        result = run_sweep(sweep, places, reporter(quiet), start)
     _show_result(result, json)
     if result.failed:
         raise RunError(

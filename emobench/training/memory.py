@@ -32,22 +32,18 @@ def keepable_bytes(device: torch.device) -> int:
 
 
 def limit_memory(name: str, limit: int) -> None:
-    """Let this process hold at most `limit` bytes: of tensors on a GPU, of private memory on a CPU.
+    """Let this process hold at most `limit` bytes of tensors on a GPU; what needs more raises an error of memory.
 
-    What needs more raises an error that `ran_out` knows. Raises ConfigError where the process holds as much already.
+    Raises ConfigError for a CPU: its libraries keep what they free, so that a smaller attempt would find no room.
     """
     device = torch.device(name)
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(limit / total, 1.0), device)
-    else:
-        held = _in_status("VmData")
-        if held is not None and held >= limit:
-            raise ConfigError(
-                f"--max-memory is {limit / 1e9:.2g} GB, and the libraries alone take {held / 1e9:.2g} GB; give more."
-            )
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    if device.type != "cuda":
+        raise ConfigError(
+            f"--max-memory is for GPUs, and --device is {name}; drop it, and take smaller micro-batches with --set "
+            "recipe.accumulation=N."
+        )
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(limit / total, 1.0), device)
 
 
 def ran_out(error: BaseException) -> bool:
@@ -107,13 +103,8 @@ def peak_bytes(device: torch.device) -> int:
     """Return the peak in bytes since `reset_peak`: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    found = _in_status("VmHWM")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if found is None else found
-
-
-def _in_status(field: str) -> int | None:
-    """Return bytes that Linux tells of this process, None elsewhere."""
     with suppress(OSError):
-        if match := re.search(rf"{field}:\s+(\d+) kB", _STATUS.read_text()):
+        match = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
+        if match:
             return int(match[1]) * 1024
-    return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

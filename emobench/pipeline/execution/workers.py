@@ -14,10 +14,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from emobench.errors import EmobenchError, RunError, UserError
 from emobench.models.device import Place
@@ -28,18 +28,51 @@ LAST_LINES = 15
 """Of what a worker printed, in the error about its end."""
 
 
+class Worker(Protocol):
+    """What makes stages at one place, one at a time."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it can make no further stage."""
+        ...
+
+    def make(self, job: Job, reporter: Reporter) -> EmobenchError | None:
+        """Make a stage, telling the reporter what is done; return the error if it failed."""
+        ...
+
+    def terminate(self) -> None:
+        """Let it stop as at Ctrl-C."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+    def finish(self) -> None:
+        """Let it end, as it has nothing to do."""
+        ...
+
+
 class Workers:
     """Makes stages in the background, until its end; a context manager.
 
     A failed stage fails those that need it, and the others go on.
     """
 
-    def __init__(self, places: Sequence[Place], jobs: Iterable[Job], folder: Path, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        places: Sequence[Place],
+        jobs: Iterable[Job],
+        folder: Path,
+        reporter: Reporter,
+        start: Callable[[Place, Path], Worker] | None = None,
+    ) -> None:
         self._folder = folder
+        self._start = start or LocalWorker
         self._changed = threading.Condition()
         self._schedule = Schedule(jobs)
         self._closed = False
-        self._processes: list[_Process] = []
+        self._processes: list[Worker] = []
         needed = places[: len(self._schedule.keys)]
         self._threads = [threading.Thread(target=self._serve, args=(p, reporter), daemon=True) for p in needed]
 
@@ -115,8 +148,8 @@ class Workers:
             if process is not None:
                 process.finish()
 
-    def _started(self, place: Place) -> _Process:
-        process = _Process(place, self._folder)
+    def _started(self, place: Place) -> Worker:
+        process = self._start(place, self._folder)
         with self._changed:
             self._processes.append(process)
             if self._closed:
@@ -138,7 +171,7 @@ class Workers:
             self._changed.notify_all()
 
 
-class _Process:
+class LocalWorker:
     """A worker: one line with a key goes in, and lines of JSON come out until the stage is made."""
 
     def __init__(self, place: Place, runs: Path) -> None:

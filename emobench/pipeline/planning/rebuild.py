@@ -8,6 +8,7 @@ is removed when the stage is complete (`Stages.make`): what is left is what is s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ def describe(planned: Iterable[PlannedStage], request: Request, stages: Stages) 
         if (path.exists() and path.stat().st_size) or stages.folder(stage).exists():
             continue
         content = {"kind": stage.kind, "facts": stage.facts, "request": plain, "folder": Path.cwd()}
-        text = canonical_json(content) + "\n"
+        text = json.dumps(to_plain(content), sort_keys=True, allow_nan=False) + "\n"
         with storage_errors(stages.root):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text, "A planned stage", ROOM, synced=False)

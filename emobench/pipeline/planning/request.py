@@ -70,7 +70,7 @@ class Request:
     command: str = ""
     """The command line, for the entry."""
     max_memory: int | None = field(default=None, metadata=OPTIONAL)
-    """Bytes that each process may hold, of its GPU or of this machine; it decides no result."""
+    """Bytes that each process may hold of its GPU; it decides no result."""
     recorded: Recorded | None = field(default=None, metadata=OPTIONAL)
     """What an entry says, where one is repeated."""
 

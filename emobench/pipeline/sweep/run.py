@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.models.device import Place
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.schedule import Job, jobs_of
-from emobench.pipeline.execution.workers import Workers
+from emobench.pipeline.execution.workers import Worker, Workers
 from emobench.pipeline.planning.ingredients import Ingredients
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.run import Execution
@@ -55,8 +55,15 @@ class SweepResult:
     """Rows with the reason."""
 
 
-def run_sweep(sweep: Sweep, places: Sequence[Place], reporter: Reporter) -> SweepResult:
+def run_sweep(
+    sweep: Sweep,
+    places: Sequence[Place],
+    reporter: Reporter,
+    start: Callable[[Place, Path], Worker] | None = None,
+) -> SweepResult:
     """Make all that is not finished, and record each row when it is complete; failures stop nothing else.
+
+    `start` makes the worker of a place; None: a process on this machine.
 
     Raises ConfigError, before anything is made, for requests that cannot be planned.
     """
@@ -64,7 +71,10 @@ def run_sweep(sweep: Sweep, places: Sequence[Place], reporter: Reporter) -> Swee
     runs = sweep.requests[0].runs
     entries, failed = [], []
     execution: tuple[int, Execution] | None = None
-    with Workers(places, jobs, runs.resolve(), reporter) as workers, reporter.work("sweep", "entries") as progress:
+    with (
+        Workers(places, jobs, runs.resolve(), reporter, start) as workers,
+        reporter.work("sweep", "entries") as progress,
+    ):
         for place, error in workers.completed([[stage.partition("/")[2] for stage in row.stages] for row in rows]):
             row = rows[place]
             try:

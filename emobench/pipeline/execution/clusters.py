@@ -1,0 +1,195 @@
+"""Stages on a cluster: each is a task of Ray or a job of Slurm, and a worker process on the node makes it.
+
+All nodes see the folder of runs, at the same path, and have emobench and the data. A stage is made under its lock, so
+that one that is given out twice, such as after the loss of a node, is still made once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from emobench.config import parse_call
+from emobench.errors import ConfigError, EmobenchError, RunError, UnknownNameError, UserError
+from emobench.extras import MissingPackageError
+from emobench.models.device import Place
+from emobench.pipeline.execution.reporter import Reporter, Silent
+from emobench.pipeline.execution.schedule import Job
+from emobench.pipeline.execution.workers import LocalWorker, Worker
+
+RETRIES = 3
+"""How often a stage is tried again whose node was lost."""
+POLL = 0.5
+"""Seconds between two looks at a task."""
+AT_ONCE = 16
+"""Jobs of Slurm at once, unless `--processes` says another number."""
+
+Failure = tuple[int, str]
+"""The exit code of an error, and its text: what comes back from a node."""
+
+_here: LocalWorker | None = None
+"""The process of this node, which stays for the next stage: its model may be loaded."""
+
+
+def make_here(runs: str, job: Job) -> Failure | None:
+    """Make a stage on this node; what a cluster calls there."""
+    global _here
+    if _here is None or _here.ended:
+        _here = LocalWorker(Place("this node", "", {}), Path(runs))
+    try:
+        error = _here.make(job, Silent())
+    except BaseException:  # cancelled: a training stops after its step, with a checkpoint
+        _here.terminate()
+        _here.finish()
+        raise
+    return None if error is None else (error.exit_code, str(error))
+
+
+class _Task(Protocol):
+    """A stage that was submitted."""
+
+    def done(self) -> bool: ...
+
+    def result(self) -> Failure | None: ...
+
+    def cancel(self) -> None: ...
+
+
+class _Remote:
+    """A place on a cluster: it submits one stage after the other and waits."""
+
+    def __init__(self, submit: Callable[[str, Job], _Task], runs: Path) -> None:
+        self._submit, self._runs = submit, runs
+        self._task: _Task | None = None
+        self._stopped = False
+
+    @property
+    def ended(self) -> bool:
+        return False
+
+    def make(self, job: Job, reporter: Reporter) -> EmobenchError | None:
+        if self._stopped:
+            return RunError(f"{job.run}, {job.title}: stopped before it began.")
+        self._task = self._submit(str(self._runs), job)
+        with reporter.work(f"{job.run}, {job.title}", "stages"):
+            try:
+                while not self._task.done():
+                    time.sleep(POLL)
+                failure = self._task.result()
+            except Exception as error:
+                reason = str(error).strip().partition("\n")[0] or type(error).__name__
+                return RunError(
+                    f"{job.run}, {job.title}: the cluster did not finish it ({reason}). What it finished is kept; give "
+                    "the same command again."
+                )
+        if failure is None:
+            return None
+        kind = UserError if failure[0] == UserError.exit_code else RunError
+        return kind(failure[1])
+
+    def terminate(self) -> None:
+        self._stopped = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def kill(self) -> None:
+        self.terminate()
+
+    def finish(self) -> None:
+        pass
+
+
+class _RayTask:
+    def __init__(self, ray: Any, reference: Any) -> None:
+        self._ray, self._reference = ray, reference
+
+    def done(self) -> bool:
+        return bool(self._ray.wait([self._reference], timeout=0)[0])
+
+    def result(self) -> Failure | None:
+        return self._ray.get(self._reference)
+
+    def cancel(self) -> None:
+        self._ray.cancel(self._reference)
+
+
+class _SlurmTask:
+    def __init__(self, job: Any) -> None:
+        self._job = job
+
+    def done(self) -> bool:
+        return self._job.done()
+
+    def result(self) -> Failure | None:
+        return self._job.result()
+
+    def cancel(self) -> None:
+        self._job.cancel()
+
+
+class Cluster:
+    """Where the stages of a sweep are made, by `--on`."""
+
+    def __init__(self, name: str, count: int, submit: Callable[[str, Job], _Task]) -> None:
+        self.places = [Place(f"{name}:{index}", "", {}) for index in range(count)]
+        self._submit = submit
+
+    def start(self, place: Place, runs: Path) -> Worker:
+        """Return what makes stages at one of the places."""
+        return _Remote(self._submit, runs)
+
+
+def cluster_of(text: str, *, runs: Path, device: str, processes: int | None, memory: int | None) -> Cluster:
+    """Return the cluster that `--on` names: "ray", "ray(num_cpus=4)", "slurm(partition=gpu, timeout_min=600)".
+
+    The parameters are those of Ray's tasks and of submitit. Raises ConfigError where there is no cluster.
+    """
+    name, given = parse_call(text)
+    if name == "ray":
+        return _ray(given, device, processes, memory)
+    if name == "slurm":
+        return _slurm(given, runs, device, processes, memory)
+    raise UnknownNameError("cluster", name, ("ray", "slurm"), where="--on: ")
+
+
+def _require(package: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise MissingPackageError(package, extra)
+
+
+def _ray(given: dict[str, Any], device: str, processes: int | None, memory: int | None) -> Cluster:
+    _require("ray", "ray")
+    import ray  # type: ignore[import-not-found]
+
+    if not ray.is_initialized():
+        try:
+            ray.init(address=given.pop("address", "auto"), log_to_driver=False)
+        except ConnectionError:
+            raise ConfigError(
+                "--on ray: no cluster of Ray runs here. Start one with `ray start --head`, and on the other nodes as "
+                "it says; or set RAY_ADDRESS."
+            ) from None
+    resource = "GPU" if device.startswith("cuda") else "CPU"
+    wanted = {f"num_{resource.lower()}s": 1, "max_retries": RETRIES, **({"memory": memory} if memory else {}), **given}
+    there = ray.cluster_resources().get(resource, 0)
+    count = processes or int(there / wanted[f"num_{resource.lower()}s"])
+    if count < 1:
+        raise ConfigError(f"--on ray: the cluster has {there:g} {resource}s, too few for one stage.")
+    task = ray.remote(make_here).options(**wanted)
+    return Cluster("ray", count, lambda runs, job: _RayTask(ray, task.remote(runs, job)))
+
+
+def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None, memory: int | None) -> Cluster:
+    _require("submitit", "slurm")
+    import submitit  # type: ignore[import-not-found]
+
+    try:
+        executor = submitit.AutoExecutor(folder=runs.resolve() / "slurm", cluster=given.pop("cluster", None))
+        own = {"name": "emobench", "gpus_per_node": 1} if device.startswith("cuda") else {"name": "emobench"}
+        executor.update_parameters(**own, **({"mem_gb": memory / 2**30} if memory else {}), **given)
+    except (RuntimeError, NameError, TypeError, ValueError) as error:
+        raise ConfigError(f"--on slurm: {error}") from None
+    return Cluster("slurm", processes or AT_ONCE, lambda runs, job: _SlurmTask(executor.submit(make_here, runs, job)))

@@ -1,0 +1,48 @@
+"""Clusters: what is refused, and a worker that makes a stage through submitit's executor on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from emobench.errors import ConfigError, RunError, UnknownNameError
+from emobench.extras import MissingPackageError
+from emobench.pipeline.execution.clusters import cluster_of
+from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.execution.schedule import Job
+
+
+def of(text: str, runs: Path) -> object:
+    return cluster_of(text, runs=runs, device="cpu", processes=2, memory=None)
+
+
+def test_another_cluster_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="--on: There is no cluster 'slum'; did you mean 'slurm'"):
+        of("slum", tmp_path)
+    with pytest.raises(ConfigError, match="could not be read"):
+        of("slurm(1", tmp_path)
+
+
+@pytest.mark.parametrize(("name", "package"), [("ray", "ray"), ("slurm", "submitit")])
+def test_a_package_that_is_missing_is_named(
+    tmp_path: Path, name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emobench.pipeline.execution.clusters.find_spec", lambda _: None)
+    with pytest.raises(MissingPackageError, match=rf"package {package}, .* pip install 'emobench\[{name}\]'"):
+        of(name, tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs submitit")
+def test_a_stage_that_was_never_planned_comes_back_as_its_error(tmp_path: Path) -> None:
+    """A job of its own makes it, in a process that the job starts; the error has the words of `emobench stage run`."""
+    cluster = cluster_of("slurm(cluster=local)", runs=tmp_path, device="cpu", processes=2, memory=None)
+    assert [place.name for place in cluster.places] == ["slurm:0", "slurm:1"]
+    worker = cluster.start(cluster.places[0], tmp_path)
+    error = worker.make(Job("0" * 16, "base", True, "mle, seed 0", "its training"), Silent())
+    assert error is not None
+    assert error.exit_code == ConfigError.exit_code
+    assert f"mle, seed 0, its training: KEY {'0' * 16}: {tmp_path} has no stage of this key" in str(error)
+    worker.terminate()
+    assert isinstance(worker.make(Job("1" * 16, "base", True, "mle", "its training"), Silent()), RunError)
