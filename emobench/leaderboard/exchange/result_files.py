@@ -31,7 +31,10 @@ EPOCH = "2000-01-01T00:00:00+00:00"
 def names_results(text: str) -> bool:
     """Return whether an argument of `compare` names a result file or a folder, rather than an entry of a board."""
     path = expand_home(text)
-    return text.endswith(ENDINGS) or (is_folder(path) and ("/" in text or bool(result_files(path))))
+    if is_folder(path):
+        return "/" in text or bool(result_files(path))
+    # A path that is not there, without a mark of a query, a paper's row or parameters, is said to be absent.
+    return text.endswith(ENDINGS) or ("/" in text and not any(mark in text for mark in "(:="))
 
 
 def read_evaluation(text: str) -> Evaluation:

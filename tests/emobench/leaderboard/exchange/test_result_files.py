@@ -250,7 +250,9 @@ def test_another_solver_and_a_failed_log_are_refused(changes: dict[str, str], te
 
 def test_what_names_results() -> None:
     assert names_results("a/results.json")
+    assert names_results("a/folder-that-is-not-there")
     assert not names_results("emo")
+    assert not names_results("model=org/name,objective=emo")
     assert not names_results("published:emo-table3/llama-7b/emo")
     assert not names_results("./my_loss.py:MyLoss")
 
