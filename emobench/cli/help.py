@@ -11,7 +11,7 @@ WHAT = "What"
 GROUPS = {
     "Where": (
         *("--runs", "--leaderboard", "--data-dir", "--out", "--offline", "--device", "--devices", "--processes"),
-        "--directory",
+        *("--directory", "--launch"),
     ),
     "How": ("--set", "--protocol", "--limit", "--from-scratch", "--dtype", "--trust-remote-code", "--track", "--batch"),
     "Output": ("--dry-run", "--markdown", "--latex", "--csv", "--png", "--format", "--plot", "--json", "--quiet"),
