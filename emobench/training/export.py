@@ -83,8 +83,9 @@ def _batch(trainer: ObjectiveTrainer) -> Any:
 
 @torch.no_grad()
 def _trained_mle(trainer: ObjectiveTrainer) -> float:
-    trainer.model_wrapped.eval()
-    trainer.compute_loss(trainer.model_wrapped, trainer._prepare_inputs(_batch(trainer)))
+    model: Any = trainer.model_wrapped
+    model.eval()
+    trainer.compute_loss(model, trainer._prepare_inputs(_batch(trainer)))
     sums = trainer.attached.evaluated
     assert sums is not None
     return float(sums.mle_B.sum() / sums.tokens_B.sum().clamp(min=1))

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, set_model_state_dict
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map
-from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from emobench.errors import ConfigError
 from emobench.training.checkpoints import verify_checkpoint
 from emobench.training.trainer import ObjectiveTrainer
 
-OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
+OPTIMIZER, SCHEDULER, ADAPTERS = "optimizer.pt", "scheduler.pt", "adapter_model.safetensors"
 ADAPTER = ".default"
 """The name of the adapter in the names of its weights; files leave it out."""
 
@@ -49,27 +49,31 @@ class ShardedTrainer(ObjectiveTrainer):
         self._save(output_dir, state_dict=weights)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        main = self.args.should_save
+        main, optimizer, schedule = self.args.should_save, *self._schedule()
 
         def whole(value: Any) -> Any:
             value = value.full_tensor() if isinstance(value, DTensor) else value  # all processes take part
             return value.cpu() if main and isinstance(value, Tensor) else value if main else None
 
-        state = tree_map(whole, self.optimizer.state_dict())
+        state = tree_map(whole, optimizer.state_dict())
         if main:
             torch.save(state, Path(output_dir) / OPTIMIZER)
-            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER)
+            torch.save(schedule.state_dict(), Path(output_dir) / SCHEDULER)
+
+    def _schedule(self) -> tuple[Any, Any]:
+        return self.optimizer, self.lr_scheduler
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
+        optimizer, schedule = self._schedule()
         # Mapped: each process reads its own share.
         state = torch.load(Path(checkpoint) / OPTIMIZER, map_location="cpu", weights_only=True, mmap=True)
-        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for place, values in state["state"].items():
             state["state"][place] = {name: _share(value, parameters[place]) for name, value in values.items()}
-        self.optimizer.load_state_dict(state)
-        self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER, weights_only=True))
+        optimizer.load_state_dict(state)
+        schedule.load_state_dict(torch.load(Path(checkpoint) / SCHEDULER, weights_only=True))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         load_weights(self.model if model is None else model, Path(resume_from_checkpoint))
@@ -91,7 +95,7 @@ def gather_weights(model: Any, *, trained_only: bool = False) -> dict[str, Tenso
     Of tied weights, one is left out. All processes must call it.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=trained_only)
-    weights = get_model_state_dict(model, options=options)
+    weights: Any = get_model_state_dict(model, options=options)
     tied = () if _has_adapters(model) else model.all_tied_weights_keys
     return {name: value for name, value in weights.items() if name not in tied}
 
@@ -99,7 +103,7 @@ def gather_weights(model: Any, *, trained_only: bool = False) -> dict[str, Tenso
 def load_weights(model: Any, folder: Path) -> None:
     """Load the whole weights of a checkpoint, or its adapters, into a sharded model. All processes must call it."""
     main = torch.distributed.get_rank() == 0
-    weights = _read(folder) if main else {}
+    weights: Any = _read(folder) if main else {}
     if _has_adapters(model):
         names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
         weights = {name: weights[name.replace(ADAPTER, "")] for name in names} if main else {}
@@ -108,7 +112,7 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 def _read(folder: Path) -> dict[str, Tensor]:
-    for name in (ADAPTER_SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_NAME):
+    for name in (ADAPTERS, SAFE_WEIGHTS_NAME):
         if (folder / name).exists():
             return safetensors.torch.load_file(folder / name)
     pattern = SAFE_WEIGHTS_INDEX_NAME.replace(".safetensors.index.json", "-*.safetensors")

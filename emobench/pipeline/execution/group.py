@@ -63,6 +63,7 @@ def join_group(device: str) -> None:
     """Meet the other processes, and compute on this one's GPU. Blocks until all are there; once for each process."""
     import torch
     import torch.distributed as dist
+    from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     if dist.is_initialized():
         return
@@ -70,10 +71,10 @@ def join_group(device: str) -> None:
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(*place, is_master=False, timeout=TIMEOUT, wait_for_workers=False)
+    store = TCPStore(*place, is_master=False, timeout=TIMEOUT, wait_for_workers=False)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo",
-        store=dist.PrefixStore(f"emobench/{os.environ[GROUP]}", store),
+        store=PrefixStore(f"emobench/{os.environ[GROUP]}", store),
         rank=int(os.environ["RANK"]),
         world_size=world_size(),
         timeout=TIMEOUT,

@@ -73,7 +73,7 @@ class LocalLaunch:
         pass
 
     def train(self, key: str, what: str, runs: Path, reporter: Reporter) -> None:
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
         store = TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
         port = {"MASTER_PORT": str(store.port)}
@@ -98,7 +98,7 @@ class JoinedLaunch:
         self._store: Any = None
 
     def __enter__(self) -> JoinedLaunch:
-        from torch.distributed import rendezvous
+        from torch.distributed.rendezvous import rendezvous
 
         self._store, *_ = next(rendezvous("env://", timeout=TIMEOUT))  # this process may have to keep it
         for name in [name for name in os.environ if is_ours(name)]:

@@ -31,7 +31,7 @@ def given(small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPath
     config |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
     (model / "config.json").write_text(json.dumps(config))
     words = ("train", "--objective", "emo", "--model", model, "--data-dir", small_data, "--offline", "--device", "cpu")
-    settings = ("recipe.max_length=32", "recipe.batch=16", "recipe.learning_rate=1e-3", "recipe.epochs=2")
+    settings = ("recipe.max_length=32", "recipe.batch=16", "recipe.learning_rate=1e-3")
     return [*map(str, words), *(word for setting in settings for word in ("--set", setting))]
 
 
