@@ -308,7 +308,9 @@ def under_trainer(kit: Any, folder: Path) -> None:
     # What was trained is lost between the last step and the file: the training does not end.
     lossy = job(kit, folder / "lossy", "clipped")
     lossy.model.save_pretrained = lambda place, **_: kit.tiny("llama").save_pretrained(place)
-    error, message = (RunError, "does not hold the model that was trained") if dist.get_rank() == 0 else (Exception, "")
+    error, message = (
+        (RunError, "does not hold the model that was trained") if dist.get_rank() == 0 else (Exception, None)
+    )
     with pytest.raises(error, match=message):
         train(lossy)
     os._exit(0)  # the others are still waiting
