@@ -11,8 +11,7 @@ WHAT = "What"
 GROUPS = {
     "Where": (
         *("--runs", "--leaderboard", "--data-dir", "--out", "--offline", "--device", "--devices", "--processes"),
-        "--on",
-        "--directory",
+        *("--on", "--directory", "--launch"),
     ),
     "How": ("--set", "--protocol", "--limit", "--from-scratch", "--dtype", "--trust-remote-code", "--track", "--batch"),
     "Limits": ("--max-tokens", "--max-hours", "--max-memory"),

@@ -19,6 +19,8 @@ from emobench.cli import options
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
 from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
+from emobench.pipeline.execution.group import LAUNCHERS, world_size
+from emobench.pipeline.execution.launch import JoinedLaunch, Launch, LocalLaunch
 from emobench.pipeline.planning.request import Request
 
 
@@ -80,10 +82,10 @@ class PlanningOptions(LoadingOptions):
 
     def request(self, *, protocol: str | None = None, **more: Any) -> Request:
         """Return what the options ask for; `more` has fields of the request that are the command's own."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if world_size() > 1:  # `run` and `train` have joined the others before
             raise ConfigError(
-                "torchrun started several processes, and each would do all of the work. Start emobench without it, and "
-                "give it the GPUs: --devices 0,1,2,3, or --devices auto."
+                "torchrun started several processes, and each would do all of this command's work: only `emobench run` "
+                "and `emobench train` train under it. Start this one alone, and give it the GPUs: --devices auto."
             )
         own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in more.items()}
         return Request(
@@ -177,6 +179,47 @@ class ParallelOptions(TrainingOptions, PlaceOptions):
         places = self.places(self.device)
         own = replace(self, device=places[0].device) if places else self
         return own.training(**more), places
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions(ParallelOptions):
+    """What is trained and evaluated, by processes that each train a model, or that train one together."""
+
+    launch: Annotated[
+        str | None,
+        typer.Option(
+            "--launch",
+            help="ddp or fsdp: the processes of --devices or --processes train one model together. With ddp, each has "
+            "the whole model; with fsdp (FSDP2), a share of it. Evaluations are made by one process.",
+            show_default=False,
+        ),
+    ] = None
+
+    def launched(self) -> Launch | None:
+        """Return the processes that train together, those of the options or of a launcher of the user's, if any.
+
+        Call it before the device is resolved, which hides the other GPUs.
+        """
+        if self.launch not in (None, *LAUNCHERS):
+            raise ConfigError(f"--launch is {self.launch}; expected {' or '.join(LAUNCHERS)}.")
+        if world_size() > 1:
+            if self.devices is not None or self.processes is not None:
+                raise ConfigError("torchrun has started the processes; drop --devices and --processes.")
+            return JoinedLaunch(self.launch)
+        if self.launch is None:
+            return None
+        places = self.places(self.device)
+        if len(places) < 2:
+            raise ConfigError(
+                f"--launch {self.launch} trains one model by several processes; give --devices 0,1,2,3 or --devices "
+                "auto, or on the CPU --processes N."
+            )
+        return LocalLaunch(self.launch, places)
+
+    def planned(self, launch: Launch | None = None, **more: Any) -> tuple[Request, list[Place]]:
+        """Return what the options ask for, and where workers compute that each train a model of their own."""
+        request, places = super().planned(**more)
+        return request, [] if launch is not None else places
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +15,7 @@ from emobench.cli import options
 from emobench.cli.budget_options import BudgetOptions
 from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.leaderboard.show import print_board
-from emobench.cli.request_options import ParallelOptions, takes_groups
+from emobench.cli.request_options import LaunchOptions, ParallelOptions, takes_groups
 from emobench.cli.streams import remark
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError
@@ -25,6 +26,7 @@ from emobench.pipeline.dry_run.grouping import grouped
 from emobench.pipeline.dry_run.long_runs import advised, require_short
 from emobench.pipeline.dry_run.make_outline import make_evaluation_outline, make_outline
 from emobench.pipeline.dry_run.outline import Outline
+from emobench.pipeline.execution.launch import Launch
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.request import Request
@@ -36,7 +38,7 @@ stage = typer.Typer(help="Stages of a run: run one by its key.", no_args_is_help
 
 @takes_groups
 def run(
-    training: ParallelOptions,
+    training: LaunchOptions,
     budget: BudgetOptions,
     suite: options.Suite = options.DEFAULT_SUITE,
     limit: options.Limit = None,
@@ -52,21 +54,24 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
-    own = {"trackers": track or [], "max_memory": budget.memory}
-    request, places = training.planned(suite=suite, limit=limit, leaderboard=leaderboard, **own)
-    if dry_run:
-        show_outline(advised(request, make_outline), json, len(places))
-        return
-    with budget.in_time():
-        began, plan = datetime.now(UTC), short_plan(request, make_outline)
-        budget.check_tokens([request])
-        entries = run_plan(plan, reporter(quiet), places)
+    with together(training) as (launch, leads):
+        if not leads:
+            return
+        own: dict[str, Any] = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
+        request, places = training.planned(launch, **own, max_memory=budget.memory)
+        if dry_run:
+            show_outline(advised(request, make_outline), json, launch.size if launch else len(places))
+            return
+        with budget.in_time():
+            began, plan = datetime.now(UTC), short_plan(request, make_outline)
+            budget.check_tokens([request])
+            entries = run_plan(plan, reporter(quiet), places, launch)
     _show_entries(request, entries, began, json=json, quiet=quiet)
 
 
 @takes_groups
 def train(
-    training: ParallelOptions,
+    training: LaunchOptions,
     budget: BudgetOptions,
     recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = DEFAULT_RECIPE,
     track: options.Trackers = None,
@@ -79,14 +84,18 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
-    request, places = training.planned(recipe=recipe, trackers=track or [], max_memory=budget.memory)
-    if dry_run:
-        show_outline(advised(request, make_outline), json, len(places))
-        return
-    with budget.in_time():
-        plan = short_plan(request, make_outline)
-        budget.check_tokens([request])
-        found = train_plan(plan, reporter(quiet), places)
+    with together(training) as (launch, leads):
+        if not leads:
+            return
+        own: dict[str, Any] = {"recipe": recipe, "trackers": track or [], "max_memory": budget.memory}
+        request, places = training.planned(launch, **own)
+        if dry_run:
+            show_outline(advised(request, make_outline), json, launch.size if launch else len(places))
+            return
+        with budget.in_time():
+            plan = short_plan(request, make_outline)
+            budget.check_tokens([request])
+            found = train_plan(plan, reporter(quiet), places, launch)
     rows = [{"objective": str(t.objective.objective), "seed": t.seed, "model": str(folder)} for t, folder in found]
     if json:
         print_json({"trained": rows})
@@ -163,6 +172,17 @@ def stage_run(
         print_json({"kind": folder.parent.name, "key": folder.name, "folder": str(folder)})
         return
     print_out(str(folder))
+
+
+@contextmanager
+def together(training: LaunchOptions) -> Iterator[tuple[Launch | None, bool]]:
+    """Start or join the processes that train together, if there are any; give them, and whether this one leads them.
+
+    One that does not has done its work: it has trained as the leading one said.
+    """
+    launch = training.launched()
+    with launch or nullcontext():
+        yield launch, launch is None or not launch.follows(training.runs)
 
 
 def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:

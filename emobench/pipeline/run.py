@@ -12,6 +12,8 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.models.device import Place
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.execution.executors import Executor, InProcess
+from emobench.pipeline.execution.group import join_group
+from emobench.pipeline.execution.launch import Launch
 from emobench.pipeline.execution.prerequisites import require_generated, require_trained
 from emobench.pipeline.execution.record import record_row
 from emobench.pipeline.execution.reporter import Reporter, Silent
@@ -30,13 +32,15 @@ SCORED = ("score", "examples", "features", "perplexity")
 """Kinds of stage that hold scores, and the human texts' vectors that they are made of."""
 
 
-def run_plan(plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = ()) -> list[Entry]:
+def run_plan(
+    plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = (), launch: Launch | None = None
+) -> list[Entry]:
     """Do all that is not finished, row by row, and return the rows' entries. A row is recorded when it is complete.
 
     With `places`, a process on each makes stages, several at once. There, a row that fails does not stop the others;
-    the first error is raised at the end.
+    the first error is raised at the end. With `launch`, its processes make each training together.
     """
-    worker = Execution(plan, reporter)
+    worker = Execution(plan, reporter, launch=launch)
     worker.check()
     with worker.ahead(places):
         entries = worker.rows()
@@ -68,10 +72,10 @@ def score_plan(plan: Plan, reporter: Reporter | None = None) -> list[list[list[E
 
 
 def train_plan(
-    plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = ()
+    plan: Plan, reporter: Reporter | None = None, places: Sequence[Place] = (), launch: Launch | None = None
 ) -> list[tuple[PlannedTraining, Path]]:
     """Train only; return each training with the folder of its model."""
-    worker = Execution(plan, reporter)
+    worker = Execution(plan, reporter, launch=launch)
     worker.check()
     trainings = plan.trainings()
     with worker.ahead(places):
@@ -109,12 +113,26 @@ class StageMaker:
                 f"{self._stages.folder(stage)} was altered, and nothing says how to make it again; give the command of "
                 "its run."
             )
+        with self._planned(description) as (worker, planned):
+            worker.executor.execute([planned])
+        return worker.stages.folder(planned.stage)
+
+    def take_part(self, key: str) -> None:
+        """Be one of the processes that make a training together; another one has planned and locked it."""
+        _, description = find_stage(self._runs, key)
+        assert description is not None
+        join_group(description.request.device)
+        with self._planned(description) as (worker, planned):
+            assert isinstance(planned.work, PlannedTraining)
+            worker.executor.take_part(planned.work)
+
+    @contextlib.contextmanager
+    def _planned(self, description: Description) -> Iterator[tuple[Execution, PlannedStage]]:
+        """Plan a described stage again, and work in the folder of its relative paths."""
         folder = description.folder
         with contextlib.chdir(folder) if folder.is_dir() else contextlib.nullcontext():
             worker = self._worker(description)
-            planned = find_planned(worker.plan.stages(), description)
-            worker.executor.execute([planned])
-        return worker.stages.folder(planned.stage)
+            yield worker, find_planned(worker.plan.stages(), description)
 
     def _worker(self, description: Description) -> Execution:
         request = replace(description.request, device=self._device or description.request.device)
@@ -133,16 +151,21 @@ def keys_of(row: PlannedRow) -> list[str]:
 class Execution:
     """A plan that is executed: its stages are made, and its rows recorded."""
 
-    def __init__(self, plan: Plan, reporter: Reporter | None, anew: Collection[str] = ()) -> None:
+    def __init__(
+        self, plan: Plan, reporter: Reporter | None, anew: Collection[str] = (), launch: Launch | None = None
+    ) -> None:
         self.plan = plan
         self.reporter = reporter or Silent()
         self.stages = Stages(plan.request.runs, anew, self.reporter.note)
-        self.executor: Executor = InProcess(plan, self.stages, self.reporter)
+        self.executor: Executor = InProcess(plan, self.stages, self.reporter, launch)
+        self._processes = 1 if launch is None else launch.size
         self._workers: Workers | None = None
 
     def check(self) -> None:
         """Check folders and data, and write down what will be made."""
         request = self.plan.request
+        for recipe in self.plan.recipes:
+            recipe.micro_batch(self._processes)
         require_writable(self.stages.root, "--runs")
         if request.suite is not None:  # an entry will be recorded
             require_writable(request.leaderboard, "--leaderboard")

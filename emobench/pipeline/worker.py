@@ -1,7 +1,8 @@
 """A worker process: `python -m emobench.pipeline.worker RUNS` makes the planned stages whose keys it reads.
 
 It reads one key a line and answers with lines of JSON: what it works at, and "made" or "failed" at the end of a stage.
-When its input ends, so does it, within a stage, too: the process that started it is gone.
+When its input ends, so does it, within a stage, too: the process that started it is gone. With the variables of a group
+(`execution.group`) it takes part in trainings that the group makes together, whose stages are locked for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from emobench.errors import EmobenchError
-from emobench.pipeline.execution.reporter import Progress, Reporter
+from emobench.pipeline.execution.group import GROUP, LOST, is_loss
+from emobench.pipeline.execution.reporter import Progress, Reporter, Silent
 from emobench.pipeline.run import StageMaker
 
 INTERVAL = 0.2
@@ -80,17 +82,19 @@ def main() -> None:
 
     events = Events(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     os.dup2(2, 1)  # what libraries print goes to stderr
-    maker = StageMaker(Path(sys.argv[1]), events)
+    together = GROUP in os.environ
+    maker = StageMaker(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
     threading.Thread(target=read, daemon=True).start()
     with suppress(KeyboardInterrupt):
         while (key := keys.get()) is not None:
             busy.set()
             try:
-                maker.make(key)
+                maker.take_part(key) if together else maker.make(key)
             except EmobenchError as error:
                 events.send("failed", text=str(error), code=error.exit_code)
-            except Exception:
-                events.send("failed", text=traceback.format_exc(), code=1)
+            except Exception as error:
+                text = f"{LOST}." if together and is_loss(error) else traceback.format_exc()
+                events.send("failed", text=text, code=1)
             else:
                 events.send("made")
             busy.clear()

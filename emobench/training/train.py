@@ -32,13 +32,15 @@ from emobench.models.head import Head, probe_head
 from emobench.objectives import CostEmbedding, ModelObjective, Objective
 from emobench.objectives.engine.linear import rows_for
 from emobench.seals import SEAL, find_damage, write_seal
-from emobench.training.attach import attach, detach
+from emobench.training.attach import attach
 from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
+from emobench.training.export import export
 from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
 from emobench.training.packed import require_separate_conversations
 from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
+from emobench.training.sharded import ShardedTrainer, uses_fsdp
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
 
@@ -131,7 +133,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         if job.progress is not None:
             job.progress(values)
 
-    trainer = ObjectiveTrainer(
+    trainer = (ShardedTrainer if uses_fsdp() else ObjectiveTrainer)(
         model=model,
         args=training_arguments(job, checkpoints),
         train_dataset=job.train,
@@ -156,9 +158,8 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     # Wait until every process has loaded the best weights and read the log: the main process deletes files below.
     trainer.accelerator.wait_for_everyone()
     summary = _summarise(job, trainer, steps)
-    weights = _gather_weights(trainer)
+    export(trainer, job.model, head, job.tokenizer, job.folder / "model")
     if main:
-        _export(job, trainer, head, weights)
         result.write_text(canonical_json(summary) + "\n")
         write_seal(job.folder, leave_out=CHECKPOINTS)
         shutil.rmtree(checkpoints, ignore_errors=True)
@@ -307,39 +308,19 @@ def _cost_embedding(objective: Objective) -> CostEmbedding | None:
 
 
 def _refuse_sharded(job: Training, trainer: ObjectiveTrainer, checkpoint: Path | None) -> None:
-    sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    """Refuse what DeepSpeed cannot do: it has its own checkpoints, and shares out what adapters are merged into."""
+    sharded = trainer.is_deepspeed_enabled
     if sharded and job.recipe.adapters is not None:
         raise ConfigError(
-            "`lora` is set, but FSDP and DeepSpeed share out the weights that adapters are merged into; "
-            "start this training with torchrun alone, or set recipe.lora=false."
+            "`lora` is set, but DeepSpeed shares out the weights that adapters are merged into; start this training "
+            "with DDP or FSDP, or set recipe.lora=false."
         )
-    if checkpoint is not None and any(checkpoint.glob("pytorch_model_fsdp*")) != trainer.is_fsdp_enabled:
-        before, now = ("without", "with") if trainer.is_fsdp_enabled else ("with", "without")
+    if checkpoint is not None and any(checkpoint.glob("global_step*")) != sharded:
+        before, now = ("without", "with") if sharded else ("with", "without")
         raise StorageError(
-            f"{checkpoint} was written {before} FSDP, and this training runs {now} it; start it as it was started "
+            f"{checkpoint} was written {before} DeepSpeed, and this training runs {now} it; start it as it was started "
             f"before, or delete {checkpoint.parent} to train again."
         )
-
-
-def _gather_weights(trainer: ObjectiveTrainer) -> dict[str, Tensor] | None:
-    """Return the complete weights of a sharded model, with tied weights once. None if the model is not sharded.
-
-    All processes must call it.
-    """
-    if not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        return None
-    model: Any = trainer.model
-    weights: Any = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
-    return {name: value for name, value in weights.items() if name not in model.all_tied_weights_keys}
-
-
-def _export(job: Training, trainer: ObjectiveTrainer, head: Any, weights: dict[str, Tensor] | None) -> None:
-    model: Any = trainer.accelerator.unwrap_model(trainer.model)
-    if job.recipe.adapters is not None:
-        model = model.merge_and_unload()
-    detach(job.model, head)
-    model.save_pretrained(job.folder / "model", state_dict=weights)
-    job.tokenizer.save_pretrained(job.folder / "model")
 
 
 def _summarise(job: Training, trainer: ObjectiveTrainer, steps: int) -> TrainingSummary:

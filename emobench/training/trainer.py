@@ -19,6 +19,7 @@ from emobench.errors import NonFiniteLossError
 from emobench.objectives.engine.job import WEIGHT
 from emobench.training.attach import AttachedObjective
 from emobench.training.checkpoints import seal_checkpoint, verify_checkpoint
+from emobench.training.shares import FilledRows, FilledSampler
 
 ROWS = "row"
 """The batch column with the index of each row in the training data. Error messages about a loss name it."""
@@ -45,9 +46,12 @@ class ObjectiveTrainer(Trainer):
         self._on_step = on_step
         self._log = log
         self._rows: list[Tensor] = []
+        self._order: FilledSampler | None = None
         self._parts: dict[str, float] = {}
         self._step_began = time.monotonic()
         self._collate = kwargs.pop("data_collator")
+        if kwargs["args"].world_size > 1:
+            kwargs["train_dataset"] = FilledRows(kwargs["train_dataset"])
         super().__init__(*args, data_collator=self._prepared, compute_metrics=validation_losses, **kwargs)
         self.add_callback(_AroundStep(self))
 
@@ -59,6 +63,18 @@ class ObjectiveTrainer(Trainer):
             dtype = torch.bfloat16 if self.args.bf16 else torch.float16
         targets = self.attached.targets_of(batch["labels"], device=self.args.device, dtype=dtype)
         return batch if targets is None else {**batch, TARGETS: targets}
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.args.world_size == 1:
+            return super()._get_train_sampler(train_dataset)
+        together = self.args.train_batch_size * self.args.world_size
+        self._order = FilledSampler(self.train_dataset, int(self.args.data_seed or 0), together)
+        return self._order
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the order of an epoch. After a resume within one, accelerate does not reach the sampler."""
+        if self._order is not None:
+            self._order.set_epoch(epoch)
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Any:
         # The objective defines its units. No tensor of floating point, which mixed precision would round.
@@ -183,6 +199,9 @@ class _AroundStep(TrainerCallback):
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._trainer.find_best()
+
+    def on_epoch_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
+        self._trainer.begin_epoch(int(state.epoch or 0))
 
     def on_step_begin(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
         self._trainer.attached.objective.begin_step(state.global_step, state.max_steps)

@@ -16,9 +16,9 @@ from emobench.config import parse_call
 from emobench.errors import ConfigError, EmobenchError, RunError, UnknownNameError, UserError
 from emobench.extras import MissingPackageError
 from emobench.models.device import Place
+from emobench.pipeline.execution.processes import WorkerProcess
 from emobench.pipeline.execution.reporter import Reporter, Silent
-from emobench.pipeline.execution.schedule import Job
-from emobench.pipeline.execution.workers import LocalWorker, Worker
+from emobench.pipeline.execution.workers import Worker, local_worker
 
 RETRIES = 3
 """How often a stage is tried again whose node was lost."""
@@ -30,17 +30,17 @@ AT_ONCE = 16
 Failure = tuple[int, str]
 """The exit code of an error, and its text: what comes back from a node."""
 
-_here: LocalWorker | None = None
+_here: WorkerProcess | None = None
 """The process of this node, which stays for the next stage: its model may be loaded."""
 
 
-def make_here(runs: str, job: Job) -> Failure | None:
+def make_here(runs: str, key: str, what: str) -> Failure | None:
     """Make a stage on this node; what a cluster calls there."""
     global _here
     if _here is None or _here.ended:
-        _here = LocalWorker(Place("this node", "", {}), Path(runs))
+        _here = local_worker(Place("this node", "", {}), Path(runs))
     try:
-        error = _here.make(job, Silent())
+        error = _here.make(key, what, Silent())
     except BaseException:  # cancelled: a training stops after its step, with a checkpoint
         _here.terminate()
         _here.finish()
@@ -58,10 +58,14 @@ class _Task(Protocol):
     def cancel(self) -> None: ...
 
 
+Submit = Callable[[str, str, str], _Task]
+"""Submits a stage: the folder of runs, its key, and what it is."""
+
+
 class _Remote:
     """A place on a cluster: it submits one stage after the other and waits."""
 
-    def __init__(self, submit: Callable[[str, Job], _Task], runs: Path) -> None:
+    def __init__(self, submit: Submit, runs: Path) -> None:
         self._submit, self._runs = submit, runs
         self._task: _Task | None = None
         self._stopped = False
@@ -70,11 +74,11 @@ class _Remote:
     def ended(self) -> bool:
         return False
 
-    def make(self, job: Job, reporter: Reporter) -> EmobenchError | None:
+    def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
         if self._stopped:
-            return RunError(f"{job.run}, {job.title}: stopped before it began.")
-        self._task = self._submit(str(self._runs), job)
-        with reporter.work(f"{job.run}, {job.title}", "stages"):
+            return RunError(f"{what}: stopped before it began.")
+        self._task = self._submit(str(self._runs), key, what)
+        with reporter.work(what, "stages"):
             try:
                 while not self._task.done():
                     time.sleep(POLL)
@@ -82,7 +86,7 @@ class _Remote:
             except Exception as error:
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 return RunError(
-                    f"{job.run}, {job.title}: the cluster did not finish it ({reason}). What it finished is kept; give "
+                    f"{what}: the cluster did not finish it ({reason}). What it finished is kept; give "
                     "the same command again."
                 )
         if failure is None:
@@ -133,7 +137,7 @@ class _SlurmTask:
 class Cluster:
     """Where the stages of a sweep are made, by `--on`."""
 
-    def __init__(self, name: str, count: int, submit: Callable[[str, Job], _Task]) -> None:
+    def __init__(self, name: str, count: int, submit: Submit) -> None:
         self.places = [Place(f"{name}:{index}", "", {}) for index in range(count)]
         self._submit = submit
 
@@ -179,7 +183,7 @@ def _ray(given: dict[str, Any], device: str, processes: int | None, memory: int 
     if count < 1:
         raise ConfigError(f"--on ray: the cluster has {there:g} {resource}s, too few for one stage.")
     task = ray.remote(make_here).options(**wanted)
-    return Cluster("ray", count, lambda runs, job: _RayTask(ray, task.remote(runs, job)))
+    return Cluster("ray", count, lambda *stage: _RayTask(ray, task.remote(*stage)))
 
 
 def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None, memory: int | None) -> Cluster:
@@ -192,4 +196,4 @@ def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None
         executor.update_parameters(**own, **({"mem_gb": memory / 2**30} if memory else {}), **given)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"--on slurm: {error}") from None
-    return Cluster("slurm", processes or AT_ONCE, lambda runs, job: _SlurmTask(executor.submit(make_here, runs, job)))
+    return Cluster("slurm", processes or AT_ONCE, lambda *stage: _SlurmTask(executor.submit(make_here, *stage)))

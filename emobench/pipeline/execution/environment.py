@@ -27,6 +27,7 @@ _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF
 def machine_facts(device: str) -> dict[str, str]:
     """Return what computes on a device besides the packages, each fact as a short text."""
     import torch
+    import torch.distributed as dist
 
     facts = {
         "system": f"{platform.system()} {platform.release()}, {' '.join(platform.libc_ver()).strip()}",
@@ -44,6 +45,10 @@ def machine_facts(device: str) -> dict[str, str]:
             "cuda": str(torch.version.cuda),
             "cudnn": f"{flags.version()}, benchmark {_switch(flags.benchmark)}, TF32 {_switch(flags.allow_tf32)}",
         }
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        from emobench.training.sharded import uses_fsdp
+
+        facts["processes"] = f"{dist.get_world_size()}, with {'FSDP2' if uses_fsdp() else 'DDP'}"
     return facts | {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from emobench.locks import locked
 from emobench.models.device import free_memory
 from emobench.pipeline.execution.evaluate import Evaluator
+from emobench.pipeline.execution.group import rank
+from emobench.pipeline.execution.launch import Launch
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.train import Trainer
 from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.plan import Plan, PlannedStage
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
+from emobench.pipeline.planning.rebuild import describe
 from emobench.pipeline.stages.stage import Stages
 
 
@@ -29,14 +33,22 @@ class Executor(Protocol):
         """
         ...
 
+    def take_part(self, training: PlannedTraining) -> None:
+        """Be one of the processes that train in the folder of a stage that another process has locked."""
+        ...
+
 
 class InProcess:
     """Makes one stage after the other in this process; a model is loaded once for the tasks that evaluate it."""
 
-    def __init__(self, plan: Plan, stages: Stages, reporter: Reporter) -> None:
+    def __init__(self, plan: Plan, stages: Stages, reporter: Reporter, launch: Launch | None = None) -> None:
+        """Trainings are made by the processes of `launch`, if it is given."""
         self._plan = plan
         self._stages = stages
-        self._trainer = Trainer(stages, reporter, plan.request.trackers)
+        self._reporter = reporter
+        self._launch = launch
+        elsewhere = None if launch is None else self._train_together
+        self._trainer = Trainer(stages, reporter, plan.request.trackers, elsewhere)
         self._evaluator = Evaluator(stages, reporter, plan.model, lambda: self._trainer.base_folder(plan.model))
         if plan.request.max_memory is not None:
             from emobench.training.memory import limit_memory
@@ -66,6 +78,21 @@ class InProcess:
                 self._trainer.base_folder(planned.work)
             else:
                 self._trainer.folder(planned.work)
+
+    def take_part(self, training: PlannedTraining) -> None:
+        folder = self._stages.unfinished(training.stage)
+        if rank() > 0:
+            self._trainer.train(training, folder)
+            return
+        # Processes of a command that was killed may not have ended yet.
+        with locked(folder.with_name(f"{training.stage.key}.training.lock")):
+            self._trainer.train(training, folder)
+
+    def _train_together(self, training: PlannedTraining) -> None:
+        assert self._launch is not None
+        describe([PlannedStage(training.stage, training)], self._plan.request, self._stages)
+        what = f"{training.objective.objective}, seed {training.seed}, its training by {self._launch.size} processes"
+        self._launch.train(training.stage.key, what, self._stages.root, self._reporter)
 
     def _loader(self, training: PlannedTraining | None) -> Callable[..., Any]:
         """Return what loads the evaluated model where something needs it, after training it if need be.

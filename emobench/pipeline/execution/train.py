@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from emobench.models.device import LoadOptions
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.environment import write_environment
+from emobench.pipeline.execution.group import rank
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.tracking import tracking_of
 from emobench.pipeline.planning.base_model import BaseModel
@@ -30,30 +32,47 @@ if TYPE_CHECKING:
 class Trainer:
     """Makes train stages, and the packed corpora that they read."""
 
-    def __init__(self, stages: Stages, reporter: Reporter, trackers: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        stages: Stages,
+        reporter: Reporter,
+        trackers: tuple[str, ...] = (),
+        elsewhere: Callable[[PlannedTraining], None] | None = None,
+    ) -> None:
+        """Trainings that `elsewhere` makes, if it is given, are made in their folder by other processes."""
         self._stages = stages
         self._reporter = reporter
         self._trackers = trackers
+        self._elsewhere = elsewhere
         self.corpora = PackedCorpora(stages, reporter)
 
     def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
         """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
 
         def work(folder: Path) -> None:
-            from emobench.training.memory import in_what_fits
-
-            scratch = planned.model.options.from_scratch
-            title = f"train {planned.objective.objective} seed {planned.seed}"
-            tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if self._trackers else None
-
-            def attempt(recipe: Recipe) -> None:
-                loaded = planned.model.load(self.base_folder(planned.model), seed=planned.seed if scratch else None)
-                self._train(planned, loaded, folder, title, recipe=recipe, pretrained=not scratch, tracking=tracking)
-
-            in_what_fits(planned.recipe, attempt, self._reporter.note)
-            write_environment(folder, planned.model.options.device)
+            if self._elsewhere is None:
+                self.train(planned, folder)
+            else:
+                self._elsewhere(planned)
 
         return self._stages.make(planned.stage, work, continues=True, glance=not reads)
+
+    def train(self, planned: PlannedTraining, folder: Path) -> None:
+        """Train in the folder of a stage that is locked, alone or as one of the processes of a group."""
+        from emobench.training.memory import in_what_fits
+
+        scratch, main = planned.model.options.from_scratch, rank() == 0
+        title = f"train {planned.objective.objective} seed {planned.seed}"
+        tracks = self._trackers and main
+        tracking = tracking_of(planned, self._trackers, self._stages, self._reporter) if tracks else None
+
+        def attempt(recipe: Recipe) -> None:
+            loaded = planned.model.load(self.base_folder(planned.model), seed=planned.seed if scratch else None)
+            self._train(planned, loaded, folder, title, recipe=recipe, pretrained=not scratch, tracking=tracking)
+
+        in_what_fits(planned.recipe, attempt, self._reporter.note)
+        if main:
+            write_environment(folder, planned.model.options.device)
 
     def base_folder(self, model: BaseModel) -> Path | None:
         """Return the folder of a tiny model, after pre-training it at first use; None for a model that was given."""

@@ -68,6 +68,11 @@ class Stages:
         """Return where a stage is when it is finished."""
         return self.root / stage.kind / stage.key
 
+    def unfinished(self, stage: Stage) -> Path:
+        """Return where a stage is while it is made."""
+        final = self.folder(stage)
+        return final.with_name(f"{final.name}.part")
+
     def is_finished(self, stage: Stage) -> bool:
         """Return whether a stage is complete on disk, at a glance unaltered, and need not be made anew."""
         return self.folder(stage).exists() and not self._awaited(stage) and self.damage(stage) is None
@@ -150,7 +155,7 @@ class Stages:
 
     def _make(self, stage: Stage, work: Callable[[Path], None], continues: bool) -> None:
         final = self.folder(stage)
-        part = final.with_name(f"{final.name}.part")
+        part = self.unfinished(stage)
         if part.exists() and not continues:
             shutil.rmtree(part)
         part.mkdir(parents=True, exist_ok=True)

@@ -169,7 +169,7 @@ def in_two_processes(*arguments: object, **environment: str) -> None:
         for rank in (0, 1)
     ]
     try:
-        errors = [child.communicate(timeout=240)[1] for child in children]
+        errors = [child.communicate(timeout=480)[1] for child in children]
     finally:
         for child in children:
             child.kill()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
@@ -26,9 +25,10 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from emobench.data.packing import RowCollator
-from emobench.errors import ConfigError, ModelError, StorageError
+from emobench.errors import ModelError, RunError
 from emobench.models.head import probe_head
 from emobench.training.attach import attach
 from emobench.training.context import TrainingContext
@@ -45,12 +45,15 @@ FSDP_CASES += [("gpt2", "emo-1-adaptive", torch.float32), ("llama", "emo", torch
 # DeepSpeed has no float64.
 ZERO_CASES = [("gpt2", name, torch.float32) for name in OBJECTIVES] + [("llama", "emo-1-adaptive", torch.float32)]
 STEPS, BATCH = 3, 8
+FSDP = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
 
 TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "SHARDED_STATE_DICT": ("gpt2", "emo", {"epochs": 2, "accumulation": 2, "select": "objective"}),
-    "FULL_STATE_DICT": ("llama", "emo-1-adaptive", {"epochs": 2, "accumulation": 2, "clip": 0.5, "select": "last"}),
+    "tied": ("gpt2", "emo", {"epochs": 2, "accumulation": 2, "select": "objective"}),
+    "clipped": ("llama", "emo-1-adaptive", {"epochs": 2, "accumulation": 2, "clip": 0.5, "select": "last"}),
+    "lora": ("llama", "emo", {"epochs": 2, "lora": Lora(rank=4, dropout=0.0)}),
 }
-"""By the kind of their checkpoints."""
+STOPPED = ("tied", "lora")
+"""Those that are also stopped by one number of processes, and go on with the other."""
 
 CHILD = """
 import runpy, sys
@@ -62,17 +65,24 @@ runpy.run_path(sys.argv[2])[sys.argv[3]](kit, Path(sys.argv[4]))
 
 @pytest.mark.slow
 def test_fsdp_trains_as_one_whole_process(kit: SimpleNamespace, tmp_path: Path) -> None:
-    interrupt(kit, tmp_path, "written-whole")
-    in_two_processes(kit, "under_fsdp", tmp_path, ACCELERATE_USE_FSDP="true", FSDP_VERSION="2")
+    for name in STOPPED:
+        interrupt(kit, tmp_path / "written-whole", name)
+    in_two_processes(kit, "under_fsdp", tmp_path, **FSDP)
     compare(kit, FSDP_CASES, tmp_path)
+    for name in STOPPED:
+        assert (tmp_path / "written-sharded" / name / "checkpoints").is_dir()
+        train(job(kit, tmp_path / "written-sharded" / name, name))
     for name in TRAININGS:
-        whole = tmp_path / f"whole-{name}"
-        train(job(kit, whole, name))
-        assert kit.difference(kit.saved(tmp_path / name), kit.saved(whole)) < 1e-9
-        lines, expected = ([line for line in kit.log_of(f) if "eval_mle" in line] for f in (tmp_path / name, whole))
-        assert [line["eval_mle"] for line in lines] == pytest.approx([line["eval_mle"] for line in expected], rel=1e-9)
-    with pytest.raises(StorageError, match=r"checkpoint-2 was written with FSDP, and this training runs without it"):
-        train(job(kit, tmp_path / "written-sharded", "SHARDED_STATE_DICT"))
+        train(job(kit, tmp_path / "whole" / name, name))
+    for folder in (tmp_path / "sharded", tmp_path / "written-whole", tmp_path / "written-sharded"):
+        for name in TRAININGS if folder.name == "sharded" else STOPPED:
+            whole = tmp_path / "whole" / name
+            assert kit.difference(kit.saved(folder / name), kit.saved(whole)) < 1e-9, (folder, name)
+            lines, expected = kit.log_of(folder / name), kit.log_of(whole)
+            assert len(lines) == len(expected)
+            for line, expected_line in zip(lines, expected, strict=True):
+                for key in ("loss", "grad_norm", "eval_mle"):
+                    assert line.get(key) == pytest.approx(expected_line.get(key), rel=1e-9), (folder, name, line)
 
 
 @pytest.mark.slow
@@ -80,7 +90,7 @@ def test_fsdp_trains_as_one_whole_process(kit: SimpleNamespace, tmp_path: Path) 
 def test_zero3_trains_as_one_whole_process(kit: SimpleNamespace, tmp_path: Path) -> None:
     in_two_processes(kit, "under_zero3", tmp_path, DS_ACCELERATOR="cpu")
     compare(kit, ZERO_CASES, tmp_path)
-    train(job(kit, tmp_path / "whole", "FULL_STATE_DICT", dtype=torch.float32))
+    train(job(kit, tmp_path / "whole", "clipped", dtype=torch.float32))
     # Adam divides by the gradient's own size: rounding weighs more than in the steps above.
     assert kit.difference(kit.saved(tmp_path / "zero3"), kit.saved(tmp_path / "whole")) < 1e-5
 
@@ -169,7 +179,6 @@ def under_fsdp(kit: Any, folder: Path) -> None:
         found |= get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
         save(found, folder / f"{kind}-{name}-{dtype}.safetensors")
     under_trainer(kit, folder)
-    dist.destroy_process_group()
 
 
 def shard(model: Any) -> None:
@@ -232,7 +241,7 @@ def zero3_under_trainer(kit: Any, folder: Path, config: dict[str, Any]) -> None:
         self.local_process_index = self.process_index
 
     PartialState.__init__ = init  # type: ignore[method-assign]
-    sharded = job(kit, folder / "zero3", "FULL_STATE_DICT", dtype=torch.float32, device="any")
+    sharded = job(kit, folder / "zero3", "clipped", dtype=torch.float32, device="any")
     sizes = {"train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"}
     path = folder / f"deepspeed-{dist.get_rank()}.json"
     config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
@@ -242,7 +251,7 @@ def zero3_under_trainer(kit: Any, folder: Path, config: dict[str, Any]) -> None:
     assert all(p.numel() == 0 and p.ds_numel > 0 for p in sharded.model.parameters()), "not sharded"
     # From here on transformers makes models in shares, whose head is no whole one.
     with pytest.raises(ModelError, match=r"its weight has shape \(0,\).* Load the whole weight, 61 x 16, first"):
-        train(job(kit, folder / "shares", "FULL_STATE_DICT", dtype=torch.float32, device="any"))
+        train(job(kit, folder / "shares", "clipped", dtype=torch.float32, device="any"))
 
 
 def job(kit: Any, folder: Path, name: str, dtype: torch.dtype = torch.float64, **values: Any) -> Any:
@@ -253,64 +262,55 @@ def job(kit: Any, folder: Path, name: str, dtype: torch.dtype = torch.float64, *
     )
 
 
-def interrupt(kit: Any, folder: Path, name: str, watch: Callable[[], None] = lambda: None) -> None:
-    """Stop a training after two steps of six, as Ctrl-C after the first does."""
+def interrupt(kit: Any, folder: Path, name: str, watch: Callable[[Any], None] = lambda model: None) -> None:
+    """Stop a training in its second epoch, after five steps of six, as Ctrl-C after the fourth does."""
 
     def progress(line: dict[str, float]) -> None:
-        watch()
-        if line["step"] == 1 and "loss" in line:
+        if "loss" in line:  # after a validation, the last unit is whole until the next backward
+            watch(stopped.model)
+        if line["step"] == 4 and "loss" in line:
             signal.raise_signal(signal.SIGINT)
 
+    stopped = job(kit, folder / name, name, progress=progress)
     try:
-        train(job(kit, folder / name, "SHARDED_STATE_DICT", progress=progress))
+        train(stopped)
     except KeyboardInterrupt:
         return
     raise AssertionError("not interrupted")
 
 
+class Communication(TorchDispatchMode):
+    """Counts the calls that exchange tensors between processes."""
+
+    calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += func.namespace in ("c10d", "_c10d_functional")
+        return func(*args, **(kwargs or {}))
+
+
 def under_trainer(kit: Any, folder: Path) -> None:
-    fsdp_on_cpu()
-    watched: list[Any] = []
-
-    def progress(line: dict[str, float]) -> None:
-        if "loss" in line:
-            check_shares(watched[-1])
-            if line["step"] == 1 and not (folder / "written-sharded").exists():
-                signal.raise_signal(signal.SIGINT)
-
+    for name in STOPPED:
+        interrupt(kit, folder / "written-sharded", name, watch=check_shares)
+        train(job(kit, folder / "written-whole" / name, name))
+    calls = {}
     for name in TRAININGS:
-        os.environ["FSDP_STATE_DICT_TYPE"] = name
-        try:
-            sharded = job(kit, folder / name, name, progress=progress)
-            watched.append(sharded.model)
-            train(sharded)
-        except KeyboardInterrupt:
-            dist.barrier()
-            if dist.get_rank() == 0:
-                shutil.copytree(folder / name, folder / "written-sharded")
-            dist.barrier()
-            again = job(kit, folder / name, name, progress=progress)
-            watched.append(again.model)
-            train(again)
-    for other, error, message in (
-        (job(kit, folder / "written-whole", "SHARDED_STATE_DICT"), StorageError, "written without FSDP"),
-        (job(kit, folder / "lora", "SHARDED_STATE_DICT", recipe={"lora": Lora()}), ConfigError, "`lora` is set, but"),
-    ):
-        with pytest.raises(error, match=message):
-            train(other)
+        train(job(kit, folder / "sharded" / name, name))
+    for objective in ("mle", "emo"):
+        model = kit.tiny("llama")
+        values = {"objective": OBJECTIVES[objective](), "recipe": {"select": "last"}, "train": kit.ragged(8)}
+        with Communication() as counter:
+            train(kit.job(folder / objective, model=model, **values))
+        calls[objective] = counter.calls
+    # The cost rows are there before the weights are shared out: EMO communicates as often as MLE.
+    assert calls["emo"] == calls["mle"] > 0, calls
 
-
-def fsdp_on_cpu() -> None:
-    """Let accelerate take FSDP with CPUs, which torch can do and accelerate leaves out."""
-    from accelerate.state import AcceleratorState, PartialState
-    from accelerate.utils import DistributedType
-
-    stock = AcceleratorState.__init__
-
-    def init(self: Any, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
-        stock(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
-        if fsdp_plugin is not None:
-            PartialState._shared_state["distributed_type"] = self.distributed_type = DistributedType.FSDP
-            self.fsdp_plugin = fsdp_plugin
-
-    AcceleratorState.__init__ = init  # type: ignore[method-assign]
+    # What was trained is lost between the last step and the file: the training does not end.
+    lossy = job(kit, folder / "lossy", "clipped")
+    lossy.model.save_pretrained = lambda place, **_: kit.tiny("llama").save_pretrained(place)
+    error, message = (
+        (RunError, "does not hold the model that was trained") if dist.get_rank() == 0 else (Exception, None)
+    )
+    with pytest.raises(error, match=message):
+        train(lossy)
+    os._exit(0)  # the others are still waiting

@@ -1,0 +1,151 @@
+"""`--launch`, and torchrun: several processes train one model, and it is the one that a single process trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+KEYS = ("loss", "mle", "demd", "grad_norm", "learning_rate", "eval_mle")
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+
+
+@pytest.fixture(scope="module")
+def given(small_model: Path, small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The arguments of a training without dropout, whose epochs end with an incomplete batch."""
+    model = tmp_path_factory.mktemp("launch") / "model"
+    shutil.copytree(small_model, model)
+    config = json.loads((model / "config.json").read_text())
+    config |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
+    (model / "config.json").write_text(json.dumps(config))
+    words = ("train", "--objective", "emo", "--model", model, "--data-dir", small_data, "--offline", "--device", "cpu")
+    settings = ("recipe.max_length=32", "recipe.batch=16", "recipe.learning_rate=1e-3")
+    return [*map(str, words), *(word for setting in settings for word in ("--set", setting))]
+
+
+def started(words: list[str], runs: Path, *more: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *launcher, "-m", "emobench", *words, "--runs", str(runs), *more],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def until(found: Callable[[], Any], process: subprocess.Popen[str]) -> Any:
+    for _ in range(3000):
+        if value := found():
+            return value
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def ranks_of(process: int) -> dict[str, int]:
+    """Return the worker processes of a command by their rank."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            variables = (folder / "environ").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if int(parent) == process and state != "Z":
+            found |= {one.removeprefix("RANK="): int(folder.name) for one in variables if one.startswith("RANK=")}
+    return found
+
+
+def test_the_training_is_that_of_one_process(command: Callable[..., Any], given: list[str], tmp_path: Path) -> None:
+    one = Path(command(*given, "--runs", tmp_path / "one", "--json").ok().json["trained"][0]["model"]).parent
+    for name, launcher, words in (
+        ("fsdp", (), ("--launch", "fsdp", "--processes", "2")),
+        ("ddp", TORCHRUN, ()),
+    ):
+        process = started(given, tmp_path / name, *words, "--json", launcher=launcher)
+        out, err = process.communicate(timeout=400)
+        assert process.returncode == 0, err
+        folder = Path(json.loads(out)["trained"][0]["model"]).parent  # one document: one process printed
+        assert folder.name == one.name  # the same key
+        assert len(log_of(folder)) == len(log_of(one)) > 6
+        for line, expected in zip(log_of(folder), log_of(one), strict=True):
+            assert {k: line.get(k) for k in KEYS} == pytest.approx({k: expected.get(k) for k in KEYS}, abs=1e-5)
+            assert line.get("tokens") == expected.get("tokens")
+        assert (folder / "model/config.json").read_bytes() == (one / "model/config.json").read_bytes()
+        weights, expected_weights = (load_file(f / "model/model.safetensors") for f in (folder, one))
+        assert weights.keys() == expected_weights.keys()
+        assert max(float((weights[n] - w).abs().max()) for n, w in expected_weights.items()) < 1e-4
+        environment = json.loads((folder / "environment.json").read_text())
+        assert environment["processes"] == f"2, with {'FSDP2' if name == 'fsdp' else 'DDP'}"
+        assert not list((tmp_path / name).rglob("*.lock"))
+
+
+def test_a_rank_that_is_killed_ends_all_and_ctrl_c_keeps_a_checkpoint(given: list[str], tmp_path: Path) -> None:
+    words = [*given, "--set", "recipe.epochs=400"]
+    process = started(words, tmp_path, "--launch", "ddp", "--processes", "2")
+    until(lambda: list(tmp_path.glob("train/*.part/checkpoints/*/seal.json")), process)
+    ranks = ranks_of(process.pid)
+    assert ranks.keys() == {"0", "1"}
+    os.kill(ranks["1"], signal.SIGKILL)
+    err = process.communicate(timeout=100)[1]
+    assert process.returncode == 1
+    assert "seed 0, its training by 2 processes: the process on cpu:1 ended with signal SIGKILL. It may have run" in err
+    assert "Traceback" not in err
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks.values())
+
+    # The same command goes on; Ctrl-C stops all processes after their step.
+    process = started(words, tmp_path, "--launch", "ddp", "--processes", "2")
+    part = next(tmp_path.glob("train/*.part"))
+    before = len(log_of(part))
+    until(lambda: len(log_of(part)) > before, process)
+    ranks = ranks_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=100)[1]
+    assert process.returncode == 130
+    assert "going on from the checkpoint of step" in err
+    assert err.endswith("Stopped. Run the same command again to go on from the last finished stage or checkpoint.\n")
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks.values())
+    last = max(int(path.parent.name.split("-")[1]) for path in part.glob("checkpoints/*/seal.json"))
+    assert last == max(line["step"] for line in log_of(part))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--launch", "zero3", "--processes", "2"), "--launch is zero3; expected ddp or fsdp."),
+        (("--launch", "ddp"), "--launch ddp trains one model by several processes; give --devices 0,1,2,3"),
+        (("--launch", "ddp", "--processes", "3"), "`batch` is 16; expected a multiple of accumulation x processes"),
+    ],
+)
+def test_a_launch_that_is_wrong_is_told_before_any_work(
+    command: Callable[..., Any], given: list[str], tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    done = command(*given, *words, "--runs", tmp_path / "runs")
+    assert done.code == 2
+    assert sentence in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_commands_that_do_not_train_are_refused_under_torchrun(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    done = command("evaluate", "--suite", "lm-quick")
+    assert done.code == 2
+    assert "only `emobench run` and `emobench train` train under it" in done.err
