@@ -10,8 +10,10 @@ import torch
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# A shell starts a job in the background with SIGINT ignored, and the processes of the tests would inherit that.
+# A shell starts a job in the background with SIGINT ignored, and nohup one with SIGHUP ignored. The processes of the
+# tests would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Without a GPU, Triton kernels run in Triton's interpreter. It must be set before triton is imported anywhere.
 if not torch.cuda.is_available():
