@@ -127,6 +127,16 @@ def median_and_range(numbers: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(numbers), "least": min(numbers), "most": max(numbers)}
 
 
+def over(seconds: Sequence[float], own: Sequence[float]) -> dict[str, float]:
+    """Return the median and the range of another's times over ours, round by round."""
+    return median_and_range([other / ours for other, ours in zip(seconds, own, strict=True)])
+
+
+def shown_range(ratio: dict[str, float]) -> str:
+    """Return "1.50 (1.48 to 1.53)"."""
+    return f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})"
+
+
 class Used(NamedTuple):
     """What a process took."""
 

@@ -23,13 +23,13 @@ import argparse
 import copy
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import RESULTS, alternating_seconds, median_and_spread, origin, require, write
+from measuring import RESULTS, alternating_seconds, median_and_spread, origin, over, require, shown_range, write
 from speed.targets import GENERATION, show, verdicts
 from torch import Tensor
 from transformers import Cache, GPT2Config, GPT2LMHeadModel, StaticCache
@@ -127,6 +127,16 @@ class Arms:
             )
 
 
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """Return results as a table in Markdown: the other arms' time over ours, its median and range over the rounds."""
+    names = list(results[0]["over_ours"])
+    lines = [f"| model, prefixes | {' | '.join(f'`{name}`' for name in names)} |", f"|{' --- |' * (len(names) + 1)}"]
+    for found in results:
+        cells = (shown_range(found["over_ours"][name]) for name in names)
+        lines.append(f"| {found['shape']['model']}, {found['shape']['prefixes']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def random_model(shape: dict[str, Any], device: str) -> Any:
     """Return random weights; on CUDA in bfloat16."""
     config = GPT2Config(**shape, n_positions=256, bos_token_id=0, eos_token_id=0, initializer_range=0.1)
@@ -169,6 +179,8 @@ def main(argv: list[str]) -> None:
         prompts = real_prompts(options.data_dir, loaded.tokenizer, count)
     arms = Arms(model, prompts, length)
     names = options.arm or ARMS
+    if "ours" not in names:
+        parser.error("--arm ours is needed: the others are compared with it.")
     for arm in names:  # what a first call loads is no part of it
         Arms(model, prompts[:2], 2).run(arm)()
     seconds = alternating_seconds({arm: arms.run(arm) for arm in names}, options.device, rounds=options.rounds)
@@ -186,6 +198,7 @@ def main(argv: list[str]) -> None:
         },
         "rounds": options.rounds,
         "variants": {arm: median_and_spread(times) for arm, times in seconds.items()},
+        "over_ours": {arm: over(times, seconds["ours"]) for arm, times in seconds.items() if arm != "ours"},
         "identical": arms.identical(min(SAME, len(prompts))),
     }
     del found["not_installed"]  # of other benchmarks' peers

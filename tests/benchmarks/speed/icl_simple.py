@@ -25,7 +25,6 @@ import copy
 import itertools
 import json
 import random
-import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,7 +33,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring import RESULTS, alternating_seconds, median_and_spread, origin, write
+from measuring import RESULTS, alternating_seconds, median_and_spread, origin, over, shown_range, write
 from speed.icl_prompts import CONTEXT, problems, tokenizer_of
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -222,7 +221,6 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
     counted = {"ours": lambda: ours(plain), "loop": peer}
     flops = {name: round(product_flops(arm) / least, 4) for name, arm in counted.items()}
     seconds = alternating_seconds(arms, "cpu", rounds=rounds)
-    ratios = [loop / own for loop, own in zip(seconds["loop"], seconds["ours"], strict=True)]
     pairs = list(zip(itertools.chain(*results["ours"]), itertools.chain(*results["loop"]), strict=True))
     return {
         "examples": len(prompts),
@@ -232,7 +230,7 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
         "flops_over_least": flops,
         "padding": round(fast.counts.padding, 4),
         "variants": {name: median_and_spread(times) for name, times in seconds.items()},
-        "loop_over_ours": {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)},
+        "loop_over_ours": over(seconds["loop"], seconds["ours"]),
         "largest_difference": max(abs(a - b) for a, b in pairs),
     }
 
@@ -258,6 +256,16 @@ def least_flops(model: Any, prompts: Sequence[ExamplePrompts], labels_only: bool
     tables = [model.get_input_embeddings().weight, *(w for n, w in model.named_parameters() if "wpe" in n)]
     body = sum(weight.numel() for weight in matrices) - sum(weight.numel() for weight in tables)
     return 2 * (body * len(read) + model.get_output_embeddings().weight.numel() * len(sources))
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return a result as a table in Markdown: the loop's time over ours, its median and range over the rounds."""
+    models = found["models"]
+    lines = [f"| case | {' | '.join(models)} |", f"|{' --- |' * (len(models) + 1)}"]
+    for case in CASES:
+        cells = (shown_range(rows[case]["loop_over_ours"]) for rows in models.values())
+        lines.append(f"| {case} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 CASES = ("trec", "sst2", "trec-labels", "sst2-labels", "mmlu", "mmlu-labels")

@@ -17,7 +17,6 @@ import argparse
 import copy
 import itertools
 import json
-import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -29,7 +28,7 @@ import torch
 from lm_eval import simple_evaluate
 from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
-from measuring import RESULTS, alternating_seconds, median_and_spread, origin, write
+from measuring import RESULTS, alternating_seconds, median_and_spread, origin, over, write
 from speed.icl_simple import SHAPES, model_and_tokenizer
 
 from emobench.kinds.interface import Subject
@@ -130,14 +129,13 @@ def measure(case: str, model: Any, tokenizer: Any, data: Path, rounds: int) -> d
         for arm in arms.values():
             arm()
         seconds = alternating_seconds(arms, "cpu", rounds=rounds)
-    ratios = [other / own for other, own in zip(seconds["hflm"], seconds["ours"], strict=True)]
     values = {name: [[value for value, _ in row["filtered_resps"]] for row in rows] for name, rows in found.items()}
     answers = {name: [row.index(max(row)) for row in rows] for name, rows in values.items()}
     flat = {name: list(itertools.chain(*rows)) for name, rows in values.items()}
     return {
         "documents": len(values["ours"]),
         "variants": {name: median_and_spread(times) for name, times in seconds.items()},
-        "hflm_over_ours": {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)},
+        "hflm_over_ours": over(seconds["hflm"], seconds["ours"]),
         "same_answers": sum(a == b for a, b in zip(answers["ours"], answers["hflm"], strict=True)),
         "largest_difference": max(abs(a - b) for a, b in zip(flat["ours"], flat["hflm"], strict=True)),
     }
