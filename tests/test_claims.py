@@ -26,7 +26,7 @@ RESULTS = ROOT / "tests" / "benchmarks" / "results"
 sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` does
 
 from evidence import oracle_objectives  # noqa: E402
-from speed import growth  # noqa: E402
+from speed import generation, growth  # noqa: E402
 
 README, CHANGES = "README.md", "CHANGELOG.md"
 GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
@@ -259,6 +259,11 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
     text = (ROOT / OBJECTIVES).read_text()
     shown = text[text.index(oracle_objectives.BEGIN) + len(oracle_objectives.BEGIN) : text.index(oracle_objectives.END)]
     assert shown.strip() == oracle_objectives.table(result("oracle_objectives-cpu")).strip()
+
+
+def test_the_table_of_generation_is_that_of_the_results() -> None:
+    shown = generation.table([result("generation-loops-cpu"), result("generation-loops-smollm2-cpu")])
+    assert f"<!-- generation: begin -->\n{shown}\n<!-- generation: end -->" in (ROOT / SPEED).read_text()
 
 
 def test_the_table_of_growth_is_that_of_the_results() -> None:
