@@ -21,11 +21,11 @@ from typing import Any
 
 from emobench.data.conversations import Conversation, Turn, conversation_of
 from emobench.data.hub_corpus import CONVERTED, csv_rows, hub_corpus, hub_training_files
-from emobench.data.rows import Row, check_row_count, hub_files, jsonl_rows, parquet_table
+from emobench.data.rows import Row, check_row_count, hub_files, json_rows, jsonl_rows, parquet_table
 from emobench.data.sources import CorpusSource, SplitSource
 from emobench.data.texts import Texts, fingerprint
 from emobench.errors import DataError, UnknownNameError
-from emobench.reading import is_file, parse_json, read_text
+from emobench.reading import is_file
 
 HELD_OUT, MOST_HELD_OUT = 50, 500
 
@@ -167,19 +167,9 @@ def _rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
     elif file.suffix == ".csv":
         yield from csv_rows(file, where)
     elif file.suffix == ".json":
-        yield from ((f"{where}, row {i}", row) for i, row in enumerate(_json_rows(file), 1))
+        yield from json_rows(file, where)
     else:
         yield from jsonl_rows(file)
-
-
-def _json_rows(file: Path) -> list[Row]:
-    try:
-        rows = parse_json(read_text(file))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} could not be read as JSON: {error}.") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f"{file}: expected a list of JSON objects, or one object a line in a file that ends in .jsonl.")
-    return rows
 
 
 def _train_rows(

@@ -9,7 +9,7 @@ from typing import Any
 
 from emobench.errors import DataError
 from emobench.models.hub import fetch, resolve_revision
-from emobench.reading import TooDeepError, is_file, is_folder, open_file, parse_json
+from emobench.reading import TooDeepError, is_file, is_folder, open_file, parse_json, read_text
 
 Row = dict[str, Any]
 
@@ -35,6 +35,23 @@ def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:
                     yield where, _object(raw, where)
     except OSError as error:
         raise DataError(f"{file} could not be read: {error.strerror}.") from None
+
+
+def json_rows(file: Path, where: str | None = None) -> list[tuple[str, Row]]:
+    """Return ("file, row 1", row) for each object of a JSON list; `where` names the file in its place.
+
+    Raises DataError for anything else.
+    """
+    where = where or str(file)
+    try:
+        rows = parse_json(read_text(file))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{where}: expected a list of JSON objects ({error}).") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(
+            f"{where}: expected a list of JSON objects, or one object a line in a file that ends in .jsonl."
+        )
+    return [(f"{where}, row {number}", row) for number, row in enumerate(rows, 1)]
 
 
 def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple[list[Path], str]:

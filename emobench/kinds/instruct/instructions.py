@@ -8,14 +8,14 @@ AlpacaEval's own rows, and the responses of assistants that it publishes, have t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emobench.data.conversations import Conversation, instruction_of
-from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file
+from emobench.data.rows import Row, check_row_count, digest, hub_files, json_rows, jsonl_rows, local_file
 from emobench.errors import DataError, UnknownNameError
-from emobench.reading import is_file, parse_json, read_text
+from emobench.reading import is_file
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def load_instructions(name: str, *, data_dirs: Sequence[Path], offline: bool) ->
     """
     local = local_instructions(name, data_dirs)
     if local is not None:
-        rows, origin = _from_file(local), f"local: {local.name}"
+        rows = list(jsonl_rows(local)) if local.suffix == ".jsonl" else json_rows(local)
+        origin = f"local: {local.name}"
     elif name in SOURCES:
         rows, origin = _from_hub(name, SOURCES[name], offline)
     else:
@@ -104,23 +105,7 @@ def local_instructions(name: str, data_dirs: Sequence[Path]) -> Path | None:
     return lines or (None if "/" in name or "\\" in name else next((file for file in lists if is_file(file)), None))
 
 
-def _from_file(file: Path) -> Iterator[tuple[str, Row]]:
-    if file.suffix == ".jsonl":
-        return jsonl_rows(file)
-    return ((f"{file}, row {i}", row) for i, row in enumerate(_list(file, str(file)), 1))
-
-
-def _list(file: Path, where: str) -> list[Row]:
-    try:
-        rows = parse_json(read_text(file))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{where}: expected a list of JSON objects ({error}).") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f"{where}: expected a list of JSON objects.")
-    return rows
-
-
-def _from_hub(name: str, source: Source, offline: bool) -> tuple[Iterator[tuple[str, Row]], str]:
+def _from_hub(name: str, source: Source, offline: bool) -> tuple[list[tuple[str, Row]], str]:
     if not source.hub:
         raise DataError(
             f"{name} (test) is not on the hub. Put {source.file} of {source.repo} in DIR/{name}.test.json and give "
@@ -128,13 +113,13 @@ def _from_hub(name: str, source: Source, offline: bool) -> tuple[Iterator[tuple[
         )
     try:
         (file,), origin = hub_files(source.repo, source.revision, source.file, offline=offline)
-        rows = _list(file, f"{origin}, {source.file}")
+        rows = json_rows(file, f"{origin}, {source.file}")
     except DataError as error:
         raise DataError(
             f"{name} (test) could not be read from {source.repo}. {error} Or put its rows, one "
             f'{{"instruction": ..., "reference": ...}} a line, in DIR/{name}.test.jsonl and give --data-dir DIR.'
         ) from None
-    return ((f"{origin}, {source.file}, row {i}", row) for i, row in enumerate(rows, 1)), origin
+    return rows, origin
 
 
 def _instruction(row: Row, where: str, index: int) -> Instruction:

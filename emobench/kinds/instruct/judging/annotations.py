@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emobench.data.rows import hub_files, jsonl_rows
+from emobench.data.rows import hub_files, json_rows, jsonl_rows
 from emobench.errors import DataError
 from emobench.extras import require
 from emobench.kinds.instruct.judging.judgements import win_rate
-from emobench.reading import is_file, parse_json, read_text
+from emobench.reading import is_file
 
 GAMED, REPO = "df_gamed.csv", "tatsu-lab/alpaca_eval"
 INSTRUCTIONS = 805
@@ -48,16 +48,7 @@ class AnnotatedRates:
 
 def read_annotations(path: Path) -> list[dict[str, Any]]:
     """Read a file of annotations: a JSON list, or one object a line. Raises DataError."""
-    if path.suffix == ".jsonl":
-        rows = [(where, row) for where, row in jsonl_rows(path)]
-    else:
-        try:
-            found = parse_json(read_text(path))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: expected a JSON list of annotations ({error}).") from None
-        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-            raise DataError(f"{path}: expected a JSON list of annotations.")
-        rows = [(f"{path}, row {number}", row) for number, row in enumerate(found, 1)]
+    rows = list(jsonl_rows(path)) if path.suffix == ".jsonl" else json_rows(path)
     for where, row in rows:
         if absent := [name for name in FIELDS if name not in row]:
             raise DataError(
