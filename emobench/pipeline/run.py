@@ -10,6 +10,7 @@ from pathlib import Path
 from emobench.errors import ConfigError, EmobenchError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.models.device import Place
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.evaluate import Evaluation
 from emobench.pipeline.execution.executors import Executor, InProcess
 from emobench.pipeline.execution.group import join_group
@@ -152,12 +153,17 @@ class Execution:
     """A plan that is executed: its stages are made, and its rows recorded."""
 
     def __init__(
-        self, plan: Plan, reporter: Reporter | None, anew: Collection[str] = (), launch: Launch | None = None
+        self,
+        plan: Plan,
+        reporter: Reporter | None,
+        anew: Collection[str] = (),
+        launch: Launch | None = None,
+        corpora: PackedCorpora | None = None,
     ) -> None:
         self.plan = plan
         self.reporter = reporter or Silent()
         self.stages = Stages(plan.request.runs, anew, self.reporter.note)
-        self.executor: Executor = InProcess(plan, self.stages, self.reporter, launch)
+        self.executor: Executor = InProcess(plan, self.stages, self.reporter, launch, corpora)
         self._processes = 1 if launch is None else launch.size
         self._workers: Workers | None = None
 

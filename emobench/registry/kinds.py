@@ -43,9 +43,10 @@ def usable_kinds() -> list[Kind]:
 
 def kind_of_file(name: str, where: str) -> Kind:
     """Return the kind that a task's file names at a place."""
-    if name not in kind_names():
-        raise UnknownNameError("kind of task", name, kind_names(), where=f"{where}: ")
-    return load_kind(name)
+    try:
+        return load_kind(name)
+    except UnknownNameError:
+        raise UnknownNameError("kind of task", name, kind_names(), where=f"{where}: ") from None
 
 
 def kind_of_name(name: str) -> tuple[Kind, Callable[[Mapping[str, Any]], Task]] | None:

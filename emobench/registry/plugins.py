@@ -9,7 +9,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -59,13 +59,18 @@ def brought(group: str, name: str) -> Mapping[str, str]:
 
 
 def _points(group: str, name: str | None = None) -> list[EntryPoint]:
-    places = (Path(place) for place in sys.path)
-    found = _installed(group, tuple((place, place.stat().st_mtime_ns) for place in places if place.is_dir()))
+    places = (_folder(place) for place in sys.path)
+    found = _installed(group, tuple((str(place), place.stat().st_mtime_ns) for place in places if place.is_dir()))
     return [point for point in found if name in (None, point.name)]
 
 
+@cache
+def _folder(place: str) -> Path:
+    return Path(place)
+
+
 @lru_cache(maxsize=8)
-def _installed(group: str, places: tuple[tuple[Path, int], ...]) -> EntryPoints:
+def _installed(group: str, places: tuple[tuple[str, int], ...]) -> EntryPoints:
     """Return the entry points of a group in folders, given with the times of their last change.
 
     Reading them takes 15 ms, and a plan asks 150 times.
@@ -98,6 +103,7 @@ def _place(error: BaseException, file: str | None) -> str:
     return f"{at[-1].filename}:{at[-1].lineno}"
 
 
+@cache
 def call_hook(module: ModuleType, hook: str, name: str) -> list[Any]:
     """Return what a plugin's implementations of a hook return."""
     manager = pluggy.PluginManager(PROJECT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,9 +14,9 @@ from emobench.reading import expand_home
 from emobench.registry.kinds import kind_names, kind_of_file
 from emobench.registry.plugins import TASKS, call_hook, load_plugin, plugin_names
 from emobench.tasks.rules import override
-from emobench.tasks.spec import BY_KIND, YAML, Suite, SuiteRun, Task, short_name, task_from
+from emobench.tasks.spec import BY_KIND, Suite, SuiteRun, Task, short_name, task_from
 from emobench.tasks.table import Table
-from emobench.tasks.yaml import read_yaml, yaml_files
+from emobench.tasks.yaml import YAML, read_yaml, yaml_files
 
 if TYPE_CHECKING:
     from emobench.training.recipe import Recipe
@@ -132,8 +131,7 @@ def _files(folder: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     roots = [root for plugin in _tasks_plugins().values() if isinstance(plugin, list) for root in plugin]
     for root in roots:
-        for path in yaml_files(root / folder):
-            name = str(path)[len(str(root / folder)) + 1 :].removesuffix(YAML).replace(os.sep, "/")
+        for name, path in yaml_files(root / folder).items():
             if name in found:
                 raise PluginError(f"Two plugins have {folder}/{name}.yaml: {found[name]} and {path}. Remove one.")
             found[name] = path

@@ -17,6 +17,7 @@ from emobench.config import Located, build, content_hash
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override, seeds
+from emobench.tasks.yaml import YAML
 
 R = TypeVar("R", bound=Rules)
 MOST_PARTS = 1000
@@ -134,10 +135,6 @@ def task_from(
         dataset=file.dataset,
         changes=changed_rules(identifying_rules(built[name]), identifying_rules(chosen)),
     )
-
-
-YAML = ".yaml"
-"""The end of the name of a file of the user's, which is not in a plugin."""
 
 
 def short_name(name: str) -> str:

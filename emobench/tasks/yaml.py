@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,10 @@ import yaml
 from emobench.config import Located
 from emobench.errors import ConfigError
 from emobench.reading import LONGEST_YAML, PlainLoader, read_text
+
+YAML = ".yaml"
+SETTLED = 2 * 10**9
+"""Nanoseconds after which a folder's time of change tells it from a later one, on coarse file systems too."""
 
 
 def read_yaml(path: Path) -> Located:
@@ -73,13 +80,45 @@ def _loader(file: str) -> type[PlainLoader]:
     return Loader
 
 
-def yaml_files(folder: Path) -> list[Path]:
-    """Return the YAML files of a folder, which may be absent, and of those in it; ConfigError for unreadable ones."""
+def yaml_files(folder: Path) -> Mapping[str, Path]:
+    """Return the YAML files of a folder, which may be absent, and of those in it; ConfigError for unreadable ones.
 
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    They are found by their paths in it, with slashes and without the suffix.
+    """
 
-    walk = os.walk(folder, onerror=refuse)
-    paths = sorted(f"{place}{os.sep}{file}" for place, _, files in walk for file in files if file.endswith(".yaml"))
-    return [Path(path) for path in paths]
+    listed = _listed.get(folder)
+    if listed is None or not listed.holds():
+        listed = _listed[folder] = _Listing.of(folder)
+    return listed.files
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The YAML files of a folder, and when each folder in it was changed last: then its names were."""
+
+    files: dict[str, Path]
+    changed: dict[Path, int]
+    """Nanoseconds; empty where a folder is absent or was changed just now, and may change within a clock's tick."""
+
+    @classmethod
+    def of(cls, folder: Path) -> _Listing:
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+        began, paths, changed = time.time_ns(), [], {}
+        for place, _, files in os.walk(folder, onerror=refuse):
+            changed[Path(place)] = Path(place).stat().st_mtime_ns
+            paths += [Path(place, file) for file in files if file.endswith(YAML)]
+        settled = all(began - one > SETTLED for one in changed.values())
+        named = {path.relative_to(folder).as_posix().removesuffix(YAML): path for path in sorted(paths)}
+        return cls(named, changed if settled else {})
+
+    def holds(self) -> bool:
+        try:
+            return bool(self.changed) and all(one.stat().st_mtime_ns == when for one, when in self.changed.items())
+        except OSError:
+            return False
+
+
+_listed: dict[Path, _Listing] = {}

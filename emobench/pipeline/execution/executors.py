@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from emobench.locks import locked
 from emobench.models.device import free_memory
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.evaluate import Evaluator
 from emobench.pipeline.execution.group import rank
 from emobench.pipeline.execution.launch import Launch
@@ -41,14 +42,21 @@ class Executor(Protocol):
 class InProcess:
     """Makes one stage after the other in this process; a model is loaded once for the tasks that evaluate it."""
 
-    def __init__(self, plan: Plan, stages: Stages, reporter: Reporter, launch: Launch | None = None) -> None:
-        """Trainings are made by the processes of `launch`, if it is given."""
+    def __init__(
+        self,
+        plan: Plan,
+        stages: Stages,
+        reporter: Reporter,
+        launch: Launch | None = None,
+        corpora: PackedCorpora | None = None,
+    ) -> None:
+        """Trainings are made by the processes of `launch`, if it is given; `corpora` may be those of another plan."""
         self._plan = plan
         self._stages = stages
         self._reporter = reporter
         self._launch = launch
         elsewhere = None if launch is None else self._train_together
-        self._trainer = Trainer(stages, reporter, plan.request.trackers, elsewhere)
+        self._trainer = Trainer(stages, reporter, plan.request.trackers, elsewhere, corpora)
         self._evaluator = Evaluator(stages, reporter, plan.model, lambda: self._trainer.base_folder(plan.model))
         if plan.request.max_memory is not None:
             from emobench.training.memory import limit_memory

@@ -38,13 +38,17 @@ class Trainer:
         reporter: Reporter,
         trackers: tuple[str, ...] = (),
         elsewhere: Callable[[PlannedTraining], None] | None = None,
+        corpora: PackedCorpora | None = None,
     ) -> None:
-        """Trainings that `elsewhere` makes, if it is given, are made in their folder by other processes."""
+        """Trainings that `elsewhere` makes, if it is given, are made in their folder by other processes.
+
+        `corpora` may be those of another trainer with the same folder of runs.
+        """
         self._stages = stages
         self._reporter = reporter
         self._trackers = trackers
         self._elsewhere = elsewhere
-        self.corpora = PackedCorpora(stages, reporter)
+        self.corpora = corpora or PackedCorpora(stages, reporter)
 
     def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
         """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""

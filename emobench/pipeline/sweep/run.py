@@ -16,12 +16,14 @@ from emobench.errors import ConfigError, EmobenchError
 from emobench.files import write_whole
 from emobench.leaderboard.schema.entry import Entry
 from emobench.models.device import Place
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.execution.schedule import Job, jobs_of
 from emobench.pipeline.execution.workers import Worker, Workers
 from emobench.pipeline.planning.ingredients import Ingredients
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.run import Execution
+from emobench.pipeline.stages.stage import Stages
 from emobench.pipeline.sweep.plan_file import Sweep, differing_settings
 
 FOLDER = "sweeps"
@@ -101,6 +103,7 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
     jobs: list[Job] = []
     errors: list[str] = []
     known: Ingredients | None = None
+    corpora = PackedCorpora(Stages(sweep.requests[0].runs), reporter)
     differing = differing_settings(sweep.requests)
     models = {one.model for one in sweep.requests}
     with reporter.work("plan", "requests") as progress:
@@ -108,7 +111,7 @@ def plan_sweep(sweep: Sweep, reporter: Reporter) -> tuple[list[SweepRow], list[J
             try:
                 plan = make_plan(request, known=known)
                 known = plan.ingredients
-                execution = Execution(plan, reporter)
+                execution = Execution(plan, reporter, corpora=corpora)
                 execution.check()
             except EmobenchError as error:
                 errors.append(f"{request.command}: {error}")

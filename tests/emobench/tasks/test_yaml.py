@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from emobench.config import Located
 from emobench.errors import ConfigError
-from emobench.tasks.yaml import read_yaml
+from emobench.tasks.yaml import read_yaml, yaml_files
 
 
 @pytest.fixture
@@ -64,3 +66,21 @@ def test_bytes_that_are_no_text_and_files_that_are_none(path: Path, tmp_path: Pa
     for place in (tmp_path, tmp_path / "none.yaml"):
         with pytest.raises(ConfigError, match=rf"^{place} cannot be read"):
             read_yaml(place)
+
+
+def test_a_listing_that_is_kept_shows_files_that_come_and_go(tmp_path: Path) -> None:
+    folder, long_ago = tmp_path / "tasks", time.time() - 60
+    (folder / "inner").mkdir(parents=True)
+    first = folder / "inner" / "first.yaml"
+    first.touch()
+    for place in (folder, folder / "inner"):
+        os.utime(place, (long_ago, long_ago))
+    assert yaml_files(folder) == {"inner/first": first}
+    assert yaml_files(folder) is yaml_files(folder)
+    (folder / "inner" / "second.yaml").touch()
+    (folder / "third.yaml").touch()
+    assert list(yaml_files(folder)) == ["inner/first", "inner/second", "third"]
+    first.unlink()
+    (folder / "inner" / "notes.txt").touch()
+    assert list(yaml_files(folder)) == ["inner/second", "third"]
+    assert yaml_files(tmp_path / "none") == {}
