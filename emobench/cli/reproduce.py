@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from emobench.pipeline.planning.request import Request
 from emobench.pipeline.reproduce import scaling
 from emobench.pipeline.reproduce.run import Reproduction
 from emobench.registry import find_table
+from emobench.tasks.table import Table
 
 
 @takes_groups
@@ -111,22 +113,15 @@ def reproduce(
         return
     require_short(request, outline_of)
     if chosen.tokens:
-        drawn = scaling.reproduce_scaling(chosen, request, alone, reporter(quiet), scale)
-        show_scaling(drawn, plot, json=json)
+        show_scaling(scaling.reproduce_scaling(chosen, request, alone, reporter(quiet), scale), plot, json=json)
         return
-    found = reproduce_judged(chosen, request, reporter(quiet), scale)
+    results = reproduce_judged(chosen, request, reporter(quiet), scale)
     if json:
-        print_json({"table": chosen, "results": [_plain(result) for result in found]})
+        print_json({"table": chosen, "results": [_plain(result) for result in results]})
     else:
-        for result in found:
-            judged = (duel_grid(f"{result.found.title}: responses compared", result.duels),) if result.duels else ()
-            print_report(TableReport((*judged, grid(result.found))), format)
+        _print(results, format)
     if plot is not None:
-        if chosen.judges:
-            write_duels(f"{chosen.name}: wins, ties and losses", [one for each in found for one in each.duels], plot)
-        else:
-            write([result.found for result in found], plot, scatter=chosen.scatter)
-        remark(f"drawn into {plot}")
+        _draw(chosen, results, plot)
 
 
 def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, str]]:
@@ -143,6 +138,20 @@ def _models(given: list[str], *, several: bool) -> tuple[list[str], dict[str, st
     if len(alone) > 1 and not several:
         raise ConfigError(f"--model is given as {', '.join(alone)}; expected one model, or NAME=FOLDER for each.")
     return alone, stand_ins
+
+
+def _print(results: Sequence[Reproduction], format: Format) -> None:
+    for result in results:
+        judged = (duel_grid(f"{result.found.title}: responses compared", result.duels),) if result.duels else ()
+        print_report(TableReport((*judged, grid(result.found))), format)
+
+
+def _draw(table: Table, results: Sequence[Reproduction], file: Path) -> None:
+    if table.judges:
+        write_duels(f"{table.name}: wins, ties and losses", [one for each in results for one in each.duels], file)
+    else:
+        write([result.found for result in results], file, scatter=table.scatter)
+    remark(f"drawn into {file}")
 
 
 def _plain(result: Reproduction) -> dict[str, object]:
