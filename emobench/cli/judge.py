@@ -10,13 +10,7 @@ from emobench.cli import options
 from emobench.cli.console import print_json, print_lines, print_out, print_table, reporter, visible
 from emobench.config import parse_overrides
 from emobench.models.device import resolve_device
-from emobench.pipeline.inspect.judged_entries import (
-    ExpectedJudging,
-    JudgedEntries,
-    expected_judging,
-    judge_entries,
-    judge_rule,
-)
+from emobench.pipeline.inspect.judged_entries import ExpectedJudging, JudgedEntries, RoundRobin, judge_rule
 from emobench.pipeline.inspect.recorded_runs import newest_of
 from emobench.pipeline.inspect.samples import Writer, has_texts
 
@@ -50,23 +44,19 @@ def judge(
     """
     rule = judge_rule(parse_overrides(set_ or ()))
     named = newest_of(entry, leaderboard, lambda one: has_texts(one, runs, task or (), seed))
-    if dry_run:
-        expected = expected_judging(
-            [one.entry for one in named], rule, runs, task or (), seed=seed, limit=limit, offline=offline
-        )
-        _show_expected(expected, json=json)
-        return
-    found = judge_entries(
-        [one.entry for one in named],
-        rule,
-        runs,
-        task or (),
+    judging = RoundRobin(
+        entries=[one.entry for one in named],
+        rule=rule,
+        runs=runs,
+        tasks=task or (),
         seed=seed,
         limit=limit,
-        device=resolve_device(device),
         offline=offline,
-        reporter=reporter(quiet),
     )
+    if dry_run:
+        _show_expected(judging.expected(), json=json)
+        return
+    found = judging.judge(reporter(quiet), resolve_device(device))
     if json:
         print_json({"judged": found})
         return

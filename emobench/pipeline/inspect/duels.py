@@ -16,7 +16,7 @@ from emobench.leaderboard.render.duels import Duel
 from emobench.leaderboard.schema.entry import Entry
 from emobench.pipeline.dry_run.outline import Outline, StageLine, requests_words
 from emobench.pipeline.execution.reporter import Reporter
-from emobench.pipeline.inspect.judged_entries import JudgedEntries, judge_entries, judge_rule
+from emobench.pipeline.inspect.judged_entries import JudgedEntries, RoundRobin, judge_rule
 from emobench.pipeline.planning.ingredients import Ingredients
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.resolve import parts_of
@@ -67,16 +67,9 @@ def duels_of(
     for rule, row in product(rules_of(table, request), others):
         pair = [measured[row], measured[table.baseline]]
         for seed in pair[0].seeds:
+            judging = RoundRobin(entries=pair, rule=rule, runs=request.runs, seed=seed, offline=request.offline)
             try:
-                tables = judge_entries(
-                    pair,
-                    rule,
-                    request.runs,
-                    seed=seed,
-                    device=request.device,
-                    offline=request.offline,
-                    reporter=reporter,
-                )
+                tables = judging.judge(reporter, request.device)
             except MetricError as error:
                 missing.append(f"{row} against {table.baseline}, seed {seed}: {error}")
             else:

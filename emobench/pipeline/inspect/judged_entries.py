@@ -82,57 +82,48 @@ def judge_rule(settings: Mapping[str, Any]) -> JudgeRule:
     return rule
 
 
-def judge_entries(
-    entries: Sequence[Entry],
-    rule: JudgeRule,
-    runs: Path,
-    tasks: Sequence[str] = (),
-    *,
-    seed: int | None = None,
-    limit: int | None = None,
-    device: str = "cpu",
-    offline: bool = False,
-    reporter: Reporter,
-) -> list[JudgedEntries]:
-    """Return a round robin for each task that all entries have responses of (only `tasks`, if there are any).
+@dataclass(frozen=True, kw_only=True)
+class RoundRobin:
+    """Entries whose responses a judge compares, on each task that all have responses of (only `tasks`, if any)."""
 
-    Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
-    """
-    require("evalica")
-    judge = pair_judge(rule, entries)
-    tables = side_by_side(entries, runs, tasks, seed=seed, count=limit or ALL)
-    require_writable(runs, "--runs")
-    stages, answering = Stages(runs, note=reporter.note), _answering(rule, judge, device, offline)
-    return [_judged(table, judge, rule, answering, stages, reporter) for table in tables]
+    entries: Sequence[Entry]
+    rule: JudgeRule
+    runs: Path
+    tasks: Sequence[str] = ()
+    seed: int | None = None
+    limit: int | None = None
+    offline: bool = False
 
+    def judge(self, reporter: Reporter, device: str = "cpu") -> list[JudgedEntries]:
+        """Return the outcome on each task.
 
-def pair_judge(rule: JudgeRule, entries: Sequence[Entry]) -> PairJudge:
-    """Return the judge of entries. Raises ConfigError for one that does not compare, and for a single entry."""
-    judge = load_judge(rule.name).component
-    if not isinstance(judge, PairJudge):
-        raise ConfigError(f"{judge.name} grades one response; give a judge of two, see `emobench judges list`.")
-    if len(entries) < 2:
-        raise ConfigError("A judge compares two entries or more; name another one, see `emobench leaderboard show`.")
-    return judge
+        Raises a UserError for what cannot be judged, MetricError where more than 5 % of the requests have no verdict.
+        """
+        require("evalica")
+        judge, tables = self._judge(), self._tables()
+        require_writable(self.runs, "--runs")
+        stages = Stages(self.runs, note=reporter.note)
+        answering = _answering(self.rule, judge, device, self.offline)
+        return [_judged(table, judge, self.rule, answering, stages, reporter) for table in tables]
 
+    def expected(self) -> list[ExpectedJudging]:
+        """Return what `judge` would ask, task by task; it raises the same for what cannot be judged."""
+        judge, tables = self._judge(), self._tables()
+        answering = _identity(self.rule, judge, self.offline)
+        return [_expected(table, judge, self.rule, answering, Stages(self.runs)) for table in tables]
 
-def expected_judging(
-    entries: Sequence[Entry],
-    rule: JudgeRule,
-    runs: Path,
-    tasks: Sequence[str] = (),
-    *,
-    seed: int | None = None,
-    limit: int | None = None,
-    offline: bool = False,
-) -> list[ExpectedJudging]:
-    """Return what `judge_entries` would ask, task by task; it raises the same for what cannot be judged."""
-    judge = pair_judge(rule, entries)
-    tables, identity = (
-        side_by_side(entries, runs, tasks, seed=seed, count=limit or ALL),
-        _identity(rule, judge, offline),
-    )
-    return [_expected(table, judge, rule, identity, Stages(runs)) for table in tables]
+    def _tables(self) -> Sequence[SideBySide]:
+        return side_by_side(self.entries, self.runs, self.tasks, seed=self.seed, count=self.limit or ALL)
+
+    def _judge(self) -> PairJudge:
+        judge = load_judge(self.rule.name).component
+        if not isinstance(judge, PairJudge):
+            raise ConfigError(f"{judge.name} grades one response; give a judge of two, see `emobench judges list`.")
+        if len(self.entries) < 2:
+            raise ConfigError(
+                "A judge compares two entries or more; name another one, see `emobench leaderboard show`."
+            )
+        return judge
 
 
 def _expected(table: SideBySide, judge: PairJudge, rule: JudgeRule, identity: str, stages: Stages) -> ExpectedJudging:
