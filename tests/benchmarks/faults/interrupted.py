@@ -1,10 +1,12 @@
 """Kills small jobs at random moments, runs them again until they finish, and compares with undisturbed ones.
 
-Each job trains, generates, scores, rescores, and writes a page and an export. A step is killed (SIGKILL) after a
-random share of the time that it took undisturbed, again and again, and then finished. Results have to be equal, nothing
-that a kill left may stay, and no command may fail or show a traceback.
+Each job trains, generates, scores, rescores, and writes a page and an export; its stages are made by the command's own
+process, by two workers, or by a sweep. A step gets a signal (SIGKILL) after a random share of the time that it took
+undisturbed, again and again, and is then finished. Results have to be those of one process that nothing disturbed,
+nothing that a kill left may stay, and no command may fail or show a traceback.
 
-    python tests/benchmarks faults.interrupted [--kills 200] [--job NAME] [--seed 0] [--folder DIR] [--out FILE]
+    python tests/benchmarks faults.interrupted [--kills 200] [--job NAME] [--executor NAME] [--signal KILL] [--seed 0]
+        [--folder DIR] [--out FILE]
 
 Run again with the same --folder it goes on: what is counted there is not done again.
 """
@@ -14,50 +16,54 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from faults.jobs import JOBS, Command, Finished, Job, entries, jobs, quiet_machine
+from faults.jobs import EXECUTORS, HUNG, JOBS, Command, Finished, Job, entries, jobs, quiet_machine
 from measuring import RESULTS, origin, write
 
 LEFT = ("*.part", "*.lock", "*.old", ".*.part", ".lock")
 """What an unfinished write is called; none is there when all is finished."""
 
 
-def steps(job: Job, folder: Path) -> Iterator[tuple[str, list[str]]]:
+def steps(job: Job, folder: Path, executor: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the commands of a job, by what they do."""
     board, runs = ("--leaderboard", str(folder / "board")), ("--runs", str(folder / "runs"))
-    yield "run", job.words(folder)
+    yield "run", job.words(folder, executor=executor)
     yield "rescore", ["evaluate", "--rescore", *job.words(folder)[1:]]
     yield "page", ["leaderboard", "site", str(folder / "pages"), *board, *runs]
     yield "export", ["leaderboard", "export", "--out", str(folder / "export.jsonl"), *board]
 
 
-def run_command(words: list[str], root: Path, after: float | None = None) -> Finished | None:
-    """Run a command, and kill it after so many seconds; None where it was killed."""
+def run_command(
+    words: list[str], root: Path, after: float | None = None, number: int = signal.SIGKILL
+) -> Finished | None:
+    """Run a command, and send it a signal after so many seconds; None where it was running."""
     command = Command(words, root / "out")
     if after is not None:
         while command.running() and time.monotonic() - command.began < after:
             time.sleep(0.002)
         if command.running():
-            command.kill()
-            command.finish()
-            return None
+            command.kill(number)
+            done = command.finish()
+            return done if done.traceback or done.code == HUNG else None
     return command.finish()
 
 
 class Undisturbed:
     """What a job ends in, and how long each of its steps takes."""
 
-    def __init__(self, job: Job, root: Path) -> None:
-        folder = root / f"whole-{job.name}"
+    def __init__(self, job: Job, executor: str, root: Path) -> None:
+        folder = root / f"whole-{job.name}-{executor}"
         self.seconds: dict[str, float] = {}
-        for name, words in steps(job, folder):
+        for name, words in steps(job, folder, executor):
             began = time.monotonic()
             done = run_command(words, root)
             assert done is not None
@@ -67,17 +73,18 @@ class Undisturbed:
 
 
 def disturbed(
-    job: Job, whole: Undisturbed, folder: Path, draw: random.Random, kills: int
+    job: Job, executor: str, whole: Undisturbed, folder: Path, draw: random.Random, kills: int, number: int
 ) -> tuple[Counter[str], list[str]]:
     """Do a job with at most so many kills; return these by step, and what went wrong."""
     killed: Counter[str] = Counter()
     wrong: list[str] = []
-    for name, words in steps(job, folder):
+    for name, words in steps(job, folder, executor):
         done: Finished | None = None
         wanted = 4 if name == "run" else 1
         while done is None:
             hit = killed[name] < wanted and killed.total() < kills
-            done = run_command(words, folder.parent, draw.random() * whole.seconds[name] if hit else None)
+            after = draw.random() * whole.seconds[name] if hit else None
+            done = run_command(words, folder.parent, after, number)
             killed[name] += done is None
         if done.code or done.traceback:
             wrong.append(f"{name}: exit {done.code}: {done.err[-700:]}")
@@ -87,44 +94,62 @@ def disturbed(
     return killed, wrong
 
 
-def run(root: Path, names: Collection[str], kills: int, seed: int) -> dict[str, Any]:
+def run(
+    root: Path, names: Collection[str], executors: Collection[str], kills: int, seed: int, number: int
+) -> dict[str, Any]:
     """Return how many kills hit each step of each job, and what went wrong; goes on with what `root` counts."""
     (root / "inputs").mkdir(parents=True, exist_ok=True)
     state = root / "rounds.jsonl"
     rounds = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
-    todo = [job for job in jobs(root / "inputs", seeds=1) if job.name in names]
-    wholes: dict[str, Undisturbed] = {}
+    todo = list(product((job for job in jobs(root / "inputs", seeds=1) if job.name in names), executors))
+    wholes: dict[tuple[str, str], Undisturbed] = {}
+
+    def undisturbed(job: Job, executor: str) -> Undisturbed:
+        if (job.name, executor) not in wholes:
+            wholes[job.name, executor] = Undisturbed(job, executor, root / f"at-{time.monotonic_ns()}")
+        return wholes[job.name, executor]
+
     while (count := sum(sum(one["killed"].values()) for one in rounds)) < kills:
-        number = len(rounds)
-        job = todo[number % len(todo)]
-        if job.name not in wholes:
-            wholes[job.name] = Undisturbed(job, root / f"at-{number}")
-        folder = root / f"round-{number}-{time.monotonic_ns()}"
-        killed, wrong = disturbed(job, wholes[job.name], folder, random.Random(seed * 10_000 + number), kills - count)
-        rounds.append({"job": job.name, "killed": dict(killed), "wrong": wrong})
+        place = len(rounds)
+        job, executor = todo[place % len(todo)]
+        whole, alone = undisturbed(job, executor), undisturbed(job, EXECUTORS[0])
+        assert whole.entries == alone.entries, f"{job.name}: {executor} gives other results than one process"
+        folder = root / f"round-{place}-{time.monotonic_ns()}"
+        draw = random.Random(seed * 10_000 + place)
+        killed, wrong = disturbed(job, executor, whole, folder, draw, kills - count, number)
+        rounds.append({"job": job.name, "executor": executor, "killed": dict(killed), "wrong": wrong})
         with state.open("a") as file:
             file.write(json.dumps(rounds[-1]) + "\n")
-        print(f"round {number}, {job.name}: kills {dict(killed)}, wrong {wrong}", flush=True)
+        print(f"round {place}, {job.name}, {executor}: kills {dict(killed)}, wrong {wrong}", flush=True)
     by_step: Counter[str] = Counter()
+    by_executor: Counter[str] = Counter()
     for one in rounds:
         by_step.update({f"{one['job']} {step}": hits for step, hits in one["killed"].items()})
-    wrong = [{"job": one["job"], "wrong": one["wrong"]} for one in rounds if one["wrong"]]
-    return {"kills": sum(by_step.values()), "rounds": len(rounds), "by_step": dict(by_step), "wrong": wrong}
+        by_executor[one["executor"]] += one["killed"].get("run", 0)
+    found = {"rounds": len(rounds), "by_step": dict(by_step), "runs_by_executor": dict(by_executor)}
+    return {"kills": by_step.total(), **found, "wrong": [one for one in rounds if one["wrong"]]}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--job", choices=JOBS, help="Default: all.")
+    parser.add_argument("--executor", choices=EXECUTORS, help="Default: all.")
+    parser.add_argument("--signal", choices=("KILL", "TERM"), default="KILL")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, help="Where to work, and to go on. Default: a temporary folder.")
     parser.add_argument("--out", type=Path, default=RESULTS / "faults" / "interrupted.json")
     given = parser.parse_args()
     quiet_machine()
     root = given.folder or Path(tempfile.mkdtemp())
-    found = run(root, JOBS if given.job is None else (given.job,), given.kills, given.seed)
-    write({**origin(__file__, sys.argv[1:], "cpu"), **found}, given.out)
-    print(f"{found['kills']} kills in {found['rounds']} rounds, {len(found['wrong'])} wrong: {found['by_step']}")
+    names = JOBS if given.job is None else (given.job,)
+    executors = EXECUTORS if given.executor is None else (given.executor,)
+    number = signal.Signals[f"SIG{given.signal}"]
+    found = run(root, names, executors, given.kills, given.seed, number)
+    write({**origin(__file__, sys.argv[1:], "cpu"), "signal": number.name, **found}, given.out)
+    print(f"{found['kills']} kills in {found['rounds']} rounds, {len(found['wrong'])} wrong")
+    for name in ("by_step", "runs_by_executor"):
+        print("\n".join(f"  {step:24} {hits:4}" for step, hits in found[name].items()))
     return bool(found["wrong"])
 
 

@@ -27,6 +27,10 @@ TRACEBACK = "Traceback (most recent call last)"
 HUNG = -1
 """The code of a command that was ended after its time."""
 JOBS = ("oracle", "generation", "icl")
+EXECUTORS = ("in-process", "processes", "sweep")
+"""What makes the stages of a job: the command's own process, two workers of it, or those of a sweep."""
+PROCESSES = ("--processes", "2")
+COMMON = ("--offline", "--device", "cpu", "--json")
 TEXTS = {"train": 60, "validation": 12, "test": 20}
 
 
@@ -109,8 +113,31 @@ class Job:
     make: tuple[str, ...]
     read: tuple[tuple[str, ...], ...]
 
-    def words(self, folder: Path, board: str = "board") -> list[str]:
-        return [*self.make, "--runs", str(folder / "runs"), "--leaderboard", str(folder / board)]
+    def words(self, folder: Path, board: str = "board", executor: str = EXECUTORS[0]) -> list[str]:
+        """Return the command by one of `EXECUTORS`; the file of a sweep is written into the folder."""
+        places = ["--runs", str(folder / "runs"), "--leaderboard", str(folder / board)]
+        if executor == "sweep":
+            return ["sweep", "run", str(self._sweep_file(folder)), *PROCESSES, *COMMON, *places]
+        return [*self.make, *(PROCESSES if executor == "processes" else ()), *places]
+
+    def _sweep_file(self, folder: Path) -> Path:
+        """Write the command as a sweep: what is given more than once, objectives and seeds, is its grid."""
+        given: dict[str, list[Any]] = {}
+        settings = []
+        for option, value in zip(self.make[1::2], self.make[2::2], strict=False):
+            if option == COMMON[0]:
+                break
+            plain = json.loads(value) if option in ("--seed", "--limit") else value
+            given.setdefault(option[2:].replace("-", "_"), []).append(plain)
+        for name, _, value in (text.partition("=") for text in given.pop("set", [])):
+            settings.append(f"{json.dumps(name)} = {value}")
+        grid = [f"{name} = {json.dumps(given.pop(name))}" for name in ("objective", "seed")]
+        lists = ("data_dir",)
+        fixed = [f"{name} = {json.dumps(one if name in lists else one[0])}" for name, one in given.items()]
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "sweep.toml"
+        path.write_text("\n".join([*fixed, "[set]", *settings, "[grid]", *grid]) + "\n", encoding="utf-8")
+        return path
 
 
 def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
@@ -122,7 +149,6 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
         texts = load_texts("oracle-target", "test" if split == "test" else split, data_dirs=(), offline=True).texts
         rows = [json.dumps({"text": " ".join(texts[2 * i : 2 * i + 2])}) for i in range(count)]
         (inputs / f"wikitext2.{split}.jsonl").write_text("\n".join(rows) + "\n")
-    common = ("--offline", "--device", "cpu", "--json")
     chosen = tuple(word for seed in range(seeds) for word in ("--seed", str(seed)))
     trained = ("--objective", "mle", "--objective", "emo", *chosen, "--set", "recipe.epochs=2")
     board = ("--leaderboard", "{}/board", "--runs", "{}/runs")
@@ -136,13 +162,13 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
             "--model",
             str(models["tiny-oracle"]),
             *trained,
-            *common,
             "--limit",
             "12",
             "--set",
             "recipe.max_tokens=1024",
             "--set",
             "mauve.seeds=[0]",
+            *COMMON,
         ),
         (compare,),
     )
@@ -157,7 +183,6 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
             "--data-dir",
             str(inputs),
             *trained,
-            *common,
             "--limit",
             "12",
             "--set",
@@ -174,6 +199,7 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
             "generation.continuation=8",
             "--set",
             "generation.sampling.samples=2",
+            *COMMON,
         ),
         (compare, ("samples", "emo", "mle", "--json", *board), ("curves", "emo", "mle", "--json", *board)),
     )
@@ -186,11 +212,11 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
             "--model",
             str(models["tiny-icl"]),
             *trained,
-            *common,
             "--limit",
             "12",
             "--set",
             "recipe.max_tokens=1024",
+            *COMMON,
         ),
         (compare, ("answers", "emo", "--json", *board)),
     )
