@@ -19,7 +19,7 @@ from torch import Tensor
 
 from emobench.scoring.engines import ENGINES, Batch, Engine, KeptTrunk, ScoredTokens, scored_tokens
 from emobench.scoring.prompts import LabelPrompts
-from emobench.scoring.trie import make_row
+from emobench.scoring.trie import TrieRow, make_row
 
 # Largest |h - h_plain| / |h_plain| of a token, by precision: labels that see one another move it by 0.4 in a model that
 # was trained (7M parameters), in any precision. Where a model's own rounding is larger, it is measured.
@@ -46,13 +46,18 @@ def made_prompts(vocabulary: int) -> list[LabelPrompts]:
     return prompts
 
 
+def row_width(prompt: LabelPrompts) -> int:
+    """Return a measure of an example's row: it grows with the tokens of each label, and with what they share."""
+    return prompt.shared + sum(map(len, prompt.tokens))
+
+
 def extreme_prompts(prompts: Sequence[LabelPrompts]) -> list[LabelPrompts]:
     """Return the longest prompt and the one with the longest row of engine `trie`, their longest labels at the end.
 
     A window counts tokens in one model, and slots, those of other labels among them, in another.
     """
     longest = max(prompts, key=lambda prompt: max(map(len, prompt.tokens)))
-    widest = max(prompts, key=lambda prompt: prompt.shared + sum(map(len, prompt.tokens)))
+    widest = max(prompts, key=row_width)
     chosen = [longest] if longest is widest else [longest, widest]
     return [replace(prompt, tokens=tuple(sorted(prompt.tokens, key=len))) for prompt in chosen]
 
@@ -69,26 +74,57 @@ def refusal(
         return None
     prompts = prompts[:1] if trunk else prompts
     rows = [make_row(prompts, [b], common) for b in range(len(prompts))]
-    chosen = []
-    for b, row in enumerate(rows):
-        chosen_K = np.zeros(len(row.token_K), dtype=bool)
-        chosen_K[row.paths[b, len(prompts[b].tokens) - 1]] = True
-        chosen.append(chosen_K & (row.place_K > 0))
-    scored = scored_tokens(rows, chosen)
+    scored = scored_tokens(rows, [_on_path(row, b, len(prompts[b].tokens) - 1) for b, row in enumerate(rows)])
+    alone = [replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts]
+    apart = replace(scored, label_N=np.zeros_like(scored.label_N))
+    return _difference_from_plain(engine, model, prompts, rows, common, scored, alone, apart, device)
+
+
+def joined_refusal(model: Any, prompts: Sequence[LabelPrompts], trunk: int, device: torch.device) -> str | None:
+    """Return why several examples cannot be one row of `trie` behind a trunk of so many tokens, or None.
+
+    The prompt at the end of the row is compared: a window that counts slots hides its beginning from it.
+    """
+    row = make_row(prompts, range(len(prompts)), trunk)
+    b, label = max(row.paths, key=lambda owner: int(row.paths[owner][-1]) if len(row.paths[owner]) else -1)
+    scored = scored_tokens([row], [_on_path(row, b, label)])
+    zeros_N = np.zeros_like(scored.label_N)
+    alone = [replace(prompts[b], tokens=(prompts[b].tokens[label],))]
+    apart = replace(scored, example_N=zeros_N, label_N=zeros_N)
+    return _difference_from_plain(ENGINES["trie"], model, prompts, [row], trunk, scored, alone, apart, device)
+
+
+def _on_path(row: TrieRow, b: int, label: int) -> np.ndarray:
+    """Return which nodes of a row are scored tokens of one prompt, bool (K,)."""
+    chosen_K = np.zeros(len(row.token_K), dtype=bool)
+    chosen_K[row.paths[b, label]] = True
+    return chosen_K & (row.place_K > 0)
+
+
+def _difference_from_plain(
+    engine: Engine,
+    model: Any,
+    prompts: Sequence[LabelPrompts],
+    rows: Sequence[TrieRow],
+    trunk: int,
+    scored: ScoredTokens,
+    alone: Sequence[LabelPrompts],
+    apart: ScoredTokens,
+    device: torch.device,
+) -> str | None:
+    """Return how an engine fails or differs, or None; `apart` are the scored tokens among the prompts in `alone`."""
     try:
-        kept = KeptTrunk.read(model, prompts[0].tokens[0][:common], device) if common else None
+        kept = KeptTrunk.read(model, prompts[0].tokens[0][:trunk], device) if trunk else None
         found_ND = engine.run(model, Batch(prompts, rows, kept), scored, device).hidden_ND
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a model may refuse in any way
         line = str(error).strip().partition("\n")[0]
         return f"{type(error).__name__}: {line[:200]}"
-    alone = Batch([replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts], ())
-    scored = replace(scored, label_N=np.zeros_like(scored.label_N))
-    expected_ND = ENGINES["plain"].run(model, alone, scored, device).hidden_ND
+    expected_ND = ENGINES["plain"].run(model, Batch(alone, ()), apart, device).hidden_ND
     difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
     if not difference <= allowed:  # not `>`: NaN is a difference
-        rounding = _difference(_otherwise(model, alone, scored, device), expected_ND)
+        rounding = _difference(_otherwise(model, Batch(alone, ()), apart, device), expected_ND)
         allowed = max(allowed, min(MOST, TIMES_ROUNDING * rounding))
     if difference <= allowed:
         return None

@@ -18,7 +18,7 @@ from emobench.metrics.batching import reading
 from emobench.models.head import probe_head
 from emobench.objectives import GREEDY, token_statistics
 from emobench.scoring.engines import ENGINES, Batch, KeptTrunk, scored_tokens
-from emobench.scoring.probe import MADE_LENGTH, extreme_prompts, made_prompts, refusal
+from emobench.scoring.probe import MADE_LENGTH, extreme_prompts, joined_refusal, made_prompts, refusal, row_width
 from emobench.scoring.prompts import LabelPrompts
 from emobench.scoring.trie import TrieRow, make_row, read_count, shared_tokens, trunks
 
@@ -71,9 +71,10 @@ def context_of(model: Any) -> int | None:
 class PromptScorer:
     """Scores prompts. `engine` is trie, cache, plain, or auto: the first of these that the model computes rightly.
 
-    What an engine computes is compared with `plain` once, before it is used: on small made prompts, and on the longest
-    prompt. `engine` then names the one that is used, and `refused` says why others are not. Raises ModelError where a
-    named engine is wrong for the model, and for prompts longer than its context.
+    What an engine computes is compared with `plain` once, before it is used: on small made prompts, on the longest
+    prompt, and on the widest row of several examples. `engine` then names the one that is used, and `refused` says why
+    others are not. Raises ModelError where a named engine is wrong for the model, and for prompts longer than its
+    context.
 
     The token `unscored` is neither scored nor counted, wherever it stands. With `labels_only`, the head reads only what
     predicts the labels' own tokens; with `greedy`, it also says whether they were the most likely ones. `section` is
@@ -100,9 +101,12 @@ class PromptScorer:
         self._labels_only = labels_only
         self._greedy = greedy
         self._section = section
-        self._probed = 0
+        self._probed = Extent(0, 0)
+        self._others: dict[Extent, str] = {}
+        """Engines for prompts beyond those that were probed."""
         self._budget = token_budget
         self.reads_trunks = True
+        self.joins_examples = True
         self._planned: dict[str, tuple[int, int]] = {}
         """The tokens of an example's trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
@@ -114,29 +118,44 @@ class PromptScorer:
         """Return the places of prompts that are scored together, batch by batch. The engine is chosen here."""
         if not prompts:
             return []
-        if not 0 < _longest(prompts) <= self._probed:
-            self.engine = self._choose(prompts)
+        extent = Extent.of(prompts)
+        if not extent.is_within(self._probed) or not self._probed.longest:
+            self.engine, self.reads_trunks = self._choose(prompts)
+            self._probed = extent.joined(self._probed)
         budget = self._budget or TOKEN_BUDGET.get(next(self.model.parameters()).device.type, TOKEN_BUDGET["cuda"])
         if self.engine != "trie":
             return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
+        plan = self._plan(prompts, budget)
+        if self.joins_examples and not self._joins_rightly(prompts, plan):
+            self.joins_examples = False
+            plan = self._plan(prompts, budget)
         found: list[list[int]] = []
-        for tokens, rows in self._plan(prompts, budget).items():
+        for tokens, rows in plan.items():
             copied = len(tokens) // TRUNK_SHARE
             batches = like_lengths([slots + copied for slots, _ in rows], budget)
             found += [[i for r in batch for i in rows[r][1]] for batch in batches]
         return found
 
-    def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> dict[tuple[int, ...], list[tuple[int, list[int]]]]:
-        """Return the rows of each trunk, the longest trunk first: the slots of a row, and its examples' places."""
-        found: dict[tuple[int, ...], list[tuple[int, list[int]]]] = {}
-        number = 0
+    def _joins_rightly(self, prompts: Sequence[LabelPrompts], plan: Plan) -> bool:
+        """Say whether the widest row of several examples gives what `plain` gives."""
+        found = [(len(trunk) + slots, len(trunk), row) for trunk, rows in plan.items() for slots, row in rows]
+        _, trunk, row = max((one for one in found if len(one[2]) > 1), default=(0, 0, []))
+        if not row:
+            return True
+        with reading(self.model) as device:
+            return joined_refusal(self.model, [prompts[i] for i in row], trunk, device) is None
+
+    def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> Plan:
+        found: Plan = {}
+        number = len(self._planned)
         groups = trunks(prompts, TRUNK if self.reads_trunks else NEVER, budget // 2)
         for trunk in sorted(groups, key=lambda one: -one.tokens):
             rows: list[tuple[int, list[int]]] = []
             for i in trunk.examples:
                 slots = read_count(make_row(prompts, [i], trunk.tokens))
-                if rows and 2 * (shared_tokens(prompts[rows[-1][1][-1]], prompts[i]) - trunk.tokens) >= slots:
-                    joined = [*rows[-1][1], i]  # half of it or more is in the row
+                last = rows[-1][1] if rows and self.joins_examples else []
+                if last and 2 * (shared_tokens(prompts[last[-1]], prompts[i]) - trunk.tokens) >= slots:
+                    joined = [*last, i]  # half of it or more is in the row
                     together = read_count(make_row(prompts, joined, trunk.tokens))
                     if together <= ROW:
                         rows[-1] = (together, joined)
@@ -150,8 +169,7 @@ class PromptScorer:
 
     def losses(self, prompts: Sequence[LabelPrompts]) -> list[Losses]:
         """Return the losses of each prompt's labels; log-probabilities are float32, whatever the model's precision."""
-        # Longer ones than were probed do not change what is used for others: an interrupted run gives the same numbers.
-        engine = self.engine if _longest(prompts) <= self._probed else self._choose(prompts)
+        engine = self._engine_of(prompts)
         trunk, groups = self._rows(prompts) if engine == "trie" else (0, [[b] for b in range(len(prompts))])
         with reading(self.model) as device:
             kept, read_2C = self._trunk(prompts[0].tokens[0][:trunk], device) if trunk else (None, np.zeros((2, 0)))
@@ -163,6 +181,15 @@ class PromptScorer:
         self.counts.tokens += done.tokens
         self.counts.slots += done.slots
         return self._sums(prompts, rows, chosen, read_2N, read_2C)
+
+    def _engine_of(self, prompts: Sequence[LabelPrompts]) -> str:
+        # Longer ones than were probed do not change what is used for others: an interrupted run gives the same numbers.
+        extent = Extent.of(prompts)
+        if extent.is_within(self._probed):
+            return self.engine
+        if extent not in self._others:
+            self._others[extent], _ = self._choose(prompts)
+        return self._others[extent]
 
     def _rows(self, prompts: Sequence[LabelPrompts]) -> tuple[int, list[list[int]]]:
         """Return the tokens of the trunk of a batch, and which of its examples are in a row together."""
@@ -248,8 +275,11 @@ class PromptScorer:
             tuple(not missed_T.any() for _, missed_T in own) if self._greedy else (),
         )
 
-    def _choose(self, prompts: Sequence[LabelPrompts]) -> str:
-        """Return the engine for prompts, and note why others are not; ModelError for prompts that do not fit."""
+    def _choose(self, prompts: Sequence[LabelPrompts]) -> tuple[str, bool]:
+        """Return the engine for prompts, and whether it may read trunks; note why others are not used.
+
+        Raises ModelError for prompts that do not fit.
+        """
         longest = max(prompts, key=lambda prompt: _longest([prompt]))
         _check_context(self.model, longest)
         trials = [extreme_prompts(prompts)]
@@ -261,16 +291,38 @@ class PromptScorer:
                 engine = ENGINES[name]
                 reasons = (refusal(engine, self.model, trial, device) for trial in trials if name != "plain")
                 reason = next(filter(None, reasons), None)
-                if reason is None and name == "trie":
-                    self.reads_trunks = not any(refusal(engine, self.model, one, device, trunk=True) for one in trials)
-            if reason is None:
-                self._probed = max(self._probed, _longest(prompts))
-                return name
+                if reason is None:
+                    behind = name == "trie" and not any(
+                        refusal(engine, self.model, one, device, trunk=True) for one in trials
+                    )
+                    return name, behind
             self.refused[name] = reason
         raise ModelError(
             f"{self._section}.engine={self._wanted} does not give what {type(self.model).__name__} computes from each "
             f"prompt by itself: {self.refused[self._wanted]}. Use --set {self._section}.engine=auto."
         )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Tokens of the longest prompt, and of the widest row of one example."""
+
+    longest: int
+    widest: int
+
+    @classmethod
+    def of(cls, prompts: Sequence[LabelPrompts]) -> Extent:
+        return cls(_longest(prompts), max(map(row_width, prompts), default=0))
+
+    def is_within(self, other: Extent) -> bool:
+        return self.longest <= other.longest and self.widest <= other.widest
+
+    def joined(self, other: Extent) -> Extent:
+        return Extent(max(self.longest, other.longest), max(self.widest, other.widest))
+
+
+Plan = dict[tuple[int, ...], list[tuple[int, list[int]]]]
+"""The rows of each trunk, the longest trunk first: the slots of a row, and its examples' places."""
 
 
 def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:

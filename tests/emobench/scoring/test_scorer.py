@@ -257,6 +257,39 @@ def test_a_window_counts_only_for_prompts_that_are_longer() -> None:
     assert scorer.engine == "trie"
 
 
+def test_prompts_of_other_lengths_are_probed_by_themselves_however_often() -> None:
+    model = tiny_model("mistral, short window")
+    scorer = scorer_of(model)
+    short = random_prompts(4, shared=(2, 5))
+    assert_same(scored(scorer, short), reference(model, short))
+    for seed in range(3):
+        long = random_prompts(1, seed=seed, shared=(30, 30))
+        assert_same(scorer.losses(long), reference(model, long))
+    many = random_prompts(1, labels=12, shared=(5, 5))
+    assert_same(scorer.losses(many), reference(model, many))
+
+
+def test_examples_share_no_row_where_a_window_counts_its_slots() -> None:
+    config = CONFIGS["gpt-neo, local"]()
+    config.window_size = 58
+    model, llama = tiny_model("gpt-neo, local", config=config), tiny_model("llama")
+    (trunk,) = random_prompts(1, shared=(32, 32))
+    prompts = []
+    for group in range(3):
+        (branch,) = random_prompts(1, seed=1 + group, shared=(14, 14))
+        start = (*trunk.tokens[0][:32], *branch.tokens[0][:14])
+        for one in random_prompts(8, seed=10 + group, labels=2, shared=(2, 2)):
+            tokens = tuple((*start, *ids) for ids in one.tokens)
+            starts = tuple(len(start) + place for place in one.label_starts or ())
+            prompts.append(replace(one, id=f"{group} {one.id}", tokens=tokens, label_starts=starts))
+    assert max(len(ids) for prompt in prompts for ids in prompt.tokens) < config.window_size
+    for one, joins in ((model, False), (llama, True)):
+        scorer = scorer_of(one, token_budget=1024)
+        assert_same(scored(scorer, prompts), reference(one, prompts))
+        assert scorer.engine == "trie"
+        assert scorer.joins_examples is joins
+
+
 def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:
     ids = tuple(range(2, CONTEXT + 4))
     prompt = LabelPrompts(id="7", tokens=(ids, (*ids[:-1], 4)), label_starts=None)

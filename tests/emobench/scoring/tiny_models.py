@@ -65,11 +65,11 @@ BEST = dict.fromkeys(CONFIGS, "trie") | {
 """The engine that each of them ends in, for prompts longer than the window."""
 
 
-def tiny_model(name: str, dtype: torch.dtype = torch.float32, **more: Any) -> Any:
-    """Return a model with so wide an init that its predictions vary."""
+def tiny_model(name: str, dtype: torch.dtype = torch.float32, *, config: Any = None, **more: Any) -> Any:
+    """Return a model with so wide an init that its predictions vary; `config` is another one of its architecture."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = hf.AutoModelForCausalLM.from_config(CONFIGS[name](), **more)
+        model = hf.AutoModelForCausalLM.from_config(config or CONFIGS[name](), **more)
         for weight in model.parameters():
             if weight.dim() > 1:
                 torch.nn.init.normal_(weight, std=0.15)
