@@ -42,11 +42,11 @@ class MetricSummary:
     """One metric over the seeds of one entry.
 
     `mean` and `std` (n - 1; None below two values) are over `values`, which are in the order of the entry's seeds.
-    `n` counts the examples behind one value, and `units` what was sampled with them (documents, subjects, passages),
-    which the interval is over; None where that is not known. `ci95` is a 95 % interval for the mean and `ci95_of` the
-    randomness that it covers; without one, both are None and `ci95_missing` says why. `components` holds what "training
-    seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart: none where nothing was
-    repeated.
+    `n` counts the examples behind one value, and `units` what was sampled with them (documents, subjects, passages);
+    None where that is not known, and for a score that is not one of examples. `ci95` is a 95 % interval for the mean
+    and `ci95_of` the randomness that it covers; without one, both are None and `ci95_missing` says why. `components`
+    holds what "training seed", "sampling", "k-means" and "texts" add to the noise, as far as they can be told apart:
+    none where nothing was repeated.
     """
 
     mean: float

@@ -15,12 +15,14 @@ from emobench.leaderboard.schema.entry import ROUNDING, Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader, adjusted, describing, plain_contrast
-from emobench.leaderboard.stats.paired_tests import mcnemar, paired_t
+from emobench.leaderboard.stats.paired_tests import mcnemar
 from emobench.leaderboard.stats.random_effects import over_items
-from emobench.leaderboard.stats.series import Series, linearise
+from emobench.leaderboard.stats.series import Series, effective, linearise
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS
 from emobench.leaderboard.stats.within_seed import is_right_or_wrong
 
+PAIRED_T = "paired t test"
+"""Over items; of equal weight it is that of `scipy.stats.ttest_rel`."""
 NO_EXAMPLES = "no per-example results whose mean is this number"
 UNLIKE_WEIGHTS = "the examples have other numbers of tokens: two tokenizers are not on one scale"
 
@@ -87,16 +89,17 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
             if same
             else ("every example differs by the same amount, so that no noise is seen")
         )
-    p, interval = (1.0, None) if flat else paired_t.paired_t(delta_I)
+    effect = float(delta_I.mean())
+    noise = None if flat else over_items(delta_I, min(effective(left), effective(right)))
+    p, interval = (1.0, None) if noise is None else (noise.p_value(effect), noise.interval(effect))
     if binary:
         p = mcnemar.mcnemar_exact(*(sum(a[i][0] > b[i][0] for i in ids) for a, b in ((left, right), (right, left))))
-    noise = None if flat else over_items(delta_I)
     return replace(
         plain,
-        effect=float(delta_I.mean()),
+        effect=effect,
         ci95=interval,
         p=p,
-        test=mcnemar.EXACT if binary else paired_t.NAME,
+        test=mcnemar.EXACT if binary else PAIRED_T,
         items=len(ids),
         detectable=noise.detectable if noise else None,
     )

@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
@@ -87,7 +87,7 @@ class Series:
             higher_is_better=summary.higher_is_better,
             log_scale=summary.unit == "perplexity" and (not examples or is_log(examples[0], summary.values[0])),
             flags=summary.flags,
-            of_examples=bool(examples) or summary.ci95_of in ("items", "seeds and items"),
+            of_examples=bool(examples) or summary.units is not None or summary.ci95_of in ("items", "seeds and items"),
         )
 
     @classmethod
@@ -104,7 +104,8 @@ class Series:
         if len(summary.values) != max(len(seeds), 1):
             return None
         examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
-        return cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
+        found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
+        return replace(found, of_examples=True) if _has_unlike_items(metric, summary) else found
 
 
 def mean(values: Sequence[float], *, log: bool) -> float:
@@ -115,6 +116,11 @@ def mean(values: Sequence[float], *, log: bool) -> float:
 def _of_blocks(metric: str, summary: MetricSummary) -> bool:
     """Return whether examples may be neighbouring blocks of one text, as they were before entries had units."""
     return summary.units is None and metric.endswith(("/ppl_test", "/entropy"))
+
+
+def _has_unlike_items(metric: str, summary: MetricSummary) -> bool:
+    """Return whether seeds were scored on other examples: then entries had no units, as scores without examples."""
+    return summary.units is None and summary.n is not None and "/rep_" in metric
 
 
 def weighted_mean(examples: Examples) -> float:

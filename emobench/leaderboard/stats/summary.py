@@ -37,7 +37,7 @@ def summarise(scores: Sequence[Score]) -> MetricSummary:
         std=float(np.std(values, ddof=1)) if len(values) > 1 else None,
         values=tuple(values),
         n=min(score.n for score in scores),
-        units=None if linearised_SI is None else linearised_SI.shape[1],
+        units=_units(scores),
         ci95=interval,
         ci95_of=None if found is None else found.of,
         ci95_missing=why,
@@ -63,6 +63,12 @@ def _check_score(score: Score, first: Score) -> None:
         mean = math.exp(mean) if score.aggregate == "exp_mean" else mean
         if not math.isclose(mean, score.value, rel_tol=1e-3, abs_tol=1e-6):
             raise MetricError(f"A score is {score.value}, but the {score.aggregate} of its examples is {mean}.")
+
+
+def _units(scores: Sequence[Score]) -> int | None:
+    """Return the sampling units behind one value, the fewest of a seed; None for scores that are not of examples."""
+    counts = [len(score.sampled) for score in scores if score.sampled and score.aggregate != "corpus"]
+    return min(counts, default=None)
 
 
 def _linearised_scores(scores: Sequence[Score]) -> Array | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from emobench.leaderboard.stats.paired_tests import bootstrap, mcnemar, permutation
 from emobench.leaderboard.stats.random_effects import over_items
-from emobench.leaderboard.stats.series import Series, linearise
+from emobench.leaderboard.stats.series import Series, effective, linearise
 from emobench.tasks.scores import Examples
 
 
@@ -49,7 +49,8 @@ def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
     if len(ids) < 2 or (a.log_scale and any(left[i][1] != right[i][1] for i in ids)):
         return None
     delta_I = linearise(left, ids, a.centre(seed)) - linearise(right, ids, b.centre(seed))
-    effect, found = float(delta_I.mean()), over_items(delta_I)
+    effect = float(delta_I.mean())
+    found = over_items(delta_I, min(effective(left), effective(right)))
     interval = found.interval(effect) if found else None
     if is_right_or_wrong(left) and is_right_or_wrong(right):
         only = [sum(ours[i][0] > theirs[i][0] for i in ids) for ours, theirs in ((left, right), (right, left))]

@@ -374,3 +374,29 @@ def test_a_difference_that_is_rounding_is_none() -> None:
     left = np.array([[0.51], [0.52], [0.53]])
     a, b = (series(scores(values, examples=False)) for values in (left, left + np.array([[1e-8], [3e-8], [2e-8]])))
     assert "same amount" in compared([a], [b])
+
+
+def test_seeds_of_unlike_examples_need_their_files() -> None:
+    rng = np.random.default_rng(6)
+    rows = []
+    for side in range(2):
+        whole = scores(rng.normal(0.5, 0.2, 60) + rng.normal(0, 0.05, (3, 60)))
+        kept, given = [], []
+        for seed, score in enumerate(whole):
+            kept.append({i: one for i, one in (score.examples or {}).items() if i != str(3 * side + seed)})
+            value = float(np.mean([value for value, _ in kept[-1].values()]))
+            given.append(dataclasses.replace(score, value=value, n=59, examples=kept[-1]))
+        summary = summarise(given)
+        assert (summary.ci95_of, summary.units) == ("seeds", 59)
+        rows.append([Series.of(summary, [0, 1, 2], examples) for examples in (kept, None)])
+    for a, b in zip(*rows, strict=True):
+        assert "not available for the same examples" in str(compare_rows([a], [b]))
+
+
+def test_equal_values_are_of_examples_too() -> None:
+    summary = summarise(scores(np.ones((3, 20))))
+    assert (summary.ci95_of, summary.units) == (None, 20)
+    assert Series.of(summary, [0, 1, 2], None).of_examples
+    corpus = summarise(scores(np.ones((3, 20)), examples=False))
+    assert corpus.units is None
+    assert not Series.of(corpus, [0, 1, 2], None).of_examples

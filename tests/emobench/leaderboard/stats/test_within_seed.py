@@ -133,3 +133,17 @@ def test_identical_models_do_not_differ() -> None:
         found = within_seed(series(values), series(values), 0)
         assert found is not None
         assert (found.effect, found.p, found.ci95) == (0.0, 1.0, None)
+
+
+def test_items_of_unlike_weights_are_worth_fewer() -> None:
+    rng = np.random.default_rng(3)
+    weight_I = rng.lognormal(0, 1.5, 40)
+    a, b = (rng.normal(3, 0.3, 40) for _ in range(2))
+    found = within_seed(series(a, weight_I), series(b, weight_I), 0)
+    assert found is not None
+    assert found.ci95 is not None
+    freedom = weight_I.sum() ** 2 / (weight_I**2).sum() - 1
+    assert freedom < 20
+    one, other = (series(values_I, weight_I).linearised[0] for values_I in (a, b))
+    half = stats.t.ppf(0.975, freedom) * stats.sem(one - other)
+    assert found.ci95 == pytest.approx((found.effect - half, found.effect + half), rel=1e-6)
