@@ -67,7 +67,7 @@ class PlanningOptions(LoadingOptions):
         typer.Option(
             "--set",
             help="Change a setting: KEY=VALUE. Keys: objective.*, recipe.*, generation.*, mauve.*, "
-            "oracle.*, coherence.*, surrogate.*, icl.*, lm_eval.*, tasks, corpus, protocol. "
+            "oracle.*, coherence.*, surrogate.*, icl.*, lm_eval.*, instruct.*, judge.*, tasks, corpus, protocol. "
             "`emobench settings` explains each. Repeatable.",
         ),
     ] = None

@@ -130,7 +130,7 @@ def _show_plan(sweep: Sweep, processes: int, json: bool) -> None:
             (", ".join(settings), request.model or "of the suite", objectives, seeds, done, duration(total.time))
         )
     print_table(
-        f"{sweep.cells} cells in {len(rows)} runs, on {outlines[0].machine.name}",
+        f"cells: {sweep.cells}, runs: {len(rows)}, on {outlines[0].machine.name}",
         ("settings", "model", "objectives", "seeds", "finished", "rough time"),
         rows,
     )

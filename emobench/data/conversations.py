@@ -14,9 +14,11 @@ Legend: T tokens of an example.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from emobench.errors import DataError, ModelError
@@ -27,6 +29,11 @@ FORMS = '"instruction" and "output", "prompt" and "completion", or "messages"'
 LARGEST_WEIGHT = 1_000_000
 Responses = Literal["all", "last"]
 """Which turns of the assistant the loss counts."""
+
+
+DAY = datetime(2024, 7, 26)
+"""What chat templates take for today: that of Llama 3.2 has it where there is no clock."""
+CLOCK = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
 class Turn(NamedTuple):
@@ -174,14 +181,23 @@ class AlpacaFormat(Format):
             raise ModelError(f"The tokenizer {kind} has no EOS token, which ends responses; give it an eos_token.")
         if whole[: len(prompt)] != prompt:
             # The end of the prompt would merge with the response, and the model would be asked with other ids.
-            whole = prompt + self.tokenizer(response, add_special_tokens=False, verbose=False)["input_ids"]
+            whole = prompt + self._encoded(response, add_special_tokens=False)
         ids_T = [*whole, eos]
         return Tokens(ids_T, [place >= len(prompt) for place in range(len(ids_T))])
 
     def _ids(self, text: str) -> list[int]:
         """Return the ids of a text, without the EOS that some tokenizers add."""
-        ids = self.tokenizer(text, verbose=False)["input_ids"]
+        ids = self._encoded(text)
         return ids[:-1] if len(ids) > 1 and ids[-1] == self.tokenizer.eos_token_id else ids
+
+    def _encoded(self, text: str, **options: Any) -> list[int]:
+        try:
+            return self.tokenizer(text, verbose=False, **options)["input_ids"]
+        except Exception as error:  # tokenizers raises no class of its own
+            raise ModelError(
+                f"The tokenizer {type(self.tokenizer).__name__} cannot read the Alpaca prompt ({error}). Take a model "
+                "whose tokenizer reads any text."
+            ) from None
 
     def _text(self, asked: Conversation) -> str:
         if [turn.role for turn in asked.turns] != ["user"]:
@@ -227,14 +243,33 @@ class ChatFormat(Format):
         if conversation.input:
             messages[0]["content"] += f"\n\n{conversation.input}"
         try:
-            found = self.tokenizer.apply_chat_template(messages, add_generation_prompt=asks, return_dict=True)
+            found = chat_ids(self.tokenizer, messages, asks=asks)
         except Exception as error:  # a template raises what it wants
             text = str(error).partition("\n")[0]
             raise DataError(
                 f"{conversation.where}: the chat template refuses the conversation ({text}); its roles are "
                 f"{', '.join(turn.role for turn in conversation.turns)}."
             ) from None
-        return found["input_ids"]
+        return found
+
+
+def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, str]], *, asks: bool) -> list[int]:
+    """Return the ids of a chat by the tokenizer's template; `asks`: with the beginning of a response.
+
+    Raises whatever a template raises.
+    """
+    template = same_every_day(tokenizer.chat_template)
+    # Without `return_dict`, transformers 5 gives a mapping.
+    return tokenizer.apply_chat_template(
+        messages, chat_template=template, add_generation_prompt=asks, return_dict=True
+    )["input_ids"]
+
+
+def same_every_day(template: Any) -> Any:
+    """Return a chat template that writes `DAY` where it would write the date: prompts do not change overnight."""
+    if not isinstance(template, str):
+        return template  # several by name, of which transformers chooses
+    return CLOCK.sub(lambda call: json.dumps(DAY.strftime(call[2])), template)
 
 
 FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}

@@ -48,7 +48,8 @@ def _product(layer: Any) -> Callable[[Tensor], Tensor]:
 
     def product(rows_XI: Tensor) -> Tensor:
         single = rows_XI.numel() <= rows_XI.shape[-1]  # a product with one row is no faster
-        if single or rows_XI.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or rows_XI.requires_grad:
+        other = rows_XI.dtype != torch.float32 or rows_XI.device.type != "cpu"  # the model was moved
+        if single or other or torch.is_autocast_enabled("cpu") or rows_XI.requires_grad:
             return plain(rows_XI)
         return operations._linear_pointwise(rows_XI, packed, bias, "none", [], "")
 

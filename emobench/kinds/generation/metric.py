@@ -1,8 +1,8 @@
 """What a metric of generated texts is. The built-in ones and those of packages keep the same contract.
 
 A metric is a class that a module's hook `emobench_metrics` returns; an entry point of the group `emobench.metrics`
-names the module. A task computes the built-in ones, and those that its rule `metrics` names. A judge is a metric that
-declares an auxiliary model in `models`.
+names the module. A task computes the built-in ones, and those that its rule `metrics` names. A metric that
+asks a model declares it in `models`.
 
 Legend: R sampling runs, N prompts, D width of an encoder.
 """

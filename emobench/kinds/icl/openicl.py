@@ -41,6 +41,9 @@ NO_LIMIT = 10**30
 """transformers' own number for it: OpenICL has nothing to cut off."""
 BATCH = 8
 """Prompts at a time: the official code's."""
+LOGITS = 2**19
+"""Prompts times vocabulary at most: OpenICL holds the logits of all tokens several times, and Gemma's vocabulary of
+262,144 would take some 25 GB for 8 prompts of AG News."""
 SHOTS_HERE, QUERY, CLASS = "</E>", "query", "class"
 CAN = {"scorer": "prompt", "header": "", "order": "nearest-first", "bos": "tokenizer", "exclude_duplicates": False}
 """Rules that OpenICL has one value for."""
@@ -171,7 +174,7 @@ def _losses(
         openicl.PPLInferencer(
             model_name=model,
             tokenizer_name=tokenizer,
-            batch_size=BATCH,
+            batch_size=max(1, min(BATCH, LOGITS // model.get_output_embeddings().weight.shape[0])),
             output_json_filepath=str(folder),
             output_json_filename=OUTPUT,
         ).inference(

@@ -27,6 +27,7 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
+from emobench.data.conversations import same_every_day
 from emobench.errors import ConfigError, ModelError
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import Journal
@@ -119,6 +120,7 @@ class MemoryModel(_Base):
             batch_size=rules.batch,
             max_length=rules.max_length,
         )
+        self.tokenizer.chat_template = same_every_day(self.tokenizer.chat_template)
         self.cut: set[str] = set()
         """Contexts whose beginning did not fit."""
         self._name = rules.task

@@ -192,8 +192,9 @@ def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None
 
     try:
         executor = submitit.AutoExecutor(folder=runs.resolve() / "slurm", cluster=given.pop("cluster", None))
-        own = {"name": "emobench", "gpus_per_node": 1} if device.startswith("cuda") else {"name": "emobench"}
-        executor.update_parameters(**own, **({"mem_gb": memory / 2**30} if memory else {}), **given)
+        own: dict[str, Any] = {"name": "emobench", **({"mem_gb": memory / 2**30} if memory else {})}
+        own |= {"gpus_per_node": 1} if device.startswith("cuda") else {}
+        executor.update_parameters(**own | given)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"--on slurm: {error}") from None
     return Cluster("slurm", processes or AT_ONCE, lambda *stage: _SlurmTask(executor.submit(make_here, *stage)))

@@ -23,6 +23,9 @@ from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.stages.stage import Stage, Stages
 from emobench.versions import minor_versions
 
+MOST_KEPT = 64
+"""Corpora that stay open: each file that is mapped into memory holds a descriptor, and a sweep may have hundreds."""
+
 
 class PackedCorpora:
     """Finds packed corpora, and makes those that are not there; without `keep`, in memory alone."""
@@ -37,6 +40,8 @@ class PackedCorpora:
         """Return a split of the recipe's corpus as rows of tokens. Raises DataError if there are none."""
         stage = corpus_stage(planned, split)
         if stage.key not in self._found:
+            if len(self._found) >= MOST_KEPT:
+                del self._found[next(iter(self._found))]
             self._found[stage.key] = self._find(stage, planned, split)
         found, limit = self._found[stage.key], planned.recipe.max_tokens
         return found if limit is None or split != "train" else found.first(limit)

@@ -281,3 +281,18 @@ def test_what_a_format_cannot_hold_is_one_sentence() -> None:
     no_eos = PreTrainedTokenizerFast(tokenizer_object=byte_level(eos="<|endoftext|>"))
     with pytest.raises(ModelError, match="has no EOS token, which ends responses"):
         AlpacaFormat(no_eos).tokens(conversations()[0])
+
+
+def test_a_template_that_writes_the_date_gives_the_same_prompt_every_day() -> None:
+    tokenizer = qwen()
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}\n" + CHATML
+    (first, *_) = chats()
+    assert tokenizer.decode(ChatFormat(tokenizer).tokens(first).ids_T).startswith("26 Jul 2024\n")
+
+
+def test_a_tokenizer_that_cannot_read_a_prompt_is_named() -> None:
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"a": 0}, unk_token="?")), eos_token="a"
+    )
+    with pytest.raises(ModelError, match=r"cannot read the Alpaca prompt \(WordLevel error: Missing \[UNK\] token"):
+        AlpacaFormat(words).tokens(conversations()[0])

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from emobench.config import content_hash
 from emobench.errors import ModelError, RunError
 from emobench.kinds.instruct.judging.judge import Asked, JudgeReply, JudgeRequest
+from emobench.models.catalog import find_model
+from emobench.models.folder import identity
+from emobench.reading import expand_home, is_folder
 
 OPENAI = "https://api.openai.com/v1"
 BROKEN = 3
@@ -54,7 +58,9 @@ class Endpoint:
 
     @property
     def identity(self) -> str:
-        """The name of the model: nothing more is known of a model behind an endpoint."""
+        """The name of the model, which is all that is known behind an endpoint; of a folder here, its content."""
+        if is_folder(expand_home(self.model)):
+            return content_hash(identity(find_model(self.model, offline=True)))
         return self.model
 
     def check_key(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from emobench.data.conversations import chat_ids
 from emobench.errors import ModelError
 from emobench.kinds.generation.decoding.continuations import iter_continuations
 from emobench.kinds.generation.decoding.request import Decoding
@@ -90,9 +91,7 @@ class LocalModel:
                 f"The judge writes messages, and the tokenizer of {self.name} has no chat template. Give a chat model, "
                 "or a judge that writes a text."
             )
-        messages = [dict(message) for message in request.prompt]
-        # Without `return_dict`, transformers 5 gives a mapping.
-        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+        return chat_ids(self.tokenizer, [dict(message) for message in request.prompt], asks=True)
 
     def _answered(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -140,3 +141,17 @@ def test_requests_keep_to_a_rate() -> None:
 
 def test_an_address_is_shown_without_what_is_secret() -> None:
     assert Endpoint(model="m", url="https://me:secret@host:81/v1?key=secret").address == "https://host:81/v1"
+
+
+def test_a_judge_in_a_folder_here_is_known_by_its_content(byte_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "judge"
+    shutil.copytree(byte_model, folder)
+    one = Endpoint(model=str(folder), url="http://127.0.0.1:1/v1")
+    before = one.identity
+    assert before == Endpoint(model=str(folder), url="http://127.0.0.1:2/v1").identity != str(folder)
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert one.identity != before
+    assert Endpoint(model="a-judge").identity == "a-judge"
