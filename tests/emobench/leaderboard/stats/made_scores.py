@@ -1,0 +1,22 @@
+"""Scores of seeds from values of examples."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emobench.tasks.scores import Score
+
+
+def scores(values_SI: np.ndarray, *, examples: bool = True, unit: str = "nats") -> list[Score]:
+    """Return a plain-mean score for each seed."""
+    return [
+        Score(
+            value=float(row.mean()),
+            n=len(row),
+            higher_is_better=True,
+            unit=unit,
+            examples={str(i): (float(v), 1.0) for i, v in enumerate(row)} if examples else None,
+            aggregate="mean" if examples else "corpus",
+        )
+        for row in values_SI
+    ]

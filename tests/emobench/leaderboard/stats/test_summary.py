@@ -1,0 +1,169 @@
+"""The summary of a metric over seeds: its interval agrees with independent references, and says what it covers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from emobench.config import to_plain
+from emobench.errors import MetricError
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.summary import summarise
+from emobench.tasks.scores import Score
+
+sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
+
+from made_scores import scores
+
+# The expectations below are worked out by scipy and by hand, not by the module.
+
+
+def test_one_seed_covers_the_items_only() -> None:
+    values_I = np.array([0.2, 0.9, 0.4, 0.7, 0.5])
+    summary = summarise(scores(values_I[None]))
+    want = stats.t.interval(0.95, 4, loc=values_I.mean(), scale=stats.sem(values_I))
+    assert summary.ci95 == pytest.approx(want, rel=1e-12)
+    assert summary.ci95_of == "items"
+    assert summary.std is None
+    assert (summary.n, summary.values) == (5, (pytest.approx(0.54),))
+
+
+def test_without_examples_the_interval_is_a_t_interval_over_seeds() -> None:
+    values = [0.80, 0.83, 0.81]
+    summary = summarise(scores(np.array(values)[:, None], examples=False, unit="fraction"))
+    want = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))
+    assert summary.ci95 == pytest.approx(want, rel=1e-12)
+    assert summary.ci95_of == "seeds"
+    assert summary.std == pytest.approx(stats.tstd(values))
+
+
+def test_without_examples_one_seed_has_no_interval_and_says_why() -> None:
+    summary = summarise(scores(np.array([[0.8]]), examples=False))
+    assert (summary.ci95, summary.ci95_of) == (None, None)
+    assert summary.ci95_missing == "one seed, and no per-example results"
+
+
+def test_seeds_and_items_by_hand() -> None:
+    """A 2 x 3 table: mean squares from the textbook sums, then the critical value between both quantiles."""
+    values_SI = np.array([[1.0, 2.0, 6.0], [2.0, 5.0, 8.0]])
+    ms_seeds = 3 * (2 * 1.0**2) / 1  # seed means 3 and 5 around 4
+    ms_items = 2 * (2.5**2 + 0.5**2 + 3.0**2) / 2  # item means 1.5, 3.5, 7
+    ms_residual = (2 * 0.5**2 + 2 * 0.5**2 + 0.0) / 2  # residuals +-.5, -+.5, 0
+    seed_part, item_part = ms_seeds / 6, (ms_items - ms_residual) / 6
+    t_seeds, t_items = stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 2)
+    critical = t_items + (t_seeds - t_items) * (seed_part / (seed_part + item_part)) ** 1.25
+    half = critical * math.sqrt(seed_part + item_part)
+    summary = summarise(scores(values_SI))
+    assert summary.ci95 == pytest.approx((4 - half, 4 + half), rel=1e-12)
+    assert summary.ci95_of == "seeds and items"
+
+
+def test_a_weighted_mean_has_the_jackknifes_variance_with_the_freedom_of_its_weights() -> None:
+    rng = np.random.default_rng(2)
+    value_I, weight_I = rng.normal(3, 1, 400), rng.integers(5, 60, 400).astype(float)
+    mean = float(np.average(value_I, weights=weight_I))
+    score = Score(
+        value=math.exp(mean),
+        n=400,
+        higher_is_better=False,
+        unit="perplexity",
+        aggregate="exp_mean",
+        examples={str(i): (float(v), float(w)) for i, (v, w) in enumerate(zip(value_I, weight_I, strict=True))},
+    )
+    rest = (value_I @ weight_I - value_I * weight_I) / (weight_I.sum() - weight_I)
+    error = math.sqrt(399 / 400 * np.square(rest - rest.mean()).sum())
+    low, high = summarise([score]).ci95 or (0, 0)
+    freedom = weight_I.sum() ** 2 / np.square(weight_I).sum() - 1
+    assert 300 < freedom < 399
+    assert math.log(high) - math.log(low) == pytest.approx(2 * stats.t.ppf(0.975, freedom) * error)
+    assert math.sqrt(low * high) == pytest.approx(math.exp(mean))
+
+
+def test_examples_of_one_unit_count_once() -> None:
+    """Twenty passages of five questions: the same as their means, and the interval over their number."""
+    rng = np.random.default_rng(3)
+    values_SUQ = rng.normal(0, 1, (3, 20, 1)) + rng.normal(0, 0.3, (3, 20, 5))
+    units = {str(i): f"passage {i // 5}" for i in range(100)}
+    given = [dataclasses.replace(score, units=units) for score in scores(values_SUQ.reshape(3, 100))]
+    found, of_means = summarise(given), summarise(scores(values_SUQ.mean(2)))
+    assert (found.n, found.units, of_means.n, of_means.units) == (100, 20, 20, 20)
+    assert found.ci95 == pytest.approx(of_means.ci95)
+    assert summarise(scores(values_SUQ.reshape(3, 100))).units == 100
+
+
+def test_blocks_of_entries_without_units_are_taken_for_no_examples(entry_of: Callable[..., Entry]) -> None:
+    """Recorded before schema 4: neighbouring blocks of one text, which are not independent."""
+    rng = np.random.default_rng(4)
+    given = scores(rng.normal(3, 1, (3, 40)))
+    runs = [{f"wikitext2/{name}": score.examples or {} for name in ("ppl_test", "rouge1")} for score in given]
+    plain = to_plain(summarise(given))
+    old, new = ({**plain, "units": units} for units in (None, 40))
+    for name, summary, there in (("ppl_test", old, False), ("ppl_test", new, True), ("rouge1", old, True)):
+        entry = entry_of(metrics={f"wikitext2/{name}": summary}, protocols={"wikitext2": "paper@1"}, seeds=[0, 1, 2])
+        row = Series.of_entry(entry, f"wikitext2/{name}", runs)
+        assert row is not None
+        assert (row.examples is not None) == there
+        assert row.of_examples  # so that seeds alone decide nothing
+
+
+def test_an_interval_of_a_fraction_stays_one() -> None:
+    values_SI = np.array([[1.0] * 19 + [0.0], [1.0] * 20])
+    low, high = summarise(scores(values_SI, unit="fraction")).ci95 or (0, 0)
+    assert high == 1.0
+    assert 0 <= low < 0.975
+
+
+def test_no_spread_is_no_certainty() -> None:
+    summary = summarise(scores(np.ones((3, 20)), unit="fraction"))
+    assert (summary.mean, summary.std, summary.ci95) == (1.0, 0.0, None)
+    assert "all values are equal" in (summary.ci95_missing or "")
+
+
+def test_other_items_for_each_seed_fall_back_to_the_seeds() -> None:
+    first, second = scores(np.array([[0.1, 0.2, 0.3], [0.3, 0.4, 0.8]]))
+    renamed = {f"other {key}": pair for key, pair in (second.examples or {}).items()}
+    moved = Score(value=second.value, n=3, higher_is_better=True, unit="nats", examples=renamed)
+    assert summarise([first, moved]).ci95_of == "seeds"
+
+
+def test_flags_are_united_and_the_smallest_n_is_told() -> None:
+    given = [
+        Score(value=0.5, n=n, higher_is_better=True, unit="fraction", flags=flags, aggregate="corpus")
+        for n, flags in ((40, ("small_n",)), (30, ("small_n", "truncated")))
+    ]
+    summary = summarise(given)
+    assert (summary.flags, summary.n) == (("small_n", "truncated"), 30)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "over no seeds"),
+        ([Score(value=math.nan, n=1, higher_is_better=None, unit="nats")], "A score is nan"),
+        ([Score(value=95.2, n=1, higher_is_better=True, unit="fraction")], r"95.2; a fraction lies in \[0, 1\]"),
+        ([Score(value=0.5, n=0, higher_is_better=True, unit="fraction")], "of no examples"),
+        ([Score(value=0.5, n=1, higher_is_better=True, unit=unit) for unit in ("nats", "fraction")], "differ in unit"),
+        ([Score(value=0.5, n=1, higher_is_better=True, unit="nats", examples={"0": (0.7, 1)})], "mean of its examples"),
+        ([Score(value=0.5, n=1, higher_is_better=True, unit="nats", examples={"0": (0.5, 0)})], "weights"),
+    ],
+)
+def test_scores_that_cannot_be_summarised(given: list[Score], told: str) -> None:
+    with pytest.raises(MetricError, match=told):
+        summarise(given)
+
+
+def test_equal_values_are_of_examples_too() -> None:
+    summary = summarise(scores(np.ones((3, 20))))
+    assert (summary.ci95_of, summary.units) == (None, 20)
+    assert Series.of(summary, [0, 1, 2], None).of_examples
+    corpus = summarise(scores(np.ones((3, 20)), examples=False))
+    assert corpus.units is None
+    assert not Series.of(corpus, [0, 1, 2], None).of_examples
