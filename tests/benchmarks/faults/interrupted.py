@@ -22,9 +22,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from faults.jobs import EXECUTORS, HUNG, JOBS, Command, Finished, Job, entries, jobs, quiet_machine
 from measuring import RESULTS, origin, write
@@ -33,13 +32,22 @@ LEFT = ("*.part", "*.lock", "*.old", ".*.part", ".lock")
 """What an unfinished write is called; none is there when all is finished."""
 
 
-def steps(job: Job, folder: Path, executor: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the commands of a job, by what they do."""
-    board, runs = ("--leaderboard", str(folder / "board")), ("--runs", str(folder / "runs"))
-    yield "run", job.words(folder, executor=executor)
-    yield "rescore", ["evaluate", "--rescore", *job.words(folder)[1:]]
-    yield "page", ["leaderboard", "site", str(folder / "pages"), *board, *runs]
-    yield "export", ["leaderboard", "export", "--out", str(folder / "export.jsonl"), *board]
+class Case(NamedTuple):
+    """A job, and what makes its stages."""
+
+    job: Job
+    executor: str
+
+    def steps(self, folder: Path) -> Iterator[tuple[str, list[str]]]:
+        """Yield the commands, by what they do."""
+        board, runs = ("--leaderboard", str(folder / "board")), ("--runs", str(folder / "runs"))
+        yield "run", self.job.words(folder, executor=self.executor)
+        yield "rescore", ["evaluate", "--rescore", *self.job.words(folder)[1:]]
+        yield "page", ["leaderboard", "site", str(folder / "pages"), *board, *runs]
+        yield "export", ["leaderboard", "export", "--out", str(folder / "export.jsonl"), *board]
+
+    def __str__(self) -> str:
+        return f"{self.job.name}, {self.executor}"
 
 
 def run_command(
@@ -58,12 +66,13 @@ def run_command(
 
 
 class Undisturbed:
-    """What a job ends in, and how long each of its steps takes."""
+    """What a case ends in, and how long each of its steps takes."""
 
-    def __init__(self, job: Job, executor: str, root: Path) -> None:
-        folder = root / f"whole-{job.name}-{executor}"
+    def __init__(self, case: Case, root: Path) -> None:
+        folder = root / "whole"
+        self.case = case
         self.seconds: dict[str, float] = {}
-        for name, words in steps(job, folder, executor):
+        for name, words in case.steps(folder):
             began = time.monotonic()
             done = run_command(words, root)
             assert done is not None
@@ -73,12 +82,12 @@ class Undisturbed:
 
 
 def disturbed(
-    job: Job, executor: str, whole: Undisturbed, folder: Path, draw: random.Random, kills: int, number: int
+    whole: Undisturbed, folder: Path, draw: random.Random, kills: int, number: int
 ) -> tuple[Counter[str], list[str]]:
-    """Do a job with at most so many kills; return these by step, and what went wrong."""
+    """Do a case with at most so many kills; return these by step, and what went wrong."""
     killed: Counter[str] = Counter()
     wrong: list[str] = []
-    for name, words in steps(job, folder, executor):
+    for name, words in whole.case.steps(folder):
         done: Finished | None = None
         wanted = 4 if name == "run" else 1
         while done is None:
@@ -101,26 +110,25 @@ def run(
     (root / "inputs").mkdir(parents=True, exist_ok=True)
     state = root / "rounds.jsonl"
     rounds = [json.loads(line) for line in state.read_text().splitlines()] if state.exists() else []
-    todo = list(product((job for job in jobs(root / "inputs", seeds=1) if job.name in names), executors))
-    wholes: dict[tuple[str, str], Undisturbed] = {}
+    todo = [Case(job, one) for job in jobs(root / "inputs", seeds=1) if job.name in names for one in executors]
+    wholes: dict[str, Undisturbed] = {}
 
-    def undisturbed(job: Job, executor: str) -> Undisturbed:
-        if (job.name, executor) not in wholes:
-            wholes[job.name, executor] = Undisturbed(job, executor, root / f"at-{time.monotonic_ns()}")
-        return wholes[job.name, executor]
+    def undisturbed(case: Case) -> Undisturbed:
+        if str(case) not in wholes:
+            wholes[str(case)] = Undisturbed(case, root / f"at-{time.monotonic_ns()}")
+        return wholes[str(case)]
 
     while (count := sum(sum(one["killed"].values()) for one in rounds)) < kills:
         place = len(rounds)
-        job, executor = todo[place % len(todo)]
-        whole, alone = undisturbed(job, executor), undisturbed(job, EXECUTORS[0])
-        assert whole.entries == alone.entries, f"{job.name}: {executor} gives other results than one process"
+        case = todo[place % len(todo)]
+        whole, alone = undisturbed(case), undisturbed(case._replace(executor=EXECUTORS[0]))
+        assert whole.entries == alone.entries, f"{case} gives other results than one process"
         folder = root / f"round-{place}-{time.monotonic_ns()}"
-        draw = random.Random(seed * 10_000 + place)
-        killed, wrong = disturbed(job, executor, whole, folder, draw, kills - count, number)
-        rounds.append({"job": job.name, "executor": executor, "killed": dict(killed), "wrong": wrong})
+        killed, wrong = disturbed(whole, folder, random.Random(seed * 10_000 + place), kills - count, number)
+        rounds.append({"job": case.job.name, "executor": case.executor, "killed": dict(killed), "wrong": wrong})
         with state.open("a") as file:
             file.write(json.dumps(rounds[-1]) + "\n")
-        print(f"round {place}, {job.name}, {executor}: kills {dict(killed)}, wrong {wrong}", flush=True)
+        print(f"round {place}, {case}: kills {dict(killed)}, wrong {wrong}", flush=True)
     by_step: Counter[str] = Counter()
     by_executor: Counter[str] = Counter()
     for one in rounds:

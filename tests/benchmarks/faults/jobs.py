@@ -31,6 +31,9 @@ EXECUTORS = ("in-process", "processes", "sweep")
 """What makes the stages of a job: the command's own process, two workers of it, or those of a sweep."""
 PROCESSES = ("--processes", "2")
 COMMON = ("--offline", "--device", "cpu", "--json")
+OBJECTIVES = ("mle", "emo")
+LIMIT = 12
+SMALL: Mapping[str, Any] = {"recipe.epochs": 2, "recipe.max_tokens": 1024}
 TEXTS = {"train": 60, "validation": 12, "test": 20}
 
 
@@ -105,38 +108,44 @@ class Command:
         return Finished(self.words, HUNG if hung else code, out, err)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
-    """A command that trains and evaluates, and what reads its results; `{}` is where its files are."""
+    """What trains with two objectives and evaluates, and the commands that read its results; `{}` is their folder."""
 
     name: str
-    make: tuple[str, ...]
+    suite: str
+    model: Path
+    data_dir: Path | None = None
+    seeds: int
+    settings: Mapping[str, Any]
     read: tuple[tuple[str, ...], ...]
 
     def words(self, folder: Path, board: str = "board", executor: str = EXECUTORS[0]) -> list[str]:
         """Return the command by one of `EXECUTORS`; the file of a sweep is written into the folder."""
-        places = ["--runs", str(folder / "runs"), "--leaderboard", str(folder / board)]
+        places = [*COMMON, "--runs", str(folder / "runs"), "--leaderboard", str(folder / board)]
         if executor == "sweep":
-            return ["sweep", "run", str(self._sweep_file(folder)), *PROCESSES, *COMMON, *places]
-        return [*self.make, *(PROCESSES if executor == "processes" else ()), *places]
+            return ["sweep", "run", str(self._sweep_file(folder)), *PROCESSES, *places]
+        given = [("--objective", one) for one in OBJECTIVES] + [("--seed", str(one)) for one in range(self.seeds)]
+        given += [("--set", f"{name}={json.dumps(value)}") for name, value in {**SMALL, **self.settings}.items()]
+        given += [] if self.data_dir is None else [("--data-dir", str(self.data_dir))]
+        words = ["run", "--suite", self.suite, "--model", str(self.model), "--limit", str(LIMIT)]
+        return [
+            *words,
+            *(word for pair in given for word in pair),
+            *(PROCESSES if executor == "processes" else ()),
+            *places,
+        ]
 
     def _sweep_file(self, folder: Path) -> Path:
-        """Write the command as a sweep: what is given more than once, objectives and seeds, is its grid."""
-        given: dict[str, list[Any]] = {}
-        settings = []
-        for option, value in zip(self.make[1::2], self.make[2::2], strict=False):
-            if option == COMMON[0]:
-                break
-            plain = json.loads(value) if option in ("--seed", "--limit") else value
-            given.setdefault(option[2:].replace("-", "_"), []).append(plain)
-        for name, _, value in (text.partition("=") for text in given.pop("set", [])):
-            settings.append(f"{json.dumps(name)} = {value}")
-        grid = [f"{name} = {json.dumps(given.pop(name))}" for name in ("objective", "seed")]
-        lists = ("data_dir",)
-        fixed = [f"{name} = {json.dumps(one if name in lists else one[0])}" for name, one in given.items()]
+        fixed: dict[str, Any] = {"suite": self.suite, "model": str(self.model), "limit": LIMIT}
+        fixed |= {} if self.data_dir is None else {"data_dir": str(self.data_dir)}
+        tables = {"set": {**SMALL, **self.settings}, "grid": {"objective": OBJECTIVES, "seed": list(range(self.seeds))}}
+        lines = [f"{name} = {json.dumps(value)}" for name, value in fixed.items()]
+        for table, values in tables.items():
+            lines += [f"[{table}]", *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in values.items())]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "sweep.toml"
-        path.write_text("\n".join([*fixed, "[set]", *settings, "[grid]", *grid]) + "\n", encoding="utf-8")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 
 
@@ -149,76 +158,33 @@ def jobs(inputs: Path, seeds: int = 2) -> list[Job]:
         texts = load_texts("oracle-target", "test" if split == "test" else split, data_dirs=(), offline=True).texts
         rows = [json.dumps({"text": " ".join(texts[2 * i : 2 * i + 2])}) for i in range(count)]
         (inputs / f"wikitext2.{split}.jsonl").write_text("\n".join(rows) + "\n")
-    chosen = tuple(word for seed in range(seeds) for word in ("--seed", str(seed)))
-    trained = ("--objective", "mle", "--objective", "emo", *chosen, "--set", "recipe.epochs=2")
-    board = ("--leaderboard", "{}/board", "--runs", "{}/runs")
-    compare = ("compare", "emo", "mle", "--metric", "*", "--json", *board)
+    board = ("--json", "--leaderboard", "{}/board", "--runs", "{}/runs")
+    compare = ("compare", *OBJECTIVES[::-1], "--metric", "*", *board)
+    short = {"max_length": 32, "prefix": 4, "continuation": 8, "sampling.samples": 2}
     oracle = Job(
-        "oracle",
-        (
-            "run",
-            "--suite",
-            "oracle-language",
-            "--model",
-            str(models["tiny-oracle"]),
-            *trained,
-            "--limit",
-            "12",
-            "--set",
-            "recipe.max_tokens=1024",
-            "--set",
-            "mauve.seeds=[0]",
-            *COMMON,
-        ),
-        (compare,),
+        name="oracle",
+        suite="oracle-language",
+        model=models["tiny-oracle"],
+        seeds=seeds,
+        settings={"mauve.seeds": [0]},
+        read=(compare,),
     )
     writing = Job(
-        "generation",
-        (
-            "run",
-            "--suite",
-            "lm-quick",
-            "--model",
-            str(models["tiny-oracle"]),
-            "--data-dir",
-            str(inputs),
-            *trained,
-            "--limit",
-            "12",
-            "--set",
-            "recipe.max_tokens=1024",
-            "--set",
-            "recipe.max_length=32",
-            "--set",
-            "mauve.seeds=[0]",
-            "--set",
-            "generation.max_length=32",
-            "--set",
-            "generation.prefix=4",
-            "--set",
-            "generation.continuation=8",
-            "--set",
-            "generation.sampling.samples=2",
-            *COMMON,
-        ),
-        (compare, ("samples", "emo", "mle", "--json", *board), ("curves", "emo", "mle", "--json", *board)),
+        name="generation",
+        suite="lm-quick",
+        model=models["tiny-oracle"],
+        data_dir=inputs,
+        seeds=seeds,
+        settings={"mauve.seeds": [0], "recipe.max_length": 32, **{f"generation.{k}": v for k, v in short.items()}},
+        read=(compare, ("samples", *OBJECTIVES, *board), ("curves", *OBJECTIVES, *board)),
     )
     icl = Job(
-        "icl",
-        (
-            "run",
-            "--suite",
-            "nlu-tiny",
-            "--model",
-            str(models["tiny-icl"]),
-            *trained,
-            "--limit",
-            "12",
-            "--set",
-            "recipe.max_tokens=1024",
-            *COMMON,
-        ),
-        (compare, ("answers", "emo", "--json", *board)),
+        name="icl",
+        suite="nlu-tiny",
+        model=models["tiny-icl"],
+        seeds=seeds,
+        settings={},
+        read=(compare, ("answers", "emo", *board)),
     )
     return [oracle, writing, icl]
 
