@@ -243,14 +243,15 @@ class ChatFormat(Format):
         if conversation.input:
             messages[0]["content"] += f"\n\n{conversation.input}"
         try:
-            found = chat_ids(self.tokenizer, messages, asks=asks)
+            return chat_ids(self.tokenizer, messages, asks=asks)
+        except ModelError:
+            raise
         except Exception as error:  # a template raises what it wants
             text = str(error).partition("\n")[0]
             raise DataError(
                 f"{conversation.where}: the chat template refuses the conversation ({text}); its roles are "
                 f"{', '.join(turn.role for turn in conversation.turns)}."
             ) from None
-        return found
 
 
 def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, str]], *, asks: bool) -> list[int]:
@@ -258,18 +259,25 @@ def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, str]], *, asks: boo
 
     Raises whatever a template raises.
     """
-    template = same_every_day(tokenizer.chat_template)
+    template = same_every_day(tokenizer.get_chat_template())
     # Without `return_dict`, transformers 5 gives a mapping.
     return tokenizer.apply_chat_template(
         messages, chat_template=template, add_generation_prompt=asks, return_dict=True
     )["input_ids"]
 
 
-def same_every_day(template: Any) -> Any:
-    """Return a chat template that writes `DAY` where it would write the date: prompts do not change overnight."""
-    if not isinstance(template, str):
-        return template  # several by name, of which transformers chooses
-    return CLOCK.sub(lambda call: json.dumps(DAY.strftime(call[2])), template)
+def same_every_day(template: str) -> str:
+    """Return a chat template that writes `DAY` where it would write the date: prompts do not change overnight.
+
+    Raises ModelError for one that writes the time in a format that it computes.
+    """
+    found = CLOCK.sub(lambda call: json.dumps(DAY.strftime(call[2])), template)
+    if "strftime_now(" in found:
+        raise ModelError(
+            "The chat template writes the present time by `strftime_now` with a computed format, so that prompts would "
+            "change from day to day. Give the tokenizer a template without it."
+        )
+    return found
 
 
 FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}

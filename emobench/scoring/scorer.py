@@ -147,7 +147,7 @@ class PromptScorer:
 
     def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> Plan:
         found: Plan = {}
-        number = len(self._planned)
+        number = 0
         groups = trunks(prompts, TRUNK if self.reads_trunks else NEVER, budget // 2)
         for trunk in sorted(groups, key=lambda one: -one.tokens):
             rows: list[tuple[int, list[int]]] = []

@@ -120,7 +120,8 @@ class MemoryModel(_Base):
             batch_size=rules.batch,
             max_length=rules.max_length,
         )
-        self.tokenizer.chat_template = same_every_day(self.tokenizer.chat_template)
+        if rules.chat_template:
+            self.tokenizer.chat_template = same_every_day(self.tokenizer.get_chat_template())
         self.cut: set[str] = set()
         """Contexts whose beginning did not fit."""
         self._name = rules.task

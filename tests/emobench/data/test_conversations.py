@@ -288,6 +288,9 @@ def test_a_template_that_writes_the_date_gives_the_same_prompt_every_day() -> No
     tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}\n" + CHATML
     (first, *_) = chats()
     assert tokenizer.decode(ChatFormat(tokenizer).tokens(first).ids_T).startswith("26 Jul 2024\n")
+    tokenizer.chat_template = "{% set form = '%d' %}{{ strftime_now(form) }}" + CHATML
+    with pytest.raises(ModelError, match=r"writes the present time .* computed format"):
+        ChatFormat(tokenizer).tokens(first)
 
 
 def test_a_tokenizer_that_cannot_read_a_prompt_is_named() -> None:
