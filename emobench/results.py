@@ -205,6 +205,7 @@ def load_board(leaderboard: str | Path = BOARD, *, runs: str | Path = RUNS) -> R
 def compare(
     *names: str,
     baseline: str | None = None,
+    suite: str | None = None,
     metrics: Sequence[str] = (),
     anyway: bool = False,
     across_bases: bool = False,
@@ -213,16 +214,19 @@ def compare(
 ) -> Compared:
     """Compare entries of a board, or result files of other tools, with the last one or `baseline`.
 
-    Names are those of `emobench compare`: an objective, an id, a query, a paper's row, or a result file. Raises
-    ConfigError for what is not comparable, unless `anyway`; UnknownNameError for a name or metric that does not exist.
+    Names are those of `emobench compare`: an objective, an id, a query, a paper's row, or a result file; `suite` leaves
+    out entries of other suites. Raises ConfigError for what is not comparable, unless `anyway`; UnknownNameError for a
+    name, suite or metric that does not exist.
     """
     if across_bases and anyway:
         raise ConfigError("--across-bases compares what is comparable, base by base; drop --anyway.")
     given = [*names, *([baseline] if baseline is not None else [])]
     if any(map(names_results, given)):
+        if suite is not None:
+            raise ConfigError("--suite chooses among entries of a board; drop it to compare result files.")
         return _of_files(names, baseline, metrics, anyway=anyway, across_bases=across_bases)
-    chosen = [select(text, Path(leaderboard)) for text in names]
-    base = None if baseline is None else select(baseline, Path(leaderboard))
+    chosen = [_of_suite(text, suite, Path(leaderboard)) for text in names]
+    base = None if baseline is None else _of_suite(baseline, suite, Path(leaderboard))
     examples = ExamplesReader(Path(runs), [Path(leaderboard)])
     shown = _metrics(metrics, chosen)
     if across_bases:
@@ -230,6 +234,15 @@ def compare(
     else:
         found = comparisons(chosen, base, examples, metrics=shown, anyway=anyway)
     return Compared(tuple(found), tuple(examples.problems))
+
+
+def _of_suite(text: str, suite: str | None, root: Path) -> list[Entry]:
+    """Return the entries that a text names, of one suite (name or name@version) if it is given."""
+    named = select(text, root)
+    kept = [entry for entry in named if suite in (None, entry.suite.name, f"{entry.suite.name}@{entry.suite.version}")]
+    if not kept:
+        raise UnknownNameError("suite", str(suite), {entry.suite.name for entry in named}, where=f"{text}: ")
+    return kept
 
 
 def _of_files(

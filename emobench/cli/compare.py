@@ -31,6 +31,7 @@ def compare(
         str | None,
         typer.Option("--baseline", help="The entry that the others are compared with. Default: the last one."),
     ] = None,
+    suite: Annotated[str | None, typer.Option("--suite", help="Only entries of this suite: nlu, or nlu@1.")] = None,
     metric: options.Metrics = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Show entries that are not comparable side by side, without a verdict.")
@@ -69,6 +70,7 @@ def compare(
     compared = results.compare(
         *entries,
         baseline=baseline,
+        suite=suite,
         metrics=metric or (),
         anyway=anyway,
         across_bases=across_bases,

@@ -59,6 +59,15 @@ def test_the_baseline_and_the_metrics_can_be_named(command: Callable[..., Any]) 
     assert done[0]["baseline"]["title"].startswith("mle")
 
 
+def test_a_suite_leaves_out_the_entries_of_others(command: Callable[..., Any]) -> None:
+    names = ("published:model=llama-7b,emo", "published:model=llama-7b,mle")
+    everything = command("compare", *names, "--json").ok().json["comparisons"]
+    (one,) = command("compare", *names, "--suite", "emo-table3", "--json").ok().json["comparisons"]
+    assert len(everything) > 1
+    assert one in everything
+    assert command("compare", *names, "--suite", "emo-table3@1", "--json").ok().json["comparisons"] == [one]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -69,6 +78,8 @@ def test_the_baseline_and_the_metrics_can_be_named(command: Callable[..., Any]) 
         ((EMO, "published:emo-table6/llama2-7b/mle"), "Add --anyway"),
         ((EMO, MLE, "--metric", "acuracy"), "There is no metric 'acuracy'"),
         ((EMO, MLE, "--csv", "--json"), "are one choice"),
+        ((EMO, MLE, "--suite", "emo-table4"), f"{EMO}: There is no suite 'emo-table4'"),
+        ((__file__, __file__, "--suite", "nlu"), "--suite chooses among entries of a board"),
         ((EMO, MLE, "--png", "/dev/null/all.png"), "/dev/null/all.png could not be written"),
         ((EMO, "mle", "--leaderboard", "nowhere"), "nowhere"),
     ],
