@@ -107,6 +107,8 @@ class PromptScorer:
         self._budget = token_budget
         self.reads_trunks = True
         self.joins_examples = True
+        self._joined = 0
+        """Tokens of the widest row of several examples that was compared with `plain`, its trunk among them."""
         self._planned: dict[str, tuple[int, int]] = {}
         """The tokens of an example's trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
@@ -137,11 +139,12 @@ class PromptScorer:
         return found
 
     def _joins_rightly(self, prompts: Sequence[LabelPrompts], plan: Plan) -> bool:
-        """Say whether the widest row of several examples gives what `plain` gives."""
+        """Say whether the widest row of several examples gives what `plain` gives; a narrower one did before."""
         found = [(len(trunk) + slots, len(trunk), row) for trunk, rows in plan.items() for slots, row in rows]
-        _, trunk, row = max((one for one in found if len(one[2]) > 1), default=(0, 0, []))
-        if not row:
+        width, trunk, row = max((one for one in found if len(one[2]) > 1), default=(0, 0, []))
+        if width <= self._joined:
             return True
+        self._joined = width
         with reading(self.model) as device:
             return joined_refusal(self.model, [prompts[i] for i in row], trunk, device) is None
 
