@@ -35,6 +35,7 @@ from emobench.kinds.generation.decoding.ancestral import (
     levels_of,
     row_uniforms,
 )
+from emobench.kinds.generation.decoding.attention import one_query_attention
 from emobench.kinds.generation.decoding.request import Batch, Continuation
 from emobench.kinds.generation.decoding.shared_cache import repeat_cache
 from emobench.kinds.generation.decoding.stepwise import can_step, decode_steps, takes_fixed_layers
@@ -92,7 +93,8 @@ def _decode_shared(
         return _decode_alone(model, ids_RT, mask_RT, LogitsProcessorList([*processors, chooser]), batch, cached=cached)
     logits_RV = read.logits[0].repeat_interleave(samples, 0)
     if stepwise:
-        return decode_steps(model, batch, ids_RT, logits_RV, read.past_key_values, processors, chooser)
+        with one_query_attention(model):
+            return decode_steps(model, batch, ids_RT, logits_RV, read.past_key_values, processors, chooser)
     rows_R = torch.arange(len(ids_RT), device=ids_RT.device)
     first_R1 = chooser.choose(ids_RT, processors(ids_RT, logits_RV), rows_R)[:, None]  # type: ignore[arg-type]
     ids_RT, mask_RT = torch.cat((ids_RT, first_R1), 1), torch.cat((mask_RT, torch.ones_like(first_R1)), 1)

@@ -14,29 +14,32 @@ from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
 class ReservedLayer(DynamicLayer):
     """A layer with room for all positions to come; transformers' own concatenates, that is copies, at each step.
 
-    Measured with base-en-7m, 160 rows and 20 + 80 tokens on a CPU: the copies were two fifths of the time.
+    Measured with base-en-7m, 160 rows and 20 + 80 tokens on a CPU: the copies were two fifths of the time. Positions
+    are outermost, so that what is read lies together in memory: with room behind each row instead, reading the keys
+    and values of 60 positions took 1.5 times as long.
     """
 
     def __init__(self, keys_PHTD: Tensor, values_PHTD: Tensor, samples: int, room: int) -> None:
         super().__init__()
         self.lazy_initialization(keys_PHTD, values_PHTD)
-        self.keys_RHTD = _with_room(keys_PHTD, samples, room)
-        self.values_RHTD = _with_room(values_PHTD, samples, room)
+        self.keys_TRHD = _with_room(keys_PHTD, samples, room)
+        self.values_TRHD = _with_room(values_PHTD, samples, room)
         self._show(keys_PHTD.shape[-2])
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
-        self.keys_RHTD[:, :, start:end] = key_states
-        self.values_RHTD[:, :, start:end] = value_states
+        self.keys_TRHD[start:end] = key_states.permute(2, 0, 1, 3)
+        self.values_TRHD[start:end] = value_states.permute(2, 0, 1, 3)
         return self._show(end)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        self.keys_RHTD, self.values_RHTD = self.keys_RHTD[indices], self.values_RHTD[indices]
+        self.keys_TRHD, self.values_TRHD = self.keys_TRHD[:, indices], self.values_TRHD[:, indices]
         self._show(self.get_seq_length())
 
     def _show(self, positions: int) -> tuple[Tensor, Tensor]:
-        self.keys, self.values = self.keys_RHTD[:, :, :positions], self.values_RHTD[:, :, :positions]
+        self.keys = self.keys_TRHD[:positions].permute(1, 2, 0, 3)
+        self.values = self.values_TRHD[:positions].permute(1, 2, 0, 3)
         return self.keys, self.values
 
 
@@ -89,6 +92,6 @@ def keep_rows(cache: Cache, rows_A: Tensor) -> bool:
 
 def _with_room(states_PHTD: Tensor, samples: int, room: int) -> Tensor:
     prompts, heads, positions, width = states_PHTD.shape
-    states_RHTD = states_PHTD.new_empty(prompts * samples, heads, positions + room, width)
-    states_RHTD[:, :, :positions] = states_PHTD.repeat_interleave(samples, 0)
-    return states_RHTD
+    states_TRHD = states_PHTD.new_empty(positions + room, prompts * samples, heads, width)
+    states_TRHD[:positions] = states_PHTD.repeat_interleave(samples, 0).permute(2, 0, 1, 3)
+    return states_TRHD

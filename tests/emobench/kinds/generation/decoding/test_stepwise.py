@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from emobench.kinds.generation.decoding import ancestral, batched, stepwise
+from emobench.kinds.generation.decoding.attention import attend, one_query_attention
 from emobench.kinds.generation.decoding.continuations import sample_continuations, token_budget
 from emobench.kinds.generation.decoding.draw_kernel import descend_blocks
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
+from emobench.kinds.generation.decoding.shared_cache import repeat_cache
 from emobench.kinds.shared_rules import Sampling
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "scoring"))  # the package of tests has no __init__.py
@@ -52,6 +56,49 @@ def test_the_texts_are_those_of_generate(name: str, rule: dict[str, Any], monkey
     monkeypatch.setattr(batched, "decode_steps", lambda *args: steps.append(1) or decode_steps(*args))
     assert decoded(model, **rule) == with_generate(model, monkeypatch, **rule)
     assert bool(steps) == (name != "mamba")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_attention_by_products_gives_the_logits_of_sdpa(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, products = tiny_model(name), []
+    plain_bmm = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda *args: products.append(1) or plain_bmm(*args))
+    found = {}
+    for own in (False, True):
+        with torch.no_grad(), one_query_attention(model) if own else nullcontext():
+            cache = model(input_ids=torch.tensor(PROMPTS), use_cache=True).past_key_values
+            assert repeat_cache(cache, 3, 5)
+            assert not products
+            for step in range(5):
+                ids_R1 = torch.arange(27)[:, None] + step
+                found[own, step] = model(input_ids=ids_R1, past_key_values=cache, use_cache=True).logits
+        assert len(products) == (2 * 5 * model.config.num_hidden_layers if own else 0)
+    assert model.config._attn_implementation == "sdpa"
+    for step in range(5):
+        assert found[True, step] == pytest.approx(found[False, step], rel=1e-4, abs=1e-5)
+
+
+def test_what_plain_products_do_not_have_is_left_to_sdpa() -> None:
+    query_RHTD, key_RHTD = torch.randn(2, 6, 1, 8), torch.randn(2, 3, 5, 8)
+    module = tiny_model("llama").model.layers[0].self_attn
+    module.num_key_value_groups = 2
+    bias, mask = torch.randn(1, 6, 1, 5), torch.tensor([True, True, False, True, True]).view(1, 1, 1, 5)
+    for given in ({}, {"scaling": 0.3}, {"attention_mask": mask}, {"position_bias": bias}):
+        arguments = {"attention_mask": None, **given}
+        expected, _ = sdpa_attention_forward(module, query_RHTD, key_RHTD, key_RHTD, **arguments)
+        assert attend(module, query_RHTD, key_RHTD, key_RHTD, **arguments)[0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("change", ["eager", "bfloat16"])
+def test_other_models_keep_their_attention(change: str) -> None:
+    model = tiny_model("llama")
+    if change == "eager":
+        model.set_attn_implementation("eager")
+    else:
+        model.to(torch.bfloat16)
+    before = model.config._attn_implementation
+    with one_query_attention(model):
+        assert model.config._attn_implementation == before
 
 
 def test_rows_that_have_ended_leave(monkeypatch: pytest.MonkeyPatch) -> None:
