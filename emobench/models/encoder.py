@@ -46,7 +46,7 @@ class SentenceEncoder:
         import torch
         from sentence_transformers import SentenceTransformer
 
-        from emobench.models.prepack import prepack
+        from emobench.models.inference import optimize_for_inference
 
         weights = {"dtype": torch.float32, "use_safetensors": True}
         try:
@@ -59,7 +59,7 @@ class SentenceEncoder:
                 f"The sentence encoder {self.name} does not load from {self.folder} ({type(error).__name__}: "
                 f"{str(error).partition(chr(10))[0]}); save it again with sentence-transformers."
             ) from error
-        prepack(model)
+        optimize_for_inference(model)
         return model
 
     def encode(self, texts: Sequence[str], progress: Callable[[int, int], None] | None = None) -> np.ndarray:

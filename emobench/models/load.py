@@ -23,7 +23,7 @@ from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource
 from emobench.models.device import DTYPES, check_device
 from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
-from emobench.models.prepack import prepack
+from emobench.models.inference import optimize_for_inference
 from emobench.models.quiet import quiet_libraries
 from emobench.models.weights import require_whole, stored_shapes
 
@@ -124,9 +124,9 @@ def load_model(
     """Return the model, in eval mode, and its tokenizer, after the checks of `check_model`.
 
     From scratch, the weights are initialised with `seed` in float32 and then cast; the global random state does not
-    change. `frozen` is for a model that is only read: its weights must not change and get no gradient, and products on
-    a CPU are faster (`prepack`). Raises ModelError also for weights that are missing, unexpected or of another shape (a
-    tied head may be absent).
+    change. `frozen` is for a model that is only read: its weights must not change and get no gradient, and it is faster
+    on a CPU (`optimize_for_inference`). Raises ModelError also for weights that are missing, unexpected or of another
+    shape (a tied head may be absent).
     """
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, DTYPES)
@@ -144,7 +144,7 @@ def load_model(
             _require_all_weights(source.name, model, report)
     model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
     if frozen:
-        prepack(model)
+        optimize_for_inference(model)
     return LoadedModel(model, tokenizer, source)
 
 
@@ -168,7 +168,7 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
 
     _require_all_weights(source.name, model, report, is_used)
     model = model.to(device).eval()
-    prepack(model)
+    optimize_for_inference(model)
     return LoadedModel(model, tokenizer, source)
 
 

@@ -7,7 +7,7 @@
 the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:
 
     ours         sample_continuations
-    unpacked     the same with weights in torch's own layout (`emobench.models.prepack`)
+    unpacked     the same with weights in torch's own layout (`emobench.models.inference`)
     per-prefix   generate for each prefix, num_return_sequences=5
     by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
     loop         a loop of ten lines in such batches: prefixes read once for all samples, softmax, multinomial
@@ -41,8 +41,8 @@ from emobench.kinds.generation.rules import PromptRule
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import by_length, pad
 from emobench.models.catalog import find_model
+from emobench.models.inference import optimize_for_inference
 from emobench.models.load import load_model
-from emobench.models.prepack import prepack
 
 PREFIX, LENGTH, SAMPLES = 20, 80, 5
 GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
@@ -58,7 +58,7 @@ class Arms:
     def __init__(self, model: Any, prompts: list[list[int]], length: int) -> None:
         self.model = model
         self.own = copy.deepcopy(model)  # as `emobench run` loads it
-        prepack(self.own)
+        optimize_for_inference(self.own)
         self.prompts = prompts
         budget = token_budget(model, device_memory(model))
         self.decoding = Decoding(rule=Sampling(samples=SAMPLES), length=length, token_budget=budget)

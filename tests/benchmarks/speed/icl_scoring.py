@@ -34,7 +34,7 @@ from speed.icl_prompts import Problem, problems, tokenizer_of
 from speed.targets import ICL_SCORING, verdicts
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from emobench.models.prepack import prepack
+from emobench.models.inference import optimize_for_inference
 from emobench.scoring.scorer import Losses, PromptScorer, TokenCounts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "emobench/kinds/icl"))
@@ -56,7 +56,7 @@ class Arms:
         self.tokenizer = tokenizer
         self.peer = Peer(model, tokenizer, problem.rules, problem.drafts, folder, batch=BATCH)
         own = copy.deepcopy(model)  # as `emobench run` loads it
-        prepack(own)
+        optimize_for_inference(own)
         self.scorers = {name: PromptScorer(own, name, unscored=tokenizer.eos_token_id) for name in ENGINES}
         self.losses: dict[str, list[Losses]] = {}
         self.label_nats: list[list[float]] = []

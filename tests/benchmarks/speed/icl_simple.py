@@ -40,7 +40,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
 from emobench.kinds.icl.prompts import ExamplePrompts
-from emobench.models.prepack import prepack
+from emobench.models.inference import optimize_for_inference
 from emobench.scoring.scorer import PromptScorer, TokenCounts
 
 BATCH = 8
@@ -195,7 +195,7 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
     labels_only = case.endswith("-labels")
     results: dict[str, list[list[float]]] = {}
     own = copy.deepcopy(model)  # as `emobench run` loads it
-    prepack(own)
+    optimize_for_inference(own)
     fast, plain = (PromptScorer(one, "trie", labels_only=labels_only) for one in (own, model))
 
     def ours(scorer: PromptScorer = fast) -> None:

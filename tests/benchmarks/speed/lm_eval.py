@@ -34,7 +34,7 @@ from speed.icl_simple import SHAPES, model_and_tokenizer
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
-from emobench.models.prepack import prepack
+from emobench.models.inference import optimize_for_inference
 from emobench.registry import COMPONENTS
 
 BATCH = 8
@@ -110,7 +110,7 @@ def measure(case: str, model: Any, tokenizer: Any, data: Path, rounds: int) -> d
     with tempfile.TemporaryDirectory() as place, quiet_lm_eval():
         tasks = tasks_of(case, data, Path(place))
         own = copy.deepcopy(model)  # as `emobench run` loads it
-        prepack(own)
+        optimize_for_inference(own)
         manager = TaskManager(include_defaults=False)
 
         def run(name: str, lm: Any) -> None:
