@@ -54,7 +54,7 @@ def check_metrics(named: Sequence[MetricGroup], where: str) -> None:
 
 def check(task: Task, texts: Texts, model: UnloadedModel) -> None:
     rules = task.protocol_as(GenerationProtocol)
-    check_backend(rules.sampling, model, "generation.sampling.backend")
+    check_backend(rules.sampling.backend, model, "generation.sampling.backend")
     _check_context(task, rules, model)
     auxiliary = rules.auxiliary_models
     check_featurizer(task, auxiliary["featurizer"], rules.mauve.max_length, rules.text_tokens, model)

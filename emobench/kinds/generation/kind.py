@@ -11,7 +11,7 @@ from emobench.data.labelled import LabelledSource
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
 from emobench.kinds.generation.rules import GenerationProtocol, PromptRule
-from emobench.kinds.generation.vllm.package import generating_program, package_name
+from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.interface import Kind, OtherProgram
 from emobench.kinds.shared_rules import MAUVE_PACKAGES, rouge_packages
 from emobench.kinds.views import WrittenText
@@ -61,11 +61,11 @@ class GenerationKind(Kind):
     def packages(self, task: Task) -> Packages:
         rules = task.protocol_as(GenerationProtocol)
         encoder = () if rules.coherence.encoder is None else ("sentence-transformers",)
-        own = (package_name(),) if rules.sampling.backend == "vllm" else ()
+        own = packages_of(rules.sampling.backend)
         return Packages(generation=own, scores=(*MAUVE_PACKAGES, *rouge_packages(stemming=rules.stemming), *encoder))
 
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
-        return generating_program(task.protocol_as(GenerationProtocol).sampling, device)
+        return generating_program(task.protocol_as(GenerationProtocol).sampling.backend, device)
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         rules = task.protocol_as(GenerationProtocol)

@@ -87,7 +87,7 @@ class InstructRuntime:
 
     def check(self, task: Task, data: Instructions, model: UnloadedModel) -> None:
         rules = task.protocol_as(InstructProtocol)
-        check_backend(rules.sampling, model, "instruct.backend")
+        check_backend(rules.backend, model, "instruct.backend")
         prompts = prompt_ids(asked_instructions(data, rules), model.tokenizer, rules.template)
         longest = max(map(len, prompts))
         # The last token of a response is not read, but vLLM has a position for it.

@@ -10,7 +10,7 @@ from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError
 from emobench.hooks import hookimpl
 from emobench.kinds.auxiliary import AuxiliaryModel, Packages
-from emobench.kinds.generation.vllm.package import generating_program, package_name
+from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Kind, OtherProgram
 from emobench.kinds.shared_rules import rouge_packages
@@ -61,7 +61,7 @@ class InstructKind(Kind):
         return {"judge": model} if is_here else {}
 
     def generated_by(self, task: Task, device: str) -> OtherProgram | None:
-        return generating_program(task.protocol_as(InstructProtocol).sampling, device)
+        return generating_program(task.protocol_as(InstructProtocol).backend, device)
 
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """All rules but the judge's: another one reads the same responses."""
@@ -76,7 +76,7 @@ class InstructKind(Kind):
         return {"judge": {"source": judge.source_sha256, "packages": dict(judge.versions)}}
 
     def packages(self, task: Task) -> Packages:
-        own = (package_name(),) if task.protocol_as(InstructProtocol).backend == "vllm" else ()
+        own = packages_of(task.protocol_as(InstructProtocol).backend)
         return Packages(generation=own, scores=rouge_packages(stemming=False))
 
     def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:

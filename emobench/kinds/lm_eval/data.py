@@ -41,6 +41,8 @@ class LmEvalData:
     """A task, group or tag that was built on its data; `built` is what lm-eval's evaluator takes."""
 
     built: list[Any]
+    generation: Mapping[str, Mapping[str, Any] | None]
+    """How the answers to each task are generated; None where likelihoods are asked for."""
     examples: int
     fingerprint: str
     provenance: Mapping[str, str]
@@ -198,7 +200,11 @@ def _identified(task: str, rules: LmEvalProtocol, loaded: Any, origins: set[str]
     }
     plain = {key: value.partition(" ")[0] for key, value in digests.items()}
     top = [groups[rules.task]] if rules.task in groups else list(tasks.values())
-    return LmEvalData(top, count, f"sha256:{content_hash(plain)}", digests)
+    generation = {
+        name: dict(one.config.generation_kwargs or {}) if one.OUTPUT_TYPE == "generate_until" else None
+        for name, one in tasks.items()
+    }
+    return LmEvalData(top, generation, count, f"sha256:{content_hash(plain)}", digests)
 
 
 def _docs(task: Any, num_fewshot: int | None) -> str:

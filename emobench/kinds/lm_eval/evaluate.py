@@ -17,11 +17,13 @@ from lm_eval.tasks import TaskManager
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources
+from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
-from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
+from emobench.kinds.lm_eval.model import KeptAnswers, kept_random_states, memory_model, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
+from emobench.kinds.lm_eval.vllm_model import check_generation, vllm_model
 from emobench.tasks.lm_eval_numbers import (
     LmEvalNumber,
     Values,
@@ -57,6 +59,9 @@ def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:
 
 def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
     rules = task.protocol_as(LmEvalProtocol)
+    check_backend(rules.backend, model, "lm_eval.backend")
+    if rules.backend == "vllm":
+        check_generation(task.name, data.generation)
     if rules.chat_template and not model.tokenizer.chat_template:
         raise ConfigError(
             f"Task {task.name}: the tokenizer of {model.name} has no chat template; take a chat model, or drop "
@@ -73,8 +78,8 @@ def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
     """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
     rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
-    with kept_random_states(), quiet_lm_eval():
-        model = MemoryModel(subject, rules, kept)
+    chosen = vllm_model if rules.backend == "vllm" else memory_model
+    with kept_random_states(), quiet_lm_eval(), chosen(subject, rules, kept) as model:
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
         found = evaluate(
             model=model,

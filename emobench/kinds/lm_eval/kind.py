@@ -7,7 +7,8 @@ from typing import Any
 
 from emobench.errors import ConfigError
 from emobench.hooks import hookimpl
-from emobench.kinds.interface import Kind
+from emobench.kinds.generation.vllm.package import generating_program, packages_of
+from emobench.kinds.interface import Kind, OtherProgram, Packages
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.tasks.rules import changed_rules, identifying_rules, override
 from emobench.tasks.spec import Task
@@ -31,6 +32,12 @@ class LmEvalKind(Kind):
 
     def named_task(self, name: str, overrides: Mapping[str, Any]) -> Task:
         return lm_eval_task(name, overrides)
+
+    def packages(self, task: Task) -> Packages:
+        return Packages(generation=packages_of(task.protocol_as(LmEvalProtocol).backend))
+
+    def generated_by(self, task: Task, device: str) -> OtherProgram | None:
+        return generating_program(task.protocol_as(LmEvalProtocol).backend, device)
 
     def check_consent(self, changes: Mapping[str, Any], trusted: bool) -> None:
         """Ask for consent before lm-eval looks into a folder: it imports what `!function` and `class` name there."""

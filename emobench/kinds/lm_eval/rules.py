@@ -14,7 +14,7 @@ class LmEvalProtocol(Rules):
     """A task or group of lm-evaluation-harness, run by itself on the model in memory."""
 
     NOT_IDENTIFYING: ClassVar = ("include", "data", "batch", "engine")
-    ABSENT_BY_DEFAULT: ClassVar = ("chat_template",)
+    ABSENT_BY_DEFAULT: ClassVar = ("backend", "chat_template")
 
     task: str
     """A task or group of lm-evaluation-harness."""
@@ -34,6 +34,9 @@ class LmEvalProtocol(Rules):
     engine: Literal["auto", "lm-eval"] = "auto"
     """How log-likelihoods are computed. `auto` reads what requests begin with once; the answers are lm-eval's, up to
     rounding. `lm-eval` leaves them to lm-eval, for the same bits."""
+    backend: Literal["transformers", "vllm"] = "transformers"
+    """Who generates answers, for tasks that ask for nothing else. vllm: vLLM, greedily and without the generation
+    settings of the model's folder, so that it makes another protocol; its version is part of the key."""
     limit: int | None = ranged(None, low=1, high=10**12)
     """Examples of each task at most."""
 

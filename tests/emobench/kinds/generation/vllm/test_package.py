@@ -14,6 +14,8 @@ from emobench.kinds.generation.vllm import package
 from emobench.kinds.instruct.kind import InstructKind
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import OtherProgram
+from emobench.kinds.lm_eval.kind import LmEvalKind
+from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.shared_rules import Sampling
 from emobench.models.device import LoadOptions
 from emobench.tasks.rules import Rules
@@ -46,7 +48,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def check(**options: Any) -> None:
-    package.check_backend(VLLM, Model(**options), "generation.sampling.backend")  # type: ignore[arg-type]
+    package.check_backend("vllm", Model(**options), "generation.sampling.backend")  # type: ignore[arg-type]
 
 
 def task(kind: str, protocol: Rules) -> Task:
@@ -90,6 +92,7 @@ def test_a_precision_that_vllm_has_not_is_refused(installed: dict[str, str]) -> 
     [
         (GenerationKind, GenerationProtocol(sampling=VLLM), GenerationProtocol()),
         (InstructKind, InstructProtocol(backend="vllm"), InstructProtocol()),
+        (LmEvalKind, LmEvalProtocol(task="gsm8k", backend="vllm"), LmEvalProtocol(task="gsm8k")),
     ],
 )
 def test_the_version_of_the_build_is_part_of_the_generation_alone(
