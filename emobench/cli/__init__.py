@@ -8,9 +8,9 @@ import sys
 
 import typer
 
-from emobench.cli.interrupts import EXIT_CODE, explain_interrupt, signals_interrupt
 from emobench.cli.lazy import lazy_group
-from emobench.cli.streams import fail, print_text, standard_streams
+from emobench.cli.terminal.interrupts import EXIT_CODE, explain_interrupt, signals_interrupt
+from emobench.cli.terminal.streams import fail, print_text, standard_streams
 from emobench.errors import ConfigError, EmobenchError
 from emobench.extras import missing_packages_explained
 

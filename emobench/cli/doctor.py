@@ -13,7 +13,7 @@ import typer
 
 from emobench import registry
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
 from emobench.errors import ConfigError, EmobenchError
 from emobench.kinds.icl.openicl_shims import require_openicl
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, print_out, print_table, reporter, visible
+from emobench.cli.terminal.console import print_json, print_lines, print_out, print_table, reporter, visible
 from emobench.config import parse_overrides
 from emobench.models.device import resolve_device
 from emobench.pipeline.inspect.judged_entries import ExpectedJudging, JudgedEntries, RoundRobin, judge_rule

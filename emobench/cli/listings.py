@@ -12,9 +12,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_table, reporter
-from emobench.cli.request_options import PlanningOptions, takes_groups
-from emobench.cli.streams import remark
+from emobench.cli.options.request import PlanningOptions, takes_groups
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.streams import remark
 from emobench.config import to_plain
 from emobench.errors import ConfigError, EmobenchError
 from emobench.files import write_whole

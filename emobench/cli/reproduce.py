@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, reporter
-from emobench.cli.reports import Format, print_report
-from emobench.cli.request_options import PlanningOptions, takes_groups
+from emobench.cli.options.request import PlanningOptions, takes_groups
 from emobench.cli.run import show_outline
 from emobench.cli.scaling import show_scaling
-from emobench.cli.streams import remark
+from emobench.cli.terminal.console import print_json, reporter
+from emobench.cli.terminal.reports import Format, print_report
+from emobench.cli.terminal.streams import remark
 from emobench.errors import ConfigError
 from emobench.leaderboard.charts.duel_chart import write_duels
 from emobench.leaderboard.charts.paper_chart import write

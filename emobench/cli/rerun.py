@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out, print_table, reporter
-from emobench.cli.request_options import LoadingOptions
+from emobench.cli.options.request import LoadingOptions
 from emobench.cli.run import short_plan, show_outline
-from emobench.cli.streams import remark
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.streams import remark
 from emobench.config import parse_overrides, to_plain
 from emobench.errors import ConfigError
 from emobench.files import write_whole

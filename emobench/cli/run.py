@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.budget_options import BudgetOptions
-from emobench.cli.console import print_json, print_out, print_table, reporter
 from emobench.cli.leaderboard.show import print_board
-from emobench.cli.request_options import LaunchOptions, ParallelOptions, takes_groups
-from emobench.cli.streams import remark
+from emobench.cli.options.budget import BudgetOptions
+from emobench.cli.options.request import LaunchOptions, ParallelOptions, takes_groups
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.streams import remark
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError
 from emobench.leaderboard.schema.entry import Entry

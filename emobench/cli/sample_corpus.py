@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, reporter
-from emobench.cli.request_options import LoadingOptions, takes_groups
+from emobench.cli.options.request import LoadingOptions, takes_groups
+from emobench.cli.terminal.console import print_json, print_lines, reporter
 from emobench.models.device import resolve_dtype
 from emobench.pipeline.reproduce import sample_corpus as corpora
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from emobench.cli.console import print_json, print_out, print_table
-from emobench.cli.streams import remark
+from emobench.cli.terminal.console import print_json, print_out, print_table
+from emobench.cli.terminal.streams import remark
 from emobench.leaderboard.charts.scaling_chart import scaling_picture, write_scaling
 from emobench.leaderboard.render.numbers import large
 from emobench.leaderboard.stats.log_line import LogLine

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out
+from emobench.cli.terminal.console import print_json, print_out
 from emobench.pipeline.inspect.settings import Setting
 from emobench.pipeline.inspect.settings import settings as all_settings
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.budget_options import BudgetOptions
-from emobench.cli.console import print_json, print_out, print_table, reporter
-from emobench.cli.request_options import SweepOptions, takes_groups
-from emobench.cli.streams import remark
+from emobench.cli.options.budget import BudgetOptions
+from emobench.cli.options.request import SweepOptions, takes_groups
+from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
+from emobench.cli.terminal.streams import remark
 from emobench.errors import ConfigError, RunError
 from emobench.models.device import AUTO, Place
 from emobench.pipeline.dry_run.make_outline import make_outline

@@ -19,7 +19,7 @@ from emobench.errors import ConfigError, DataError
 
 
 def _oracle_sections(split: str) -> Sequence[tuple[str, str]]:
-    from emobench.data.oracle_labels import labelled_samples
+    from emobench.data.oracle.labels import labelled_samples
 
     return labelled_samples(split)
 

@@ -18,8 +18,8 @@ from typing import cast
 from emobench.config import file_sha256
 from emobench.data.documents import units_of_rows
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
-from emobench.data.oracle import oracle_texts
-from emobench.data.oracle_labels import episode_texts
+from emobench.data.oracle.labels import episode_texts
+from emobench.data.oracle.language import oracle_texts
 from emobench.data.preparation import PREPARATIONS
 from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file, parquet_table, shown
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from emobench.data.oracle import oracle_tokenizer, oracle_words
+from emobench.data.oracle.language import oracle_tokenizer, oracle_words
 from emobench.errors import MetricError
 from emobench.kinds.auxiliary import AuxiliaryModel, OtherModel
 from emobench.kinds.generation.metric import MetricContext, MetricGroup

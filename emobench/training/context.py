@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from emobench.config import PRETRAINED
-from emobench.data.oracle import Floats, HiddenMarkovLanguage
+from emobench.data.oracle.language import Floats, HiddenMarkovLanguage
 from emobench.errors import ConfigError, ModelError
 from emobench.models.head import Head, final_hidden, probe_head
 from emobench.objectives import CostEmbedding

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import PrinterCallback, TrainingArguments, set_seed
 
 from emobench.config import OPTIONAL, canonical_json
-from emobench.data.oracle import HiddenMarkovLanguage
+from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.data.packing import IGNORE
 from emobench.errors import ConfigError, ModelError, StorageError
 from emobench.models.head import Head, probe_head

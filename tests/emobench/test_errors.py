@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emobench import errors
-from emobench.cli.streams import fail
+from emobench.cli.terminal.streams import fail
 
 CLASSES = {n: c for n, c in vars(errors).items() if inspect.isclass(c) and issubclass(c, Exception)}
 

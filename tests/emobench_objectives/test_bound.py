@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from emobench.data.oracle import oracle_language
+from emobench.data.oracle.language import oracle_language
 from emobench.objectives import CostEmbedding, TokenStatistics
 from emobench.objectives.statistics import statistics_from_logits
 from emobench_objectives.demd import Demd

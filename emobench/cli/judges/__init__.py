@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options, scaffold
-from emobench.cli.console import print_json, print_out, print_table
 from emobench.cli.objectives.views import checked
+from emobench.cli.terminal.console import print_json, print_out, print_table
 from emobench.errors import ConfigError, EmobenchError
 from emobench.registry import judge_class, judge_names, judge_origin, load_judge
 

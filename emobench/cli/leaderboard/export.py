@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json_text
-from emobench.cli.streams import print_text, remark
+from emobench.cli.terminal.console import print_json_text
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.errors import ConfigError, DataError
 from emobench.files import write_whole
 from emobench.leaderboard.exchange import every_eval_ever, model_card, rows

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_out
-from emobench.cli.streams import remark
+from emobench.cli.terminal.console import print_json, print_out
+from emobench.cli.terminal.streams import remark
 from emobench.config import PRETRAINED
 from emobench.errors import DataError, UserError
 from emobench.leaderboard.exchange.lm_eval_entry import ImportedModel

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from emobench.cli import options
-from emobench.cli.console import reporter
-from emobench.cli.streams import print_text, remark
+from emobench.cli.terminal.console import reporter
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.pack import PROMPTS
 from emobench.leaderboard.store.pack import pack as pack_files

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, reporter
-from emobench.cli.streams import print_text
+from emobench.cli.terminal.console import print_json, reporter
+from emobench.cli.terminal.streams import print_text
 from emobench.leaderboard.sharing import share
 from emobench.leaderboard.sharing.places import find_place
 from emobench.leaderboard.store.board import Leaderboard

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json
-from emobench.cli.reports import print_report, remark_unpaired
-from emobench.cli.streams import print_text, remark
+from emobench.cli.terminal.console import print_json
+from emobench.cli.terminal.reports import print_report, remark_unpaired
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.errors import ConfigError
 from emobench.leaderboard.query.filters import Filters
 from emobench.leaderboard.query.pagination import read_page

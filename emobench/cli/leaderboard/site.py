@@ -10,8 +10,8 @@ import typer
 
 from emobench.cli import options
 from emobench.cli.leaderboard.recorded_objectives import recorded_objective
-from emobench.cli.reports import remark_unpaired
-from emobench.cli.streams import print_text, remark
+from emobench.cli.terminal.reports import remark_unpaired
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.extras import require
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.schema.entry import Entry, Run

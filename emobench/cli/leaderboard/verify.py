@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, reporter
-from emobench.cli.streams import print_text
+from emobench.cli.terminal.console import print_json, reporter
+from emobench.cli.terminal.streams import print_text
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.leaderboard.store.verify import verify as check
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from emobench.cli.tables import TextTable
+from emobench.cli.terminal.tables import TextTable
 
 if TYPE_CHECKING:
     from emobench.testing import Outcome

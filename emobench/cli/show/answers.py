@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, print_table
 from emobench.cli.show.prompts import posterior_line
+from emobench.cli.terminal.console import print_json, print_lines, print_table
 from emobench.leaderboard.query.references import select
 from emobench.leaderboard.render.numbers import LOSS_PLACES, percent, plain
 from emobench.leaderboard.schema.labels import clean

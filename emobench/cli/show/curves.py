@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_table
-from emobench.cli.streams import print_text, remark
+from emobench.cli.terminal.console import print_json, print_table
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.errors import DataError
 from emobench.leaderboard.render.numbers import alike
 from emobench.leaderboard.schema.labels import clean

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines
-from emobench.cli.streams import remark
+from emobench.cli.terminal.console import print_json, print_lines
+from emobench.cli.terminal.streams import remark
 from emobench.pipeline.inspect.figures import can_draw, draw, pictures_folder
 from emobench.pipeline.inspect.recorded_runs import newest_of
 

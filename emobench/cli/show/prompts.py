@@ -9,8 +9,8 @@ import typer
 from rich.text import Text
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, print_table, reporter, visible
-from emobench.cli.request_options import PlanningOptions, takes_groups
+from emobench.cli.options.request import PlanningOptions, takes_groups
+from emobench.cli.terminal.console import print_json, print_lines, print_table, reporter, visible
 from emobench.kinds.views import ShownPrompt
 from emobench.leaderboard.render.numbers import LOSS_PLACES, percent, plain
 from emobench.pipeline.inspect.prompts import ShownTask, show_prompts

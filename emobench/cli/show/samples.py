@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from emobench.cli import options
-from emobench.cli.console import print_json, print_lines, print_out, visible
+from emobench.cli.terminal.console import print_json, print_lines, print_out, visible
 from emobench.pipeline.inspect.recorded_runs import newest_of
 from emobench.pipeline.inspect.samples import SideBySide, Writer, has_texts, side_by_side
 

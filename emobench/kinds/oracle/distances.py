@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from emobench.data.oracle import HiddenMarkovLanguage
+from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.errors import MetricError, ModelError
 from emobench.metrics.batching import reading
 from emobench.metrics.distribution_distances import (

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_tokenizer, oracle_words
+from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language, oracle_tokenizer, oracle_words
 from emobench.data.packing import pack_rows
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError, MetricError

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from emobench.data.oracle import oracle_words
+from emobench.data.oracle.language import oracle_words
 from emobench.errors import UserError
 from emobench.leaderboard.schema.entry import Entry, File, Run
 from emobench.leaderboard.schema.run_files import SHORTENED, find_file, is_recorded

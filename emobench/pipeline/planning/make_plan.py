@@ -8,7 +8,7 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.data.conversations import FORMATS
-from emobench.data.oracle import EOS, oracle_words
+from emobench.data.oracle.language import EOS, oracle_words
 from emobench.data.texts import Texts
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.extras import require

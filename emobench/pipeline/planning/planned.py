@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from emobench.config import PRETRAINED, to_plain
-from emobench.data.oracle import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
+from emobench.data.oracle.language import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
 from emobench.data.texts import Texts
 from emobench.kinds.auxiliary import AuxiliaryModel
 from emobench.kinds.interface import Kind

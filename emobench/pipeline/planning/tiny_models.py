@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.data.bpe import READ, train_bpe
-from emobench.data.oracle import oracle_tokenizer
+from emobench.data.oracle.language import oracle_tokenizer
 from emobench.data.rows import local_file
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import DataError

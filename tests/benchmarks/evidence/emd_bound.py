@@ -32,7 +32,7 @@ import ot
 import torch
 from numpy.typing import NDArray
 
-from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
+from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language
 from emobench.objectives import CostEmbedding
 from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.execution.train import Trainer
@@ -61,7 +61,7 @@ def models(runs: Path) -> Iterator[tuple[str, Any]]:
 
 def positions(texts: int, per_text: int) -> list[tuple[list[int], int]]:
     """Return prefixes, EOS and words, of random positions of test texts, with the symbol that came next."""
-    from emobench.data.oracle import oracle_texts, oracle_tokenizer
+    from emobench.data.oracle.language import oracle_texts, oracle_tokenizer
 
     rng, tokenizer = np.random.default_rng(0), oracle_tokenizer()
     eos = len(tokenizer) - 1

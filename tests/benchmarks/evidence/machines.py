@@ -21,7 +21,7 @@ import torch
 from measuring import RESULTS, origin, write
 from safetensors.torch import load_file
 
-from emobench.data.oracle import oracle_language, oracle_texts
+from emobench.data.oracle.language import oracle_language, oracle_texts
 from emobench.kinds.oracle.distances import oracle_distances
 from emobench.models.catalog import find_model
 from emobench.models.load import load_model

@@ -20,7 +20,7 @@ from typing import Any
 
 from measuring import RESULTS, fresh_process, origin, write
 
-from emobench.data.oracle import oracle_texts
+from emobench.data.oracle.language import oracle_texts
 from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
 
 LINEAR = 1.3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from emobench.data.oracle import HiddenMarkovLanguage, oracle_language
+from emobench.data.oracle.language import HiddenMarkovLanguage, oracle_language
 from emobench.training.context import DeviceLanguage, stream_states
 
 SMALL = HiddenMarkovLanguage(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from emobench.cli.console import Terminal, print_json, print_lines, print_out, print_table
-from emobench.cli.streams import fail, print_text, remark, visible_json
+from emobench.cli.terminal.console import Terminal, print_json, print_lines, print_out, print_table
+from emobench.cli.terminal.streams import fail, print_text, remark, visible_json
 from emobench.errors import ConfigError
 
 PUBLISHED = Path(__file__).parents[4] / "leaderboards" / "published"

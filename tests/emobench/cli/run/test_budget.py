@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emobench.cli.budget_options import BudgetOptions
+from emobench.cli.options.budget import BudgetOptions
 from emobench.errors import ConfigError
 from emobench.pipeline.planning.request import Request
 from emobench.training.memory import limit_memory

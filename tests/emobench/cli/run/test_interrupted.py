@@ -135,7 +135,7 @@ def test_a_generation_ends_as_by_a_key_and_goes_on(
 
 
 def test_a_command_that_began_with_nohup_is_not_ended_by_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    from emobench.cli.interrupts import signals_interrupt
+    from emobench.cli.terminal.interrupts import signals_interrupt
 
     before = signal.getsignal(signal.SIGHUP)
     try:

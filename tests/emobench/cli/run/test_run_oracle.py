@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emobench.data.oracle import oracle_language
+from emobench.data.oracle.language import oracle_language
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from emobench.data.oracle import HiddenMarkovLanguage
+from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.errors import MetricError, ModelError
 from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.metrics.distribution_distances import DISTANCES

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from emobench.data.oracle import oracle_texts, oracle_tokenizer
+from emobench.data.oracle.language import oracle_texts, oracle_tokenizer
 from emobench.data.texts import Texts
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.oracle.evaluate import SAMPLES, generate, score

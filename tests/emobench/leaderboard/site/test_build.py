@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from emobench.config import file_sha256
-from emobench.data.oracle import oracle_words
+from emobench.data.oracle.language import oracle_words
 from emobench.errors import ConfigError
 from emobench.leaderboard.schema.entry import Entry, File, Run, read_entry
 from emobench.leaderboard.site.build import Board, write_site

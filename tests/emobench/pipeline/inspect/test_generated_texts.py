@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emobench.data.oracle import oracle_tokenizer
+from emobench.data.oracle.language import oracle_tokenizer
 from emobench.data.texts import Texts, load_texts
 from emobench.leaderboard.schema.entry import Entry
 from emobench.pipeline.inspect.recorded_runs import texts_of

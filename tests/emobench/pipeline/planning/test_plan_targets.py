@@ -89,7 +89,7 @@ def test_the_language_is_known_of_its_own_texts_only(small_model: Path, small_da
 def test_the_language_is_that_of_the_corpus(made_runs: Path) -> None:
     (training,) = oracle("demd-dense", runs=made_runs).trainings()
     assert training.facts["objective"]["reads"] == {"pretrained": training.facts["model"]}
-    from emobench.data.oracle import oracle_language
+    from emobench.data.oracle.language import oracle_language
 
     assert known_language(training.texts.values()) is oracle_language("target")
     other = Texts("oracle-target", "train", ["x"], "sha256:0", "local: oracle-target.train.jsonl")

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from emobench.data import bpe
-from emobench.data.oracle_labels import SECTION_NAMES, label_words
+from emobench.data.oracle.labels import SECTION_NAMES, label_words
 from emobench.errors import DataError
 from emobench.kinds.icl.rules import IclProtocol
 from emobench.pipeline.planning.find_model import made_model

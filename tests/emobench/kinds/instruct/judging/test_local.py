@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from emobench.data.oracle import oracle_tokenizer, oracle_words
+from emobench.data.oracle.language import oracle_tokenizer, oracle_words
 from emobench.errors import ModelError
 from emobench.kinds.instruct.judging.judge import JudgeReply, JudgeRequest
 from emobench.kinds.instruct.judging.local import LocalModel

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from emobench.cli.streams import visible, visible_lines
+from emobench.cli.terminal.streams import visible, visible_lines
 
 GAP = 2
 INDENT = 4

@@ -12,8 +12,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from emobench.data import oracle
-from emobench.data.oracle import HiddenMarkovLanguage, oracle_language, oracle_texts, oracle_tokenizer, oracle_words
+from emobench.data.oracle import language
+from emobench.data.oracle.language import (
+    TEXT_COUNTS,
+    Domain,
+    HiddenMarkovLanguage,
+    oracle_language,
+    oracle_texts,
+    oracle_tokenizer,
+    oracle_words,
+)
 from emobench.errors import ConfigError, DataError, UnknownNameError
 
 EOS = 6
@@ -89,7 +97,7 @@ def test_samples_have_the_language_s_probabilities(small: HiddenMarkovLanguage) 
 
 
 @pytest.mark.parametrize("domain", ["source", "target"])
-def test_the_oracle_s_samples_have_its_probabilities(domain: oracle.Domain) -> None:
+def test_the_oracle_s_samples_have_its_probabilities(domain: Domain) -> None:
     language = oracle_language(domain)
     texts = language.sample(40_000, seed=11)
     for t in (0, 3):  # the first symbol, and the fourth of the texts that have one
@@ -118,7 +126,7 @@ def test_oracle_language_is_as_described() -> None:
 
 def test_corpora_are_fixed_by_the_version() -> None:
     texts = oracle_texts("target", "test")
-    assert len(texts) == oracle.TEXT_COUNTS["target"]["test"]
+    assert len(texts) == TEXT_COUNTS["target"]["test"]
     # Another digest is another corpus: raise the version, and every result starts anew.
     assert hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16] == "33bc0d4e33ef9702"
 
@@ -128,13 +136,13 @@ def test_tokenizer_ids_are_the_symbol_ids() -> None:
     words = oracle_words()
     assert len(set(words)) == 512
     assert len(tokenizer) == 513
-    assert tokenizer.convert_tokens_to_ids([*words, oracle.EOS]) == list(range(513))
+    assert tokenizer.convert_tokens_to_ids([*words, language.EOS]) == list(range(513))
     assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (512, 512, 512)
     sample = oracle_language("target").sample(20, seed=4)
     texts = [" ".join(words[i] for i in text) for text in sample]
     assert tokenizer(texts)["input_ids"] == sample
     assert [tokenizer.decode(ids) for ids in sample] == texts
-    assert tokenizer(f"{words[0]} {oracle.EOS}")["input_ids"] == [0, 512]
+    assert tokenizer(f"{words[0]} {language.EOS}")["input_ids"] == [0, 512]
 
 
 def test_an_unknown_word_has_no_symbol() -> None:
@@ -164,6 +172,6 @@ def test_bad_tables_and_texts_are_refused(small: HiddenMarkovLanguage) -> None:
 
 
 def test_importing_the_language_loads_neither_torch_nor_transformers() -> None:
-    code = "import sys, emobench.data.oracle; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+    code = "import sys, emobench.data.oracle.language; print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

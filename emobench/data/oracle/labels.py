@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from emobench.data.oracle import (
+from emobench.data.oracle.language import (
     CLASSES,
     SECTIONS,
     Floats,

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from emobench.cli.streams import remark
+from emobench.cli.terminal.streams import remark
 from emobench.errors import ConfigError
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.planning.request import Request

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from emobench.cli.console import stdout_for_json_alone
+from emobench.cli.terminal.console import stdout_for_json_alone
 from emobench.models.device import AUTO
 
 DEFAULT_DEVICE = AUTO

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from emobench.cli.tables import TextTable
+from emobench.cli.terminal.tables import TextTable
 
 HEADER = "name", "tasks", "model", "what"
 ROWS = [

@@ -8,10 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from emobench.data import oracle_labels
 from emobench.data.labelled import LabelledSource, LabelledSplit, load_labelled
-from emobench.data.oracle import CLASSES, SECTIONS, oracle_language, oracle_texts, oracle_words
-from emobench.data.oracle_labels import SECTION_NAMES, episode_texts, label_words, labelled_samples
+from emobench.data.oracle.labels import SAMPLES, SECTION_NAMES, episode_texts, label_words, labelled_samples
+from emobench.data.oracle.language import CLASSES, SECTIONS, oracle_language, oracle_texts, oracle_words
 from emobench.data.texts import load_texts
 from emobench.errors import UnknownNameError
 
@@ -48,7 +47,7 @@ def test_samples_are_of_their_section() -> None:
 
 def test_an_episode_gives_two_sections_a_word_each() -> None:
     rows = [row.split() for row in episode_texts("validation")]
-    episodes = [row for row in rows if len(row) > 2 * oracle_labels.SAMPLES]
+    episodes = [row for row in rows if len(row) > 2 * SAMPLES]
     assert len(episodes) == 40
     assert Counter(" ".join(row) for row in rows if row not in episodes) == Counter(
         oracle_texts("source", "validation")[:220]

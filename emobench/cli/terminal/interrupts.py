@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from emobench.cli.streams import remark
+from emobench.cli.terminal.streams import remark
 
 EXIT_CODE = 130
 """The exit code after Ctrl-C, as shells have it."""

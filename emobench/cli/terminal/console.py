@@ -17,8 +17,8 @@ from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Column
 
-from emobench.cli.streams import json_stream, visible, visible_json, visible_lines
-from emobench.cli.tables import TextTable
+from emobench.cli.terminal.streams import json_stream, visible, visible_json, visible_lines
+from emobench.cli.terminal.tables import TextTable
 from emobench.config import to_plain
 from emobench.pipeline.execution.reporter import Progress, Silent
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from emobench.cli.console import print_out
-from emobench.cli.streams import print_text, remark
+from emobench.cli.terminal.console import print_out
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.leaderboard.render.grid import TableReport
 from emobench.leaderboard.render.latex import latex
 from emobench.leaderboard.render.markdown import markdown
