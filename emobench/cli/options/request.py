@@ -107,15 +107,15 @@ class TrainingOptions(PlanningOptions):
         typer.Option(
             "--objective",
             help='The training objective: a name, "name(key=value)", ./file.py:Class, or a sum such as '
-            '"0.5*emo + 0.5*mle". Repeatable. Default: those of the suite.',
+            '"0.5*emo + 0.5*mle". Repeatable. Default: those of the suite; `evaluate` takes the model as it is.',
         ),
     ] = None
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
-            help="The model to train: an alias (`emobench models list`), a local folder, or a Hugging Face "
-            "id. Default: that of the suite.",
+            help="The model: an alias (`emobench models list`), a local folder, or a Hugging Face id. Default: that of "
+            "the suite.",
         ),
     ] = None
     seed: options.Seeds = None

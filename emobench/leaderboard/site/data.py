@@ -223,10 +223,15 @@ def _counts(entry: Entry, keys: Sequence[str]) -> list[int]:
 
 
 def _default_baseline(groups: Sequence[BoardGroup]) -> str | None:
-    """Return the objective that stands in most groups; of several such, the one that was recorded first."""
-    trained = ((place, entry) for place, group in enumerate(groups) for entry in group.rows if not entry.untrained)
+    """Return the objective that most groups have beside another one; of several, the one that was recorded first.
+
+    Where no group has two, each one counts.
+    """
+    trained = [(place, entry) for place, group in enumerate(groups) for entry in group.rows if not entry.untrained]
     recorded = sorted(trained, key=lambda pair: (pair[1].provenance.created, pair[1].id))
-    counts = Counter(name for name, _ in dict.fromkeys((entry.objective.name, place) for place, entry in recorded))
+    named = list(dict.fromkeys((entry.objective.name, place) for place, entry in recorded))
+    in_group = Counter(place for _, place in named)
+    counts = Counter(name for name, place in named if in_group[place] > 1) or Counter(name for name, _ in named)
     return max(counts, key=counts.__getitem__, default=None)
 
 
