@@ -9,7 +9,7 @@ Legend: B batch, T positions, D hidden width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +50,11 @@ class Head:
     logit_map: LogitMap = LogitMap()
     vocabulary: int | None = None
     """Number of rows that are tokens; the rows after them are padding. None: all rows are tokens."""
+
+    @property
+    def packed_product(self) -> Callable[[Tensor], Tensor] | None:
+        """The linear layer with its bias as a faster product (`models/inference.py`); None where there is none."""
+        return getattr(self.linear, "packed_product", None)
 
     @property
     def tokens(self) -> int:

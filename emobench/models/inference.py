@@ -38,7 +38,7 @@ def optimize_for_inference(model: Any) -> None:
         return
     model.requires_grad_(False)
     for layer in layers:
-        layer.forward = _product(layer)
+        layer.forward = layer.packed_product = _product(layer)
 
 
 def _gelu(activation: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -140,6 +140,8 @@ def token_statistics(
     bias_V = None if head.linear.bias is None else head.linear.bias[: head.vocabulary].to(dtype)
     vocabulary = len(weight_VD)
     rows = rows_for(impl, hidden_ND.device, dtype)
+    plain = type(rows) is TorchRows and hidden_ND.device.type == "cpu" and dtype == torch.float32
+    product = head.packed_product if plain else None
     limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)
     targets = prepare_targets(targets_N, chunk_rows=limit, with_cost=cost is not None)
     values_N = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
@@ -153,7 +155,11 @@ def token_statistics(
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]
             logits_CV = buffer_CV[: len(positions_C)]
-            rows.make_logits(hidden_ND[positions_C].to(dtype), weight_VD, bias_V, head.logit_map, logits_CV)
+            hidden_CD = hidden_ND[positions_C].to(dtype)
+            if product is None:
+                rows.make_logits(hidden_CD, weight_VD, bias_V, head.logit_map, logits_CV)
+            else:
+                rows.make_logits_by(product, hidden_CD, head.logit_map, logits_CV)
             costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)
             ids_C = targets.ids_M[part.start : part.stop]
             values = {}

@@ -7,6 +7,7 @@ width. All values are float32 (float64 for float64 inputs). `triton_rows.py` has
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +20,14 @@ from emobench.objectives.engine.products import accumulator_dtype, multiply_wide
 BLOCK_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 """Size of the blocks of rows in the elementwise passes. On a CPU, a block fits into the cache."""
 
+PRODUCT_ROWS = 128
+"""Rows of a product that makes its own memory: so little of it that the C library keeps it for the next one."""
 _LONG_ROW = 4096
 _TINY_TARGET = 1e-20  # of the largest logit's mass; below it, log1p(rest / target) overflows or loses digits
+
+
+Product = Callable[[Tensor], Tensor]
+"""(C, D) -> (C, V or more)."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +82,15 @@ class TorchRows:
         multiply_wide(hidden_CD, weight_VD, out_CV)
         if bias_V is not None:
             out_CV.add_(bias_V)
-        if map_.scale != 1.0:
-            out_CV.mul_(map_.scale)
-        if map_.cap is not None:
-            out_CV.div_(map_.cap).tanh_().mul_(map_.cap)
+        _map_in_place(map_, out_CV)
+
+    @staticmethod
+    def make_logits_by(product: Product, hidden_CD: Tensor, map_: LogitMap, out_CV: Tensor) -> None:
+        """Write the logits of a chunk by a product of the head's own, bias included; later rows of it are padding."""
+        for first in range(0, len(hidden_CD), PRODUCT_ROWS):
+            rows = slice(first, first + PRODUCT_ROWS)
+            out_CV[rows] = product(hidden_CD[rows])[:, : out_CV.shape[1]]
+        _map_in_place(map_, out_CV)
 
     @staticmethod
     def reduce(
@@ -113,6 +125,13 @@ class TorchRows:
             if slope is not None:
                 block_RV.mul_(slope)
         return torch.cat(squares)
+
+
+def _map_in_place(map_: LogitMap, out_CV: Tensor) -> None:
+    if map_.scale != 1.0:
+        out_CV.mul_(map_.scale)
+    if map_.cap is not None:
+        out_CV.div_(map_.cap).tanh_().mul_(map_.cap)
 
 
 class _Scratch:

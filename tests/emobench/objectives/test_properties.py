@@ -16,7 +16,8 @@ from torch import Tensor
 
 from emobench.errors import UnknownNameError, UserError
 from emobench.models.head import Head, LogitMap
-from emobench.objectives import CostEmbedding, objective_loss, token_statistics
+from emobench.models.inference import optimize_for_inference
+from emobench.objectives import GREEDY, CostEmbedding, objective_loss, token_statistics
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 
@@ -166,6 +167,21 @@ def test_token_statistics_are_those_of_the_whole_softmax() -> None:
         value_N[4] = 0
         torch.testing.assert_close(found[name].double(), value_N, rtol=1e-5, atol=1e-6)
         assert not found[name].requires_grad
+
+
+@pytest.mark.parametrize("chunk", [1, 200])
+def test_the_packed_product_of_a_head_gives_the_same_statistics(chunk: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    linear = torch.nn.Linear(24, 40)
+    hidden_ND, labels_N = torch.randn(400, 24, generator=rng), torch.randint(31, (400,), generator=rng)
+    head = Head(linear, LogitMap(scale=3.0, cap=4.0), vocabulary=31)
+    expected = token_statistics(hidden_ND, head, labels_N, {"entropy", GREEDY}, chunk=chunk)
+    optimize_for_inference(torch.nn.Sequential(linear))
+    assert head.packed_product is not None
+    found = token_statistics(hidden_ND, head, labels_N, {"entropy", GREEDY}, chunk=chunk)
+    for name in ("log_prob", "entropy"):
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-5)
+    assert torch.equal(found[GREEDY], expected[GREEDY])
 
 
 def test_token_statistics_refuse_what_they_cannot_make() -> None:
