@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import GPT2LMHeadModel
 
 from emobench.errors import ConfigError
 from emobench.kinds.generation.decoding.continuations import sample_continuations
@@ -25,11 +28,9 @@ from emobench.models.device import LoadOptions
 with_vllm = pytest.mark.skipif(installed_package() != CPU_PACKAGE, reason=f"needs the package {CPU_PACKAGE}")
 
 
-@pytest.fixture
-def files(byte_model: tuple[Any, Any], subject: Subject, tmp_path: Path) -> Subject:
-    """The model of bytes as files, of which nothing is in memory."""
-    folder = tmp_path / "model"
-    for part in byte_model:
+def as_files(subject: Subject, folder: Path) -> Subject:
+    """Return the same model as files, of which nothing is in memory."""
+    for part in (subject.model, subject.tokenizer):
         part.save_pretrained(folder)
     return replace(subject, model=None, files=ModelFiles("bytes", folder, LoadOptions(device="cpu")))
 
@@ -59,12 +60,11 @@ class GreedyEngine:
 def test_prompts_cuts_and_ends_are_those_of_lm_eval(
     byte_model: tuple[Any, Any],
     subject: Subject,
-    files: Subject,
     own_tasks: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine, settings = GreedyEngine(byte_model[0]), []
+    engine, settings, files = GreedyEngine(byte_model[0]), [], as_files(subject, tmp_path / "model")
 
     @contextmanager
     def running(given: Mapping[str, Any], name: str) -> Iterator[GreedyEngine]:
@@ -86,11 +86,15 @@ def test_prompts_cuts_and_ends_are_those_of_lm_eval(
 
 @pytest.mark.slow
 @with_vllm
-def test_vllm_itself_gives_the_texts_of_lm_eval(
-    subject: Subject, files: Subject, own_tasks: Path, tmp_path: Path
-) -> None:
-    expected = answers(subject, tmp_path / "memory", own_tasks)
-    assert answers(files, tmp_path / "vllm", own_tasks, backend="vllm") == expected
+def test_vllm_itself_gives_the_texts_of_lm_eval(subject: Subject, own_tasks: Path, tmp_path: Path) -> None:
+    config = copy.deepcopy(subject.model.config)
+    config.update({"n_embd": 64, "n_head": 1})  # vLLM has no heads of 16 on a CPU
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        wide = replace(subject, model=GPT2LMHeadModel(config).eval())
+    expected = answers(wide, tmp_path / "memory", own_tasks)
+    assert answers(as_files(wide, tmp_path / "model"), tmp_path / "vllm", own_tasks, backend="vllm") == expected
+    assert len({json.dumps(one) for one in expected}) > 1
 
 
 @pytest.mark.parametrize(
