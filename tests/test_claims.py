@@ -26,6 +26,7 @@ RESULTS = ROOT / "tests" / "benchmarks" / "results"
 sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` does
 
 from evidence import oracle_objectives  # noqa: E402
+from measuring import ratio_table  # noqa: E402
 from speed import generation, growth  # noqa: E402
 
 README, CHANGES = "README.md", "CHANGELOG.md"
@@ -264,6 +265,15 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
 def test_the_table_of_generation_is_that_of_the_results() -> None:
     shown = generation.table([result("generation-loops-cpu"), result("generation-loops-smollm2-cpu")])
     assert f"<!-- generation: begin -->\n{shown}\n<!-- generation: end -->" in (ROOT / SPEED).read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "ratio"),
+    [("icl", "icl_simple-cpu", "loop_over_ours"), ("lm-eval", "lm_eval-cpu", "hflm_over_ours")],
+)
+def test_tables_of_ratios_are_those_of_the_results(name: str, file: str, ratio: str) -> None:
+    shown = ratio_table(result(file)["models"], ratio)
+    assert f"<!-- {name}: begin -->\n{shown}\n<!-- {name}: end -->" in (ROOT / SPEED).read_text()
 
 
 def test_the_table_of_growth_is_that_of_the_results() -> None:

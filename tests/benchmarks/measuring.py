@@ -137,6 +137,14 @@ def shown_range(ratio: dict[str, float]) -> str:
     return f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})"
 
 
+def ratio_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]], ratio: str) -> str:
+    """Return a table in Markdown: of each case and model a ratio's median, and its range over the rounds."""
+    lines = [f"| case | {' | '.join(models)} |", f"|{' --- |' * (len(models) + 1)}"]
+    for case in next(iter(models.values())):
+        lines.append(f"| {case} | {' | '.join(shown_range(rows[case][ratio]) for rows in models.values())} |")
+    return "\n".join(lines)
+
+
 class Used(NamedTuple):
     """What a process took."""
 

@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring import RESULTS, alternating_seconds, median_and_spread, origin, over, shown_range, write
+from measuring import RESULTS, alternating_seconds, median_and_spread, origin, over, write
 from speed.icl_prompts import CONTEXT, problems, tokenizer_of
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -256,16 +256,6 @@ def least_flops(model: Any, prompts: Sequence[ExamplePrompts], labels_only: bool
     tables = [model.get_input_embeddings().weight, *(w for n, w in model.named_parameters() if "wpe" in n)]
     body = sum(weight.numel() for weight in matrices) - sum(weight.numel() for weight in tables)
     return 2 * (body * len(read) + model.get_output_embeddings().weight.numel() * len(sources))
-
-
-def table(found: dict[str, Any]) -> str:
-    """Return a result as a table in Markdown: the loop's time over ours, its median and range over the rounds."""
-    models = found["models"]
-    lines = [f"| case | {' | '.join(models)} |", f"|{' --- |' * (len(models) + 1)}"]
-    for case in CASES:
-        cells = (shown_range(rows[case]["loop_over_ours"]) for rows in models.values())
-        lines.append(f"| {case} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 CASES = ("trec", "sst2", "trec-labels", "sst2-labels", "mmlu", "mmlu-labels")

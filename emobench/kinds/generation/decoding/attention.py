@@ -45,7 +45,8 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 def one_query_attention(model: PreTrainedModel) -> Iterator[None]:
     """Let a float32 model on a CPU use `attend` instead of `sdpa`. Models with another attention keep theirs."""
     parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
-    usual = all(part.config._attn_implementation == "sdpa" for part in parts)
+    # Falcon calls torch by itself and would log that it cannot be changed.
+    usual = all(part.config._attn_implementation == "sdpa" and part._can_set_attn_implementation() for part in parts)
     if not usual or model.dtype != torch.float32 or model.device.type != "cpu":
         yield
         return

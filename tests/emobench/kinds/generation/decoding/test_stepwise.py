@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import FalconConfig, FalconForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from emobench.kinds.generation.decoding import ancestral, batched, stepwise
@@ -89,16 +90,23 @@ def test_what_plain_products_do_not_have_is_left_to_sdpa() -> None:
         assert attend(module, query_RHTD, key_RHTD, key_RHTD, **arguments)[0] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("change", ["eager", "bfloat16"])
-def test_other_models_keep_their_attention(change: str) -> None:
+@pytest.mark.parametrize("change", ["eager", "bfloat16", "falcon"])
+def test_other_models_keep_their_attention(change: str, caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_model("llama")
     if change == "eager":
         model.set_attn_implementation("eager")
-    else:
+    elif change == "bfloat16":
         model.to(torch.bfloat16)
+    else:
+        sizes: Any = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": VOCABULARY}
+        model = FalconForCausalLM(FalconConfig(**sizes, eos_token_id=EOS, bos_token_id=EOS)).eval()
     before = model.config._attn_implementation
+    assert (before == "eager") == (change == "eager")
     with one_query_attention(model):
         assert model.config._attn_implementation == before
+    assert not caplog.records
+    if change == "falcon":
+        assert len(decoded(model, method="greedy")) == len(PROMPTS)
 
 
 def test_rows_that_have_ended_leave(monkeypatch: pytest.MonkeyPatch) -> None:
