@@ -98,6 +98,13 @@ def below_a_body() -> list[float]:
     return _as_trained(result("linear_loss-body-cpu")["shapes"][0])
 
 
+def simple_loops() -> list[float]:
+    rows = [row for cases in result("icl_simple-cpu")["models"].values() for row in cases.values()]
+    more = {name: [100 * (row["flops_over_least"][name] - 1) for row in rows] for name in ("ours", "loop")}
+    ranges = [end(values) for values in more.values() for end in (min, max)]
+    return [*ranges, max(row["largest_difference"] for row in rows)]
+
+
 def _as_trained(one: Any) -> list[float]:
     seconds = {name: row["seconds"] for name, row in one["variants"].items()}
     return [seconds["emo-cached"] / seconds[peer] for peer in ("cross-entropy", "official")]
@@ -179,6 +186,12 @@ CLAIMS = (
         below_a_body,
     ),
     Claim(SPEED, rf"`emobench run --suite nlu` takes {N} s of CPU time; importing torch is {N} s", start_up),
+    Claim(
+        SPEED,
+        rf"ours takes {N} to {N} % more operations than .* a loop takes {N} to {N} % more\. The losses of a prompt "
+        rf"differ by at most {N} nats",
+        simple_loops,
+    ),
     Claim(
         GENERATION,
         rf"with 7 of them {N} % as transformers adds rows and {N} % for rows of zeros, "
@@ -265,6 +278,12 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
 def test_the_table_of_generation_is_that_of_the_results() -> None:
     shown = generation.table([result("generation-loops-cpu"), result("generation-loops-smollm2-cpu")])
     assert f"<!-- generation: begin -->\n{shown}\n<!-- generation: end -->" in (ROOT / SPEED).read_text()
+
+
+def test_answers_through_lm_eval_are_the_same() -> None:
+    rows = [row for cases in result("lm_eval-cpu")["models"].values() for row in cases.values()]
+    assert {(row["same_answers"], row["documents"]) for row in rows} == {(48, 48)}
+    assert "the same 48 documents" in (ROOT / SPEED).read_text()
 
 
 @pytest.mark.parametrize(
