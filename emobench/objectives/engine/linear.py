@@ -21,7 +21,7 @@ from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
 from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost
 from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
-from emobench.objectives.engine.torch_rows import TorchRows
+from emobench.objectives.engine.torch_rows import TorchRows, logits_by_product
 from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics, statistics_from_logits
 
 IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
@@ -159,7 +159,7 @@ def token_statistics(
             if product is None:
                 rows.make_logits(hidden_CD, weight_VD, bias_V, head.logit_map, logits_CV)
             else:
-                rows.make_logits_by(product, hidden_CD, head.logit_map, logits_CV)
+                logits_by_product(product, hidden_CD, head.logit_map, logits_CV)
             costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)
             ids_C = targets.ids_M[part.start : part.stop]
             values = {}

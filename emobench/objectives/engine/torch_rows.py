@@ -85,14 +85,6 @@ class TorchRows:
         _map_in_place(map_, out_CV)
 
     @staticmethod
-    def make_logits_by(product: Product, hidden_CD: Tensor, map_: LogitMap, out_CV: Tensor) -> None:
-        """Write the logits of a chunk by a product of the head's own, bias included; later rows of it are padding."""
-        for first in range(0, len(hidden_CD), PRODUCT_ROWS):
-            rows = slice(first, first + PRODUCT_ROWS)
-            out_CV[rows] = product(hidden_CD[rows])[:, : out_CV.shape[1]]
-        _map_in_place(map_, out_CV)
-
-    @staticmethod
     def reduce(
         logits_CV: Tensor, targets_C: Tensor, costs: CostRows | None, needs: frozenset[str], map_: LogitMap
     ) -> dict[str, Tensor]:
@@ -125,6 +117,14 @@ class TorchRows:
             if slope is not None:
                 block_RV.mul_(slope)
         return torch.cat(squares)
+
+
+def logits_by_product(product: Product, hidden_CD: Tensor, map_: LogitMap, out_CV: Tensor) -> None:
+    """Write the logits of a chunk by the head's own product, bias included; columns beyond `out_CV` are padding."""
+    for first in range(0, len(hidden_CD), PRODUCT_ROWS):
+        rows = slice(first, first + PRODUCT_ROWS)
+        out_CV[rows] = product(hidden_CD[rows])[:, : out_CV.shape[1]]
+    _map_in_place(map_, out_CV)
 
 
 def _map_in_place(map_: LogitMap, out_CV: Tensor) -> None:
