@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.interface import Scored, Subject
 from emobench.kinds.journal import UNFINISHED, require_count
 from emobench.kinds.lm_eval.data import LmEvalData, load_tasks
-from emobench.kinds.lm_eval.model import KeptAnswers, kept_random_states, memory_model, quiet_lm_eval
+from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel, kept_random_states, quiet_lm_eval
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.kinds.lm_eval.vllm_model import check_generation, vllm_model
 from emobench.tasks.lm_eval_numbers import (
@@ -78,8 +79,7 @@ def check(task: Task, data: LmEvalData, model: UnloadedModel) -> None:
 def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> None:
     """Write lm-eval's results, and one line for each of its samples; goes on with an interrupted attempt's answers."""
     rules, kept = task.protocol_as(LmEvalProtocol), KeptAnswers(folder / UNFINISHED)
-    chosen = vllm_model if rules.backend == "vllm" else memory_model
-    with kept_random_states(), quiet_lm_eval(), chosen(subject, rules, kept) as model:
+    with kept_random_states(), quiet_lm_eval(), _model(subject, rules, kept) as model:
         evaluate: Any = simple_evaluate  # its decorator hides its parameters
         found = evaluate(
             model=model,
@@ -107,6 +107,13 @@ def generate(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> No
     own = {"emobench": {"prompts_cut": len(model.cut)}}
     text = json.dumps(_json_safe({**results, **own}), indent=1, ensure_ascii=False)
     (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
+
+
+def _model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> AbstractContextManager[MemoryModel]:
+    """Return what lm-eval asks."""
+    if rules.backend == "vllm":
+        return vllm_model(subject, rules, kept)
+    return nullcontext(MemoryModel(subject, rules, kept))
 
 
 def score(subject: Subject, task: Task, data: LmEvalData, folder: Path) -> Scored:

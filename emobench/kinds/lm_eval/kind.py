@@ -7,8 +7,9 @@ from typing import Any
 
 from emobench.errors import ConfigError
 from emobench.hooks import hookimpl
+from emobench.kinds.auxiliary import Packages
 from emobench.kinds.generation.vllm.package import generating_program, packages_of
-from emobench.kinds.interface import Kind, OtherProgram, Packages
+from emobench.kinds.interface import Kind, OtherProgram
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.tasks.rules import changed_rules, identifying_rules, override
 from emobench.tasks.spec import Task

@@ -193,12 +193,6 @@ class MemoryModel(_Base):
         return [found[place] for place in range(len(requests))]
 
 
-@contextmanager
-def memory_model(subject: Subject, rules: LmEvalProtocol, kept: KeptAnswers) -> Iterator[MemoryModel]:
-    """Give lm-eval the model that is loaded."""
-    yield MemoryModel(subject, rules, kept)
-
-
 class _Counter:
     """Stands where lm-eval's cache would be told of each answer, and counts them."""
 

@@ -7,7 +7,7 @@
 the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:
 
     ours         sample_continuations
-    unpacked     the same with weights in torch's own layout (`emobench.models.inference`)
+    unpacked     the same with the model as transformers loads it, without `emobench.models.inference`
     per-prefix   generate for each prefix, num_return_sequences=5
     by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
     loop         a loop of ten lines in such batches: prefixes read once for all samples, softmax, multinomial

@@ -60,7 +60,7 @@ class Engine:
     With `texts`, it has the model's tokenizer, so that a request may end at a string.
     """
 
-    def __init__(self, *, vocabulary: int, texts: bool = False, **settings: Any) -> None:
+    def __init__(self, *, vocabulary: int, texts: bool, **settings: Any) -> None:
         self._vllm: Any = import_module("vllm")  # is not installed where types are checked
         self._llm = self._vllm.LLM(
             **settings,

@@ -11,7 +11,7 @@ from emobench.errors import ModelError
 from emobench.kinds.generation.vllm.engine import running_engine
 from emobench.kinds.generation.vllm.package import installed_package
 
-SETTINGS = {"model": "nowhere", "dtype": "float32", "max_model_len": 8, "vocabulary": 8}
+SETTINGS = {"model": "nowhere", "dtype": "float32", "max_model_len": 8, "vocabulary": 8, "texts": False}
 
 
 def test_the_process_ends_with_its_input() -> None:
