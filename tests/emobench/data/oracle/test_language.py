@@ -7,6 +7,7 @@ import itertools
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,28 +25,14 @@ from emobench.data.oracle.language import (
 )
 from emobench.errors import ConfigError, DataError, UnknownNameError
 
-EOS = 6
+sys.path.insert(0, str(Path(__file__).parent))  # the package of tests has no __init__.py
+
+from brute_force import EOS, probability_by_paths, small_language  # type: ignore[import-not-found]
 
 
 @pytest.fixture(scope="module")
 def small() -> HiddenMarkovLanguage:
-    """Three states, six words and EOS; unequal rows, so that a transposed table shows."""
-    generator = np.random.default_rng(1)
-    emission_SV = generator.dirichlet(np.full(7, 0.3), size=3) * 0.8 + 0.2 / 7
-    start_S, transition_SS = generator.dirichlet(np.ones(3)), generator.dirichlet(np.full(3, 0.5), size=3)
-    return HiddenMarkovLanguage(start_S, transition_SS, emission_SV)
-
-
-def probability_by_paths(language: HiddenMarkovLanguage, symbols: tuple[int, ...]) -> float:
-    """The probability that a text begins with these symbols: a sum over all paths of hidden states."""
-    total = 0.0
-    for path in itertools.product(range(3), repeat=len(symbols)):
-        term = 1.0
-        for t, (state, symbol) in enumerate(zip(path, symbols, strict=True)):
-            term *= language.start_S[state] if t == 0 else language.transition_SS[path[t - 1], state]
-            term *= language.emission_SV[state, symbol]
-        total += term
-    return total
+    return small_language()
 
 
 def test_next_symbol_log_probs_sum_over_all_hidden_paths(small: HiddenMarkovLanguage) -> None:

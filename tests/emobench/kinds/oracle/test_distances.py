@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +17,14 @@ from emobench.errors import MetricError, ModelError
 from emobench.kinds.oracle.distances import oracle_distances, oracle_perplexity
 from emobench.metrics.distribution_distances import DISTANCES
 
-EOS = 6
+sys.path.insert(0, str(Path(__file__).parents[2] / "data" / "oracle"))  # the package of tests has no __init__.py
+
+from brute_force import EOS, probability_by_paths, small_language  # type: ignore[import-not-found]
 
 
 @pytest.fixture(scope="module")
 def language() -> HiddenMarkovLanguage:
-    generator = np.random.default_rng(1)
-    emission_SV = generator.dirichlet(np.full(7, 0.3), size=3) * 0.8 + 0.2 / 7
-    start_S, transition_SS = generator.dirichlet(np.ones(3)), generator.dirichlet(np.full(3, 0.5), size=3)
-    return HiddenMarkovLanguage(start_S, transition_SS, emission_SV)
+    return small_language()
 
 
 def tiny_gpt2(symbols: int = 7, context: int = 16) -> GPT2LMHeadModel:
@@ -44,17 +45,6 @@ def tiny_gpt2(symbols: int = 7, context: int = 16) -> GPT2LMHeadModel:
 @pytest.fixture(scope="module")
 def model() -> GPT2LMHeadModel:
     return tiny_gpt2().eval()  # with dropout it would be another model at each call
-
-
-def probability_by_paths(language: HiddenMarkovLanguage, symbols: tuple[int, ...]) -> float:
-    total = 0.0
-    for path in itertools.product(range(3), repeat=len(symbols)):
-        term = 1.0
-        for t, (state, symbol) in enumerate(zip(path, symbols, strict=True)):
-            term *= language.start_S[state] if t == 0 else language.transition_SS[path[t - 1], state]
-            term *= language.emission_SV[state, symbol]
-        total += term
-    return total
 
 
 def distances_by_loops(model: GPT2LMHeadModel, language: HiddenMarkovLanguage, prefix: tuple[int, ...]) -> list[float]:
