@@ -160,7 +160,7 @@ def test_everything_runs_in_its_toy_form(tmp_path: Path) -> None:
     assert [one["shape"]["task"] for one in shots["shapes"]] == ["trec", "ag_news", "sst2"]
     assert all(row["prompts_per_second"] > 0 for one in shots["shapes"] for row in one["variants"].values())
     generation = json.loads((tmp_path / "generation-toy.json").read_text())
-    assert set(generation["variants"]) == {"ours", "unpacked", "loop", "static", "by-hand", "per-prefix"}
+    assert set(generation["variants"]) == {"ours", "as-loaded", "loop", "static", "by-hand", "per-prefix"}
     assert generation["identical"] == {"7": 1.0, "4": 1.0}
     assert "=== summary" in (tmp_path / "toy.log").read_text()
 

@@ -7,7 +7,7 @@
 the model is. Arms, in an order that is reversed at each round, medians of one thread's process time or CUDA events:
 
     ours         sample_continuations
-    unpacked     the same with the model as transformers loads it, without `emobench.models.inference`
+    as-loaded    the same with the model as transformers loads it, without `emobench.models.inference`
     per-prefix   generate for each prefix, num_return_sequences=5
     by-hand      generate for as many prefixes as a batch of ours has, left-padded, num_return_sequences=5
     loop         a loop of ten lines in such batches: prefixes read once for all samples, softmax, multinomial
@@ -47,7 +47,7 @@ from emobench.models.load import load_model
 PREFIX, LENGTH, SAMPLES = 20, 80, 5
 GPT2_SMALL: Any = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
 TOY: Any = {"vocab_size": 211, "n_embd": 32, "n_layer": 2, "n_head": 2}
-ARMS = ["ours", "unpacked", "loop", "static", "by-hand", "per-prefix"]
+ARMS = ["ours", "as-loaded", "loop", "static", "by-hand", "per-prefix"]
 SAME = 64
 """Prompts whose texts are compared between batch sizes."""
 
@@ -65,7 +65,7 @@ class Arms:
 
     def run(self, name: str) -> Callable[[], object]:
         """Return what is timed."""
-        if name in ("ours", "unpacked"):
+        if name in ("ours", "as-loaded"):
             return lambda: self.texts(self.decoding, self.own if name == "ours" else self.model)
         width = SAMPLES * max(len(ids) + self.decoding.length for ids in self.prompts)
         budget = 1 if name == "per-prefix" else self.decoding.token_budget or 1

@@ -39,6 +39,8 @@ from emobench.registry import COMPONENTS
 
 BATCH = 8
 SUBJECTS, QUESTIONS = 2, 24
+TREC_QUESTIONS = 192
+"""Enough that what is done once for a model, the check of the engine, is not a tenth of it."""
 NAMES = ["Abbreviation", "Entity", "Description and abstract concept", "Human being", "Location", "Numeric value"]
 ACCURACY = {"aggregation": "mean", "higher_is_better": True}
 MMLU = {
@@ -74,7 +76,7 @@ def tasks_of(case: str, data: Path, folder: Path) -> list[Any]:
 
     if case == "trec":
         names = ["trec"]
-        keep("trec", TREC, test=rows("trec.test")[: SUBJECTS * QUESTIONS])
+        keep("trec", TREC, test=rows("trec.test")[:TREC_QUESTIONS])
     else:
         asked, shown = rows("mmlu_stem.test"), rows("mmlu_stem.dev")
         names = list(dict.fromkeys(row["subject"] for row in asked))[:SUBJECTS]
