@@ -11,7 +11,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-_SLICE = 4096  # rows of B
+from emobench.models.onednn import has_onednn, product, takes
+
+_SLICE = 8192  # rows of B
+_LARGE = 4 << 20  # entries of B from which on oneDNN, slice by slice, takes less time than torch
 
 
 def compute_dtype(like: Tensor, weight_VD: Tensor) -> torch.dtype:
@@ -42,15 +45,21 @@ def row_buffer(like: Tensor, rows: int, vocabulary: int, dtype: torch.dtype, mul
 
 def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:
     """Write left @ right.T in the dtype of `out_AB`. Rounding a logit of 20 to bfloat16 would change q by 3 %."""
-    if left_AD.dtype == out_AB.dtype:
-        torch.mm(left_AD, right_BD.T, out=out_AB)
-    elif left_AD.is_cuda:
+    if left_AD.is_cuda and left_AD.dtype != out_AB.dtype:
         torch.mm(left_AD, right_BD.T, out_dtype=out_AB.dtype, out=out_AB)
-    else:
-        # Only CUDA multiplies half precision into float32. Elsewhere, slices of rows are converted to float32.
-        left_AD = left_AD.to(out_AB.dtype)
-        for out_AS, right_SD in zip(out_AB.split(_SLICE, dim=1), right_BD.split(_SLICE), strict=True):
-            torch.mm(left_AD, right_SD.to(out_AB.dtype).T, out=out_AS)
+        return
+    left_AD = left_AD.to(out_AB.dtype)
+    by_onednn = right_BD.numel() >= _LARGE and right_BD.is_contiguous() and has_onednn() and takes(left_AD)
+    if right_BD.dtype == out_AB.dtype and not by_onednn:
+        torch.mm(left_AD, right_BD.T, out=out_AB)
+        return
+    # Only CUDA multiplies half precision into float32. Elsewhere, slices of rows are converted to float32.
+    for out_AS, right_SD in zip(out_AB.split(_SLICE, dim=1), right_BD.split(_SLICE), strict=True):
+        right_SD = right_SD.to(out_AB.dtype)
+        if by_onednn:
+            out_AS.copy_(product(left_AD, right_SD))
+        else:
+            torch.mm(left_AD, right_SD.T, out=out_AS)
 
 
 def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor, *, first: bool = False) -> None:

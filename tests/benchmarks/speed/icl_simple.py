@@ -33,6 +33,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from flops import FLOP_FORMULAS
 from measuring import RESULTS, alternating_seconds, median_and_spread, origin, over, write
 from speed.icl_prompts import CONTEXT, problems, tokenizer_of
 from torch import Tensor
@@ -196,9 +197,9 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
     results: dict[str, list[list[float]]] = {}
     own = copy.deepcopy(model)  # as `emobench run` loads it
     optimize_for_inference(own)
-    fast, plain = (PromptScorer(one, "trie", labels_only=labels_only) for one in (own, model))
+    scorer = PromptScorer(own, "trie", labels_only=labels_only)
 
-    def ours(scorer: PromptScorer = fast) -> None:
+    def ours() -> None:
         scorer.counts, scorer._kept = TokenCounts(), None
         found: dict[int, list[float]] = {}
         for batch in scorer.batches(prompts):
@@ -214,21 +215,19 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
             results["loop"] = kv_loop(model, prompts, labels_only)
 
     arms: dict[str, Callable[[], None]] = {"ours": ours, "loop": peer}
-    for arm in (*arms.values(), lambda: ours(plain)):
+    for arm in arms.values():
         arm()  # what is loaded, and which engine is right, is found once for a model
     least = least_flops(model, prompts, labels_only)
-    # The counter knows torch's own products alone.
-    counted = {"ours": lambda: ours(plain), "loop": peer}
-    flops = {name: round(product_flops(arm) / least, 4) for name, arm in counted.items()}
+    flops = {name: round(product_flops(arm) / least, 4) for name, arm in arms.items()}
     seconds = alternating_seconds(arms, "cpu", rounds=rounds)
     pairs = list(zip(itertools.chain(*results["ours"]), itertools.chain(*results["loop"]), strict=True))
     return {
         "examples": len(prompts),
-        "tokens_read": fast.counts.tokens,
+        "tokens_read": scorer.counts.tokens,
         "tokens_of_trie": len({ids[:n] for prompt in prompts for ids in prompt.tokens for n in range(1, len(ids))}),
         "least_flops": least,
         "flops_over_least": flops,
-        "padding": round(fast.counts.padding, 4),
+        "padding": round(scorer.counts.padding, 4),
         "variants": {name: median_and_spread(times) for name, times in seconds.items()},
         "loop_over_ours": over(seconds["loop"], seconds["ours"]),
         "largest_difference": max(abs(a - b) for a, b in pairs),
@@ -237,10 +236,10 @@ def measure(case: str, model: Any, prompts: list[ExamplePrompts], shots: dict[st
 
 def product_flops(run: Callable[[], None]) -> int:
     """Return the FLOPs of products with weights; those of attention are other operators."""
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping=FLOP_FORMULAS) as counter:
         run()
     counts = counter.get_flop_counts()["Global"]
-    return sum(flops for operator, flops in counts.items() if str(operator) in ("aten.mm", "aten.addmm"))
+    return sum(flops for operator, flops in counts.items() if operator in {torch.ops.aten.mm, *FLOP_FORMULAS})
 
 
 def least_flops(model: Any, prompts: Sequence[ExamplePrompts], labels_only: bool) -> int:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+from flops import FLOP_FORMULAS
 from measuring import text_like_tokens
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -189,13 +190,6 @@ class _Largest(TorchDispatchMode):
         return out
 
 
-def _addmm_flops(
-    sum_shape: tuple[int, int], left: tuple[int, int], right: tuple[int, int], *args: Any, **kwargs: Any
-) -> int:
-    # torch's own formula fails for a product whose result has a wider dtype.
-    return 2 * left[0] * left[1] * right[1]
-
-
 def count(problem: Problem) -> dict[str, int]:
     """Return EMO's FLOPs and largest new tensor, and what they may be at most; no clock is needed."""
     N, V, D = problem.shape
@@ -204,8 +198,10 @@ def count(problem: Problem) -> dict[str, int]:
     targets = problem.prepared["emo"]
     rows = max(targets.most_tokens, targets.most_distinct)
     row = padded(V, rows_for("chunked", problem.head_VD.device, problem.head_VD.dtype).row_multiple)
-    formulas = {torch.ops.aten.addmm: _addmm_flops}
-    with FlopCounterMode(display=False, custom_mapping=formulas) as flops, _Largest(problem.head_VD.shape) as largest:
+    with (
+        FlopCounterMode(display=False, custom_mapping=FLOP_FORMULAS) as flops,
+        _Largest(problem.head_VD.shape) as largest,
+    ):
         problem.step("emo")()
     problem.prepared["emo"] = problem.prepare("emo")
     return {

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.profiler import profile
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers.activations import ACT2FN, NewGELUActivation
+from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.pytorch_utils import Conv1D
 
 from emobench.models import inference as module
@@ -65,6 +66,29 @@ def test_gelu_by_tanh_is_one_operation() -> None:
         with profile() as seen:
             fused(states_XF)
         assert [event.key for event in seen.key_averages() if event.key.startswith("aten::")] == ["aten::gelu"]
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
+def test_a_gate_is_applied_in_place(activation: str) -> None:
+    config = LlamaConfig(hidden_size=48, num_attention_heads=6, intermediate_size=80, hidden_act=activation)
+    mlp, states_XD = LlamaMLP(config).eval(), torch.randn(3, 5, 48)
+    optimize_for_inference(mlp)
+    gated = vars(mlp).pop("forward")
+    with torch.no_grad(), profile() as seen:
+        assert torch.equal(gated(states_XD), mlp(states_XD))
+    keys = {event.key for event in seen.key_averages()}
+    assert {"aten::mul_", "aten::silu_" if activation == "silu" else "aten::gelu_"} <= keys
+
+
+def test_an_mlp_that_computes_something_else_keeps_its_own() -> None:
+    class Scaled(LlamaMLP):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    config = LlamaConfig(hidden_size=48, num_attention_heads=6, intermediate_size=80)
+    layers = nn.ModuleList([Scaled(config), LlamaMLP(config), Scaled(config)])
+    optimize_for_inference(layers)
+    assert ["forward" in vars(mlp) for mlp in layers] == [False, True, False]
 
 
 def test_a_product_of_one_row_is_the_plain_one(model: Any) -> None:
