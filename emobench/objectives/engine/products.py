@@ -13,7 +13,7 @@ from torch import Tensor
 
 from emobench.models.onednn import has_onednn, product, takes
 
-_SLICE = 8192  # rows of B
+_SLICE = 4096  # rows of B
 _LARGE = 4 << 20  # entries of B from which on oneDNN, slice by slice, takes less time than torch
 
 
