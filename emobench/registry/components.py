@@ -126,7 +126,7 @@ def _loaded(group: str, cls: Any, given: Mapping[str, Any], kind: str) -> Loaded
     except PackageNotFoundError as error:
         extra = extra_of(str(error.name))
         install = f": pip install '{OWN}[{extra}]'" if extra else "."
-        raise PluginError(f"The {kind} '{name}' computes with {error.name}, which is not installed{install}") from None
+        raise PluginError(f"The {kind} '{name}' needs {error.name}, which is not installed{install}") from None
     try:
         component = build(cls, given, f"{kind} {name}") if has_parameters else cls()
     except ValueError as error:

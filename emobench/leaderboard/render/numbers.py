@@ -156,11 +156,13 @@ def p_value(p: float | None) -> str:
 
 
 def _fixed(value: float, places: int, sign: str = "") -> str:
-    """Return a number with fixed decimals, or with 3 digits where these would hide it or fill the line."""
+    """Return a number with fixed decimals; with one digit where these would hide it, or 3 where it would fill the line."""
     if abs(value) <= NOTHING:
         value, sign = 0.0, ""
+    if abs(value) >= 1e6:
+        return f"{value:{sign}.3g}"
     hidden = value and abs(value) < 0.5 * 10**-places
-    return f"{value:{sign}.3g}" if hidden or abs(value) >= 1e6 else f"{value:{sign}.{places}f}"
+    return f"{value:{sign}.1g}" if hidden else f"{value:{sign}.{places}f}"
 
 
 def contrast_mean(contrast: Contrast, mean: float) -> str:

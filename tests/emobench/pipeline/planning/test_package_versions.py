@@ -192,5 +192,5 @@ def test_another_version_of_a_strangers_objective_trains_anew(
 
 def test_a_retriever_that_names_a_package_that_is_not_there_is_refused(stranger: Callable[..., None]) -> None:
     stranger("1.0.0", packages=("no-such-package",))
-    with pytest.raises(PluginError, match="retriever 'last' computes with no-such-package, which is not installed"):
+    with pytest.raises(PluginError, match="retriever 'last' needs no-such-package, which is not installed"):
         load_retriever("last")
