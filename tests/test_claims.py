@@ -153,7 +153,7 @@ CLAIMS = (
     ),
     Claim(
         ICL,
-        rf"on one CPU thread {N}, {N} and {N} times as fast as OpenICL on TREC, AG News and SST-2, "
+        rf"[Oo]n one CPU thread it is {N}, {N} and {N} times as fast as OpenICL on TREC, AG News and SST-2, "
         rf"and {N}, {N} and {N} times as fast as lm-evaluation-harness",
         scoring,
     ),

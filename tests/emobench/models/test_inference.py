@@ -63,7 +63,7 @@ def test_gelu_by_tanh_is_one_operation() -> None:
         plain, fused = ACT2FN[name], nn.Sequential(ACT2FN[name])
         optimize_for_inference(fused)
         assert fused(states_XF) == pytest.approx(plain(states_XF), rel=1e-5, abs=1e-6)
-        with profile() as seen:
+        with profile(acc_events=True) as seen:
             fused(states_XF)
         assert [event.key for event in seen.key_averages() if event.key.startswith("aten::")] == ["aten::gelu"]
 
@@ -74,7 +74,7 @@ def test_a_gate_is_applied_in_place(activation: str) -> None:
     mlp, states_XD = LlamaMLP(config).eval(), torch.randn(3, 5, 48)
     optimize_for_inference(mlp)
     gated = vars(mlp).pop("forward")
-    with torch.no_grad(), profile() as seen:
+    with torch.no_grad(), profile(acc_events=True) as seen:
         assert torch.equal(gated(states_XD), mlp(states_XD))
     keys = {event.key for event in seen.key_averages()}
     assert {"aten::mul_", "aten::silu_" if activation == "silu" else "aten::gelu_"} <= keys
