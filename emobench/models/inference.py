@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
@@ -41,8 +42,8 @@ SHARE = 1 / 8
 def optimize_for_inference(model: Any) -> None:
     """Give a model that is only read faster products with float32 weights on a CPU, and cheaper activations.
 
-    The model's weights must not change afterwards, and get no gradient. Products stay as they are on another device, in
-    another precision, or where the copies would take more than `SHARE` of the machine's memory.
+    The weights get no gradient. Products stay as they are on another device, in another precision, where the copies of
+    weights would take more than `SHARE` of the machine's memory, and where a weight changed or was copied since.
     """
     for module in model.modules():
         if type(module) in (NewGELUActivation, FastGELUActivation):
@@ -52,7 +53,7 @@ def optimize_for_inference(model: Any) -> None:
         return
     model.requires_grad_(False)
     for layer in layers:
-        layer.forward = layer.packed_product = _product(layer)
+        layer.forward = layer.packed_product = MethodType(_product(layer), layer)
     _apply_gates_in_place(model)
 
 
@@ -70,7 +71,7 @@ def _apply_gates_in_place(model: Any) -> None:
     """Replace the `forward` of each MLP that is down(act(gate(x)) * up(x)) and computes nothing else."""
     same: dict[tuple[type, type], bool] = {}
     for mlp in filter(_has_gate, model.modules()):
-        in_place, classes = _gated(mlp), (type(mlp), type(mlp.act_fn))
+        in_place, classes = MethodType(_gated, mlp), (type(mlp), type(mlp.act_fn))
         if classes not in same:
             rows_2D = torch.linspace(-1, 1, 2 * mlp.gate_proj.in_features).reshape(2, -1)
             same[classes] = torch.equal(in_place(rows_2D), mlp(rows_2D))
@@ -80,39 +81,39 @@ def _apply_gates_in_place(model: Any) -> None:
 
 def _has_gate(module: Any) -> bool:
     parts = dict(module.named_children())
-    return parts.keys() == GATED and type(module.act_fn) in IN_PLACE and _is_packable(module.gate_proj)
+    return parts.keys() == GATED and type(module.act_fn) in IN_PLACE and hasattr(module.gate_proj, "packed_product")
 
 
-def _gated(mlp: Any) -> Callable[[Tensor], Tensor]:
-    """Return what takes the place of a gated MLP's `forward`: the same values, in the memory of two products."""
-    plain, activate = mlp.forward, IN_PLACE[type(mlp.act_fn)]
-
-    def gated(states_XD: Tensor) -> Tensor:
-        if states_XD.requires_grad or not onednn.takes(states_XD):
-            return plain(states_XD)
-        return mlp.down_proj(activate(mlp.gate_proj(states_XD)).mul_(mlp.up_proj(states_XD)))
-
-    return gated
+def _gated(mlp: Any, states_XD: Tensor) -> Tensor:
+    """What takes the place of a gated MLP's `forward`: the same values, in the memory of two products."""
+    gate_XI = mlp.gate_proj(states_XD)
+    if gate_XI.requires_grad:  # a copy that is trained
+        return type(mlp).forward(mlp, states_XD)
+    return mlp.down_proj(IN_PLACE[type(mlp.act_fn)](gate_XI).mul_(mlp.up_proj(states_XD)))
 
 
 def _is_packable(layer: nn.Module) -> bool:
     """Say whether a layer is a plain product: a class that derives from these may do more."""
     weight: Any = getattr(layer, "weight", None)
-    return type(layer) in (nn.Linear, Conv1D) and weight.device.type == "cpu" and weight.dtype == torch.float32
+    plain = type(layer) in (nn.Linear, Conv1D) and "forward" not in vars(layer)
+    return plain and weight.device.type == "cpu" and weight.dtype == torch.float32
 
 
-def _product(layer: Any) -> Callable[[Tensor], Tensor]:
-    """Return what takes the place of a layer's `forward`."""
-    plain, bias = layer.forward, layer.bias
-    weight_OI = layer.weight if isinstance(layer, nn.Linear) else layer.weight.t().contiguous()
-    packed = onednn.pack(weight_OI)
+def _product(layer: Any) -> Callable[[Any, Tensor], Tensor]:
+    """Return what takes the place of a layer's `forward`, as a function of the layer and its input.
 
-    def product(rows_XI: Tensor) -> Tensor:
+    A copy of the layer has other weights than those that were packed, and computes with its own.
+    """
+    weight, version = layer.weight, layer.weight._version
+    packed = onednn.pack(weight if isinstance(layer, nn.Linear) else weight.t().contiguous())
+
+    def product(layer: Any, rows_XI: Tensor) -> Tensor:
+        is_packed = layer.weight is weight and weight._version == version
         single = rows_XI.numel() <= rows_XI.shape[-1]  # a product with one row is no faster
         # The model may have been moved since, or be in autocast.
-        if single or not onednn.takes(rows_XI) or rows_XI.requires_grad:
-            return plain(rows_XI)
-        return onednn.product(rows_XI, packed, bias)
+        if single or not is_packed or not onednn.takes(rows_XI) or rows_XI.requires_grad:
+            return type(layer).forward(layer, rows_XI)
+        return onednn.product(rows_XI, packed, layer.bias)
 
     return product
 

@@ -47,25 +47,35 @@ def made_prompts(vocabulary: int) -> list[LabelPrompts]:
 
 
 def row_width(prompt: LabelPrompts) -> int:
-    """Return a measure of an example's row: it grows with the tokens of each label, and with what they share."""
-    return prompt.shared + sum(map(len, prompt.tokens))
+    """Return the slots of an example's row of `trie`, or more: what the labels share, and what is read of each."""
+    return prompt.shared + sum(max(0, len(ids) - 1 - prompt.shared) for ids in prompt.tokens)
+
+
+def length(prompt: LabelPrompts) -> int:
+    """Return the tokens of an example's longest prompt."""
+    return max(map(len, prompt.tokens), default=0)
+
+
+def branches(prompt: LabelPrompts) -> bool:
+    """Say whether a row of `trie` may need a mask: tokens of two labels are read behind what all labels share."""
+    return len({ids[prompt.shared :] for ids in prompt.tokens if len(ids) > prompt.shared + 1}) > 1
 
 
 def extreme_prompts(prompts: Sequence[LabelPrompts]) -> list[LabelPrompts]:
-    """Return the longest prompt and the one with the longest row of engine `trie`, their longest labels at the end.
+    """Return the longest prompt, the one with the longest row of engine `trie`, and the longest one that branches.
 
-    A window counts tokens in one model, and slots, those of other labels among them, in another.
+    A window counts tokens in one model, and slots, those of other labels among them, in another. One row that branches
+    gives all rows of a batch a mask, which may overrule a window.
     """
-    longest = max(prompts, key=lambda prompt: max(map(len, prompt.tokens)))
-    widest = max(prompts, key=row_width)
-    chosen = [longest] if longest is widest else [longest, widest]
-    return [replace(prompt, tokens=tuple(sorted(prompt.tokens, key=len))) for prompt in chosen]
+    chosen = [max(prompts, key=length), max(prompts, key=row_width)]
+    chosen += [max(masked, key=length)] if (masked := [prompt for prompt in prompts if branches(prompt)]) else []
+    return list({id(prompt): prompt for prompt in chosen}.values())
 
 
 def refusal(
     engine: Engine, model: Any, prompts: Sequence[LabelPrompts], device: torch.device, *, trunk: bool = False
 ) -> str | None:
-    """Return why an engine is wrong for a model, or None: what it finds for each prompt's last label is compared.
+    """Return why an engine is wrong for a model, or None; of each prompt, two labels are compared with `plain`.
 
     With `trunk`, half of what the labels of the first prompt share is read before, and the other prompts are left out.
     """
@@ -74,24 +84,43 @@ def refusal(
         return None
     prompts = prompts[:1] if trunk else prompts
     rows = [make_row(prompts, [b], common) for b in range(len(prompts))]
-    scored = scored_tokens(rows, [_on_path(row, b, len(prompts[b].tokens) - 1) for b, row in enumerate(rows)])
-    alone = [replace(prompt, tokens=prompt.tokens[-1:]) for prompt in prompts]
-    apart = replace(scored, label_N=np.zeros_like(scored.label_N))
+    alone, chosen, labels = [], [], []
+    for b, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+        end, longest = _extreme_paths(row)
+        paths = {owner[1]: _on_path(row, *owner) for owner in (end, longest)}
+        alone.append(replace(prompt, tokens=tuple(prompt.tokens[label] for label in paths)))
+        chosen.append(np.logical_or.reduce(list(paths.values())))
+        labels.append(np.where(paths[end[1]], 0, 1)[chosen[b]])
+    scored = scored_tokens(rows, chosen)
+    apart = replace(scored, label_N=np.concatenate(labels))
     return _difference_from_plain(engine, model, prompts, rows, common, scored, alone, apart, device)
 
 
 def joined_refusal(model: Any, prompts: Sequence[LabelPrompts], trunk: int, device: torch.device) -> str | None:
     """Return why several examples cannot be one row of `trie` behind a trunk of so many tokens, or None.
 
-    The prompt at the end of the row is compared: a window that counts slots hides its beginning from it.
+    The prompt at the end of the row and the longest one are compared.
     """
     row = make_row(prompts, range(len(prompts)), trunk)
-    b, label = max(row.paths, key=lambda owner: int(row.paths[owner][-1]) if len(row.paths[owner]) else -1)
-    scored = scored_tokens([row], [_on_path(row, b, label)])
-    zeros_N = np.zeros_like(scored.label_N)
-    alone = [replace(prompts[b], tokens=(prompts[b].tokens[label],))]
-    apart = replace(scored, example_N=zeros_N, label_N=zeros_N)
-    return _difference_from_plain(ENGINES["trie"], model, prompts, [row], trunk, scored, alone, apart, device)
+    for b, label in dict.fromkeys(_extreme_paths(row)):
+        scored = scored_tokens([row], [_on_path(row, b, label)])
+        zeros_N = np.zeros_like(scored.label_N)
+        alone = [replace(prompts[b], tokens=(prompts[b].tokens[label],))]
+        apart = replace(scored, example_N=zeros_N, label_N=zeros_N)
+        reason = _difference_from_plain(ENGINES["trie"], model, prompts, [row], trunk, scored, alone, apart, device)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _extreme_paths(row: TrieRow) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the owners of the path at the end of what is read of a row, and of the longest path; often the same.
+
+    A window that counts slots hides the beginning from the former, and one that counts places from the latter.
+    """
+    nodes = {owner: path_K[row.read_K[path_K]] for owner, path_K in row.paths.items()}
+    end = max(nodes, key=lambda owner: int(nodes[owner][-1]) if len(nodes[owner]) else -1)
+    return end, max(nodes, key=lambda owner: (len(row.paths[owner]), owner == end))
 
 
 def _on_path(row: TrieRow, b: int, label: int) -> np.ndarray:

@@ -18,7 +18,16 @@ from emobench.metrics.batching import reading
 from emobench.models.head import probe_head
 from emobench.objectives import GREEDY, token_statistics
 from emobench.scoring.engines import ENGINES, Batch, KeptTrunk, scored_tokens
-from emobench.scoring.probe import MADE_LENGTH, extreme_prompts, joined_refusal, made_prompts, refusal, row_width
+from emobench.scoring.probe import (
+    MADE_LENGTH,
+    branches,
+    extreme_prompts,
+    joined_refusal,
+    length,
+    made_prompts,
+    refusal,
+    row_width,
+)
 from emobench.scoring.prompts import LabelPrompts
 from emobench.scoring.trie import TrieRow, make_row, read_count, shared_tokens, trunks
 
@@ -101,14 +110,14 @@ class PromptScorer:
         self._labels_only = labels_only
         self._greedy = greedy
         self._section = section
-        self._probed = Extent(0, 0)
+        self._probed = Extent(0, 0, 0)
         self._others: dict[Extent, str] = {}
         """Engines for prompts beyond those that were probed."""
         self._budget = token_budget
         self.reads_trunks = True
         self.joins_examples = True
-        self._joined = 0
-        """Tokens of the widest row of several examples that was compared with `plain`, its trunk among them."""
+        self._joined = Extent(0, 0, 0)
+        """Of the rows of several examples that were compared with `plain`."""
         self._planned: dict[str, tuple[int, int]] = {}
         """The tokens of an example's trunk, and its row."""
         self._kept: tuple[KeptTrunk, np.ndarray] | None = None
@@ -128,6 +137,9 @@ class PromptScorer:
         if self.engine != "trie":
             return like_lengths([ENGINES[self.engine].slots(prompt) for prompt in prompts], budget)
         plan = self._plan(prompts, budget)
+        if self.reads_trunks and not self._reads_longest_trunk(plan):
+            self.reads_trunks = False
+            plan = self._plan(prompts, budget)
         if self.joins_examples and not self._joins_rightly(prompts, plan):
             self.joins_examples = False
             plan = self._plan(prompts, budget)
@@ -138,15 +150,44 @@ class PromptScorer:
             found += [[i for r in batch for i in rows[r][1]] for batch in batches]
         return found
 
-    def _joins_rightly(self, prompts: Sequence[LabelPrompts], plan: Plan) -> bool:
-        """Say whether the widest row of several examples gives what `plain` gives; a narrower one did before."""
-        found = [(len(trunk) + slots, len(trunk), row) for trunk, rows in plan.items() for slots, row in rows]
-        width, trunk, row = max((one for one in found if len(one[2]) > 1), default=(0, 0, []))
-        if width <= self._joined:
+    def _reads_longest_trunk(self, plan: Plan) -> bool:
+        """Say whether the model keeps all keys and values of the longest trunk. It is kept for the first batch."""
+        trunk = max(plan, key=len)
+        if not trunk:
             return True
-        self._joined = width
-        with reading(self.model) as device:
-            return joined_refusal(self.model, [prompts[i] for i in row], trunk, device) is None
+        try:
+            with reading(self.model) as device:
+                self._trunk(trunk, device)
+        except ModelError:
+            return False
+        return True
+
+    def _joins_rightly(self, prompts: Sequence[LabelPrompts], plan: Plan) -> bool:
+        """Say whether rows of several examples give what `plain` gives: the widest one, and that of the longest prompt.
+
+        Such a row gives all rows of its batch a mask, so the longest prompt of all is compared as well, in a row with
+        another one. Rows within the extent of those that were compared before are not compared again.
+        """
+        joined = [
+            (len(trunk), row, len(trunk) + slots) for trunk, rows in plan.items() for slots, row in rows if row[1:]
+        ]
+        if not joined:
+            return True
+        reach = [max(length(prompts[i]) for i in row) for _, row, _ in joined]
+        last = max(range(len(prompts)), key=lambda i: length(prompts[i]))
+        rows = [max(joined, key=lambda one: one[2]), joined[reach.index(max(reach))]]
+        if length(prompts[last]) > max(reach):
+            rows.append((0, [joined[0][1][0], last], 0))
+        for trunk, row, width in rows:
+            members = [prompts[i] for i in row]
+            longest = max(map(length, members))
+            extent = Extent(longest, width, longest)
+            if not extent.is_within(self._joined):
+                self._joined = extent.joined(self._joined)
+                with reading(self.model) as device:
+                    if joined_refusal(self.model, members, trunk, device) is not None:
+                        return False
+        return True
 
     def _plan(self, prompts: Sequence[LabelPrompts], budget: int) -> Plan:
         found: Plan = {}
@@ -283,7 +324,7 @@ class PromptScorer:
 
         Raises ModelError for prompts that do not fit.
         """
-        longest = max(prompts, key=lambda prompt: _longest([prompt]))
+        longest = max(prompts, key=length)
         _check_context(self.model, longest)
         trials = [extreme_prompts(prompts)]
         if (context_of(self.model) or MADE_LENGTH) >= MADE_LENGTH:
@@ -308,20 +349,23 @@ class PromptScorer:
 
 @dataclass(frozen=True)
 class Extent:
-    """Tokens of the longest prompt, and of the widest row of one example."""
+    """Tokens of the longest prompt, of the widest row, and of the longest prompt that is read with a mask."""
 
     longest: int
     widest: int
+    masked: int
 
     @classmethod
     def of(cls, prompts: Sequence[LabelPrompts]) -> Extent:
-        return cls(_longest(prompts), max(map(row_width, prompts), default=0))
+        """Return the extent of rows of one example each; one that branches gives all rows of its batch a mask."""
+        longest = max(map(length, prompts), default=0)
+        return cls(longest, max(map(row_width, prompts), default=0), longest if any(map(branches, prompts)) else 0)
 
     def is_within(self, other: Extent) -> bool:
-        return self.longest <= other.longest and self.widest <= other.widest
+        return self.longest <= other.longest and self.widest <= other.widest and self.masked <= other.masked
 
     def joined(self, other: Extent) -> Extent:
-        return Extent(max(self.longest, other.longest), max(self.widest, other.widest))
+        return Extent(max(self.longest, other.longest), max(self.widest, other.widest), max(self.masked, other.masked))
 
 
 Plan = dict[tuple[int, ...], list[tuple[int, list[int]]]]
@@ -346,15 +390,11 @@ def like_lengths(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return batches
 
 
-def _longest(prompts: Sequence[LabelPrompts]) -> int:
-    return max((len(ids) for prompt in prompts for ids in prompt.tokens), default=0)
-
-
 def _check_context(model: Any, longest: LabelPrompts) -> None:
     """Raise ModelError for a prompt that the model cannot read: on a GPU its own error says nothing."""
     context = context_of(model)
-    if context is not None and _longest([longest]) - 1 > context:
+    if context is not None and length(longest) - 1 > context:
         raise ModelError(
-            f"The prompt of example {longest.id} has {_longest([longest])} tokens, but {type(model).__name__} reads at "
+            f"The prompt of example {longest.id} has {length(longest)} tokens, but {type(model).__name__} reads at "
             f"most {context}, and the last one is not read; use --set icl.max_length={context}, or fewer shots."
         )

@@ -150,6 +150,12 @@ class MemoryModel(_Base):
         self, requests: list[Any], disable_tqdm: bool = False, override_bs: int | None = None
     ) -> list[tuple[float, bool]]:
         for texts, context, continuation in requests:
+            if not context or not continuation:
+                part = "an answer" if context else "the context of an answer"
+                raise ConfigError(
+                    f"Task lm-eval:{self._name}: {part} has no token of its own, so it has no likelihood. Change the "
+                    "task's `doc_to_text` or `doc_to_choice`."
+                )
             if len(continuation) > self.max_length:
                 raise ConfigError(
                     f"Task lm-eval:{self._name}: an answer has {len(continuation)} tokens, but the model reads at most "

@@ -156,7 +156,7 @@ def p_value(p: float | None) -> str:
 
 
 def _fixed(value: float, places: int, sign: str = "") -> str:
-    """Return a number with fixed decimals; with one digit where these would hide it, or 3 where it would fill the line."""
+    """Return a number with fixed decimals; with one digit where these would hide it, and 3 from a million on."""
     if abs(value) <= NOTHING:
         value, sign = 0.0, ""
     if abs(value) >= 1e6:

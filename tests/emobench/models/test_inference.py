@@ -91,6 +91,30 @@ def test_an_mlp_that_computes_something_else_keeps_its_own() -> None:
     assert ["forward" in vars(mlp) for mlp in layers] == [False, True, False]
 
 
+def test_a_copy_computes_with_its_own_weights(model: Any) -> None:
+    optimize_for_inference(model)
+    before, changed = logits(model), copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.mul_(1.5)
+    plain = type(model)(model.config)
+    plain.load_state_dict(changed.state_dict())
+    assert logits(changed) == pytest.approx(logits(plain.eval()), rel=1e-5, abs=1e-6)
+    assert torch.equal(logits(model), before)
+    assert torch.isfinite(logits(copy.deepcopy(model).bfloat16())).all()
+    changed.requires_grad_(True)
+    changed(input_ids=IDS, labels=IDS).loss.backward()
+    assert all(weight.grad is not None for weight in changed.parameters())
+
+
+def test_weights_that_changed_are_read(model: Any) -> None:
+    optimize_for_inference(model)
+    before = logits(model)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(2)
+    assert not torch.allclose(logits(model), before)
+
+
 def test_a_product_of_one_row_is_the_plain_one(model: Any) -> None:
     plain = copy.deepcopy(model)
     optimize_for_inference(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -288,6 +289,50 @@ def test_examples_share_no_row_where_a_window_counts_its_slots() -> None:
         assert_same(scored(scorer, prompts), reference(one, prompts))
         assert scorer.engine == "trie"
         assert scorer.joins_examples is joins
+
+
+@pytest.mark.parametrize("name", ["mistral, short window", "gemma2, short window", "gpt-neo, local", "llama"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_window_is_kept_in_mixtures_of_prompts(name: str, seed: int) -> None:
+    """Labels of one token, which are not read and so need no mask, among others; trunks that outgrow the window."""
+    draw = random.Random(seed)
+    model, prompts = tiny_model(name), []
+    trunk = tuple(draw.choices(range(2, 97), k=draw.choice((0, 12, 20, 40))))
+    for number in range(6):
+        own = tuple(draw.choices(range(2, 97), k=draw.choice((2, 2, 5, 20))))
+        start = (*trunk, *own) if number and draw.random() < 0.8 else own
+        sizes = (1, 1, 1) if draw.random() < 0.6 else (1, 2, 3)
+        first = draw.sample(range(2, 97), 3)
+        tokens = tuple((*start, one, *draw.choices(range(2, 97), k=n - 1)) for one, n in zip(first, sizes, strict=True))
+        prompts.append(LabelPrompts(id=str(number), tokens=tokens, label_starts=(len(start),) * 3))
+    scorer = scorer_of(model, token_budget=draw.choice((60, 200, 1000)))
+    assert_same(scored(scorer, prompts), reference(model, prompts))
+
+
+@pytest.mark.parametrize("name", ["mistral, short window", "gemma2, short window"])
+def test_a_trunk_that_outgrows_the_window_is_read_with_each_row(name: str) -> None:
+    config, trunk = CONFIGS[name](), tuple(range(2, 40))
+    config.sliding_window = 24  # what is compared with `plain`, half of what the labels share, is within it
+    model = tiny_model(name, config=config)
+    prompts = [
+        LabelPrompts(id=str(i), tokens=tuple((*trunk, 40 + i, label) for label in (7, 8, 9)), label_starts=(39,) * 3)
+        for i in range(4)
+    ]
+    scorer = scorer_of(model, token_budget=100)
+    assert_same(scored(scorer, prompts), reference(model, prompts))
+    assert (scorer.engine, scorer.reads_trunks) == ("trie", False)
+
+
+@pytest.mark.parametrize("name", ["mistral, short window", "gemma2, short window"])
+def test_a_mask_for_short_prompts_is_tried_on_the_longest(name: str) -> None:
+    model, trunk = tiny_model(name), tuple(range(2, 42))
+    long = LabelPrompts(id="a", tokens=tuple((*trunk, label) for label in (7, 8, 9)), label_starts=(40,) * 3)
+    short = LabelPrompts(id="b", tokens=((*trunk[5:35], 7, 8, 9), (*trunk[5:35], 9, 8, 9)), label_starts=(30, 30))
+    scorer = scorer_of(model)
+    assert_same(scored(scorer, [long]), reference(model, [long]))
+    assert scorer.engine == "trie"
+    assert_same(scored(scorer, [long, short]), reference(model, [long, short]))
+    assert scorer.engine == "cache"
 
 
 def test_a_prompt_beyond_the_context_is_named(gpt2: Any) -> None:

@@ -47,6 +47,8 @@ def one_query_attention(model: PreTrainedModel) -> Iterator[None]:
     parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
     # Falcon calls torch by itself and would log that it cannot be changed.
     usual = all(part.config._attn_implementation == "sdpa" and part._can_set_attn_implementation() for part in parts)
+    # Models that choose the positions to attend to turn the choice into a mask for the names "eager" and "sdpa" alone.
+    usual &= not any(name.endswith("indexer") for name, _ in model.named_modules())
     if not usual or model.dtype != torch.float32 or model.device.type != "cpu":
         yield
         return

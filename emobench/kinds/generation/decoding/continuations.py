@@ -93,8 +93,11 @@ def token_budget(model: Any, memory: int | None) -> int:
     if memory is None:
         return LEAST_BUDGET
     config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    queries = getattr(config, "num_attention_heads", None)
+    if not queries:  # a state-space model keeps no keys and values
+        return LEAST_BUDGET
+    heads = getattr(config, "num_key_value_heads", None) or queries
+    width = getattr(config, "head_dim", None) or config.hidden_size // queries
     weights = sum(weight.nbytes for weight in model.parameters())
     a_token = 2 * config.num_hidden_layers * heads * width * next(model.parameters()).itemsize
     return min(LARGEST_BUDGET, max(LEAST_BUDGET, (memory - weights) // 2 // a_token))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, StaticLayer
+from transformers.cache_utils import Cache, DynamicLayer, LinearAttentionCacheLayerMixin, StaticLayer
 
 
 class ReservedLayer(DynamicLayer):
@@ -70,7 +70,7 @@ def repeat_cache(cache: Any, samples: int, room: int, *, fixed: bool = False) ->
     Layers of another kind than the usual one, such as those of sliding windows, keep their own way to grow; recurrent
     states have no way to be repeated, and those of RWKV are a plain list of tensors.
     """
-    if not isinstance(cache, Cache) or not all(hasattr(layer, "batch_repeat_interleave") for layer in cache.layers):
+    if not isinstance(cache, Cache) or not _can(cache, "batch_repeat_interleave"):
         return False
     usual = [type(layer) is DynamicLayer and isinstance(layer.keys, Tensor) for layer in cache.layers]
     kind = FixedLayer if fixed and all(usual) else ReservedLayer
@@ -84,10 +84,15 @@ def repeat_cache(cache: Any, samples: int, room: int, *, fixed: bool = False) ->
 
 def keep_rows(cache: Cache, rows_A: Tensor) -> bool:
     """Keep some of the rows; False, and nothing is changed, where a layer cannot."""
-    if not all(hasattr(layer, "batch_select_indices") for layer in cache.layers):
+    if not _can(cache, "batch_select_indices"):
         return False
     cache.batch_select_indices(rows_A)
     return True
+
+
+def _can(cache: Cache, name: str) -> bool:
+    """Say whether all layers have a method; those with recurrent states inherit some that leave these as they are."""
+    return all(hasattr(layer, name) and not isinstance(layer, LinearAttentionCacheLayerMixin) for layer in cache.layers)
 
 
 def _with_room(states_PHTD: Tensor, samples: int, room: int) -> Tensor:
