@@ -52,6 +52,15 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         attention_window_size=WINDOW,
         **{**_WIDE, "num_hidden_layers": 3},
     ),
+    "falcon-h1": _llama_like(
+        hf.FalconH1Config,
+        num_key_value_heads=2,
+        mamba_d_ssm=32,
+        mamba_n_heads=4,
+        mamba_d_head=8,
+        mamba_d_state=8,
+        mamba_chunk_size=16,
+    ),
 }
 BEST = dict.fromkeys(CONFIGS, "trie") | {
     "mistral, short window": "cache",
@@ -61,6 +70,7 @@ BEST = dict.fromkeys(CONFIGS, "trie") | {
     "mpt": "cache",
     "mamba": "plain",
     "recurrent-gemma": "plain",
+    "falcon-h1": "plain",
 }
 """The engine that each of them ends in, for prompts longer than the window."""
 

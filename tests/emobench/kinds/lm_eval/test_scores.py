@@ -16,6 +16,7 @@ from emobench.errors import ConfigError
 from emobench.kinds.interface import Subject
 from emobench.kinds.lm_eval import evaluate as kind
 from emobench.kinds.lm_eval.kind import lm_eval_task
+from emobench.kinds.lm_eval.model import KeptAnswers, MemoryModel
 from emobench.kinds.lm_eval.rules import LmEvalProtocol
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.resolve import task_of
@@ -56,6 +57,16 @@ def test_an_answer_longer_than_the_model_reads(own_tasks: Path, subject: Subject
     with pytest.raises(ConfigError, match="an answer has 10 tokens, but the model reads at most 5"):
         kind.generate(subject, task, data, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("context", "answer"), [((3,), ()), ((), (3,))])
+def test_an_answer_without_tokens_or_context_is_refused(
+    context: tuple[int, ...], answer: tuple[int, ...], subject: Subject, tmp_path: Path
+) -> None:
+    model = MemoryModel(subject, LmEvalProtocol(task="mine"), KeptAnswers(tmp_path / "kept.jsonl"))
+    requests = [(("a", "b"), [3, 4], [5]), (("a", ""), list(context), list(answer))]
+    with pytest.raises(ConfigError, match=r"Task lm-eval:mine: .* has no token of its own"):
+        model._loglikelihood_tokens(requests)
 
 
 def test_a_name_of_lm_eval_in_a_suite_takes_the_settings_of_the_request() -> None:

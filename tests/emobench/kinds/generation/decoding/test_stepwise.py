@@ -29,7 +29,7 @@ from tiny_models import EOS, VOCABULARY, tiny_model  # type: ignore[import-not-f
 _draw = random.Random(3)
 PROMPTS = [_draw.choices(range(2, VOCABULARY), k=7) for _ in range(9)]
 LENGTH = 24
-NAMES = ["gpt2", "llama", "opt", "bloom", "mistral, short window", "gpt-neo, local", "mamba"]
+NAMES = ["gpt2", "llama", "opt", "bloom", "mistral, short window", "gpt-neo, local", "mamba", "falcon-h1"]
 
 
 def decoded(model: Any, **rule: Any) -> list[list[Continuation]]:
@@ -56,7 +56,7 @@ def test_the_texts_are_those_of_generate(name: str, rule: dict[str, Any], monkey
     decode_steps = stepwise.decode_steps
     monkeypatch.setattr(batched, "decode_steps", lambda *args: steps.append(1) or decode_steps(*args))
     assert decoded(model, **rule) == with_generate(model, monkeypatch, **rule)
-    assert bool(steps) == (name != "mamba")
+    assert bool(steps) == (name not in ("mamba", "falcon-h1"))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -90,13 +90,15 @@ def test_what_plain_products_do_not_have_is_left_to_sdpa() -> None:
         assert attend(module, query_RHTD, key_RHTD, key_RHTD, **arguments)[0] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("change", ["eager", "bfloat16", "falcon"])
+@pytest.mark.parametrize("change", ["eager", "bfloat16", "indexer", "falcon"])
 def test_other_models_keep_their_attention(change: str, caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_model("llama")
     if change == "eager":
         model.set_attn_implementation("eager")
     elif change == "bfloat16":
         model.to(torch.bfloat16)
+    elif change == "indexer":  # as in DeepSeek-V3.2
+        model.model.layers[0].self_attn.indexer = torch.nn.Identity()
     else:
         sizes: Any = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": VOCABULARY}
         model = FalconForCausalLM(FalconConfig(**sizes, eos_token_id=EOS, bos_token_id=EOS)).eval()
@@ -162,6 +164,7 @@ def test_a_batch_is_what_fits_the_device() -> None:
     a_token = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * 4
     assert token_budget(model, memory=100_000 * a_token) == pytest.approx(50_000, rel=0.2)
     assert token_budget(model, memory=2**40) == 131_072
+    assert token_budget(tiny_model("mamba"), memory=2**40) == 16_384  # it keeps no keys and values
 
 
 @pytest.mark.gpu
