@@ -53,7 +53,8 @@ def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:
     if right_BD.dtype == out_AB.dtype and not by_onednn:
         torch.mm(left_AD, right_BD.T, out=out_AB)
         return
-    # Only CUDA multiplies half precision into float32. Elsewhere, slices of rows are converted to float32.
+    # Only CUDA multiplies half precision into float32; elsewhere, slices of rows are converted. oneDNN returns new
+    # memory, of which a slice stays in the cache.
     for out_AS, right_SD in zip(out_AB.split(_SLICE, dim=1), right_BD.split(_SLICE), strict=True):
         right_SD = right_SD.to(out_AB.dtype)
         if by_onednn:
