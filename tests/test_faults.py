@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "benchmarks"
     ("script", "counted", "count", "more"),
     [
         ("corruption", "cases", 6, ["--job", "generation"]),
-        ("interrupted", "kills", 4, ["--job", "generation"]),
+        ("interrupted", "count", 4, ["--job", "generation"]),
         ("concurrency", "rounds", 1, []),
     ],
 )

@@ -9,10 +9,11 @@ import sys
 import typer
 
 from emobench.cli.lazy import lazy_group
-from emobench.cli.terminal.interrupts import EXIT_CODE, explain_interrupt, signals_interrupt
+from emobench.cli.terminal.interrupts import EXIT_CODE, explain_interrupt
 from emobench.cli.terminal.streams import fail, print_text, standard_streams
 from emobench.errors import ConfigError, EmobenchError
 from emobench.extras import missing_packages_explained
+from emobench.signals import signals_interrupt
 
 COMMANDS = {
     "run": ("run:run", "Train with each objective, evaluate, and record."),

@@ -24,6 +24,7 @@ from emobench.errors import EmobenchError
 from emobench.pipeline.execution.group import GROUP, LOST, is_loss
 from emobench.pipeline.execution.reporter import Progress, Reporter, Silent
 from emobench.pipeline.run import StageMaker
+from emobench.signals import signals_interrupt
 
 INTERVAL = 0.2
 """Seconds between two reports of progress."""
@@ -69,7 +70,6 @@ class Events:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     keys: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     busy = threading.Event()
 
@@ -85,7 +85,7 @@ def main() -> None:
     together = GROUP in os.environ
     maker = StageMaker(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
     threading.Thread(target=read, daemon=True).start()
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), signals_interrupt():
         while (key := keys.get()) is not None:
             busy.set()
             try:

@@ -1,31 +1,13 @@
-"""What happens at Ctrl-C, and at the signals of a scheduler or a lost terminal."""
+"""What is said at Ctrl-C, and at the signals that end a command like it."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from emobench.cli.terminal.streams import remark
 
 EXIT_CODE = 130
 """The exit code after Ctrl-C, as shells have it."""
-
-
-@contextmanager
-def signals_interrupt() -> Iterator[None]:
-    """Let a scheduler's SIGTERM and a lost terminal's SIGHUP end a command as Ctrl-C does: by `KeyboardInterrupt`."""
-    stops = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
-    try:
-        for number in stops:
-            signal.signal(number, signal.default_int_handler)
-    except ValueError:  # not the main thread: nothing to catch
-        stops = []
-    try:
-        yield
-    finally:
-        for number in stops:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def explain_interrupt() -> int:

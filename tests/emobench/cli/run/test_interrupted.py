@@ -132,17 +132,3 @@ def test_a_generation_ends_as_by_a_key_and_goes_on(
     assert err == "\nStopped. Run the same command again to go on from the last finished stage or checkpoint.\n"
     assert not list(tmp_path.rglob("*.lock"))
     assert not list((tmp_path / "board").rglob("*.json"))
-
-
-def test_a_command_that_began_with_nohup_is_not_ended_by_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    from emobench.cli.terminal.interrupts import signals_interrupt
-
-    before = signal.getsignal(signal.SIGHUP)
-    try:
-        for handler, inside in ((signal.SIG_IGN, signal.SIG_IGN), (signal.SIG_DFL, signal.default_int_handler)):
-            signal.signal(signal.SIGHUP, handler)
-            with signals_interrupt():
-                assert signal.getsignal(signal.SIGHUP) == inside
-            assert signal.getsignal(signal.SIGHUP) == handler
-    finally:
-        signal.signal(signal.SIGHUP, before)
