@@ -14,11 +14,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from emobench.data.hub_corpus import files_of_splits, hub_corpus
-from emobench.data.rows import Row, jsonl_rows, parquet_table
+from emobench.data.hub_corpus import files_of_splits, find_files, hub_corpus
+from emobench.data.rows import Row, file_rows
 from emobench.data.sources import Split
 from emobench.errors import ConfigError, DataError
-from emobench.models.hub import fetch, list_files, resolve_revision
+from emobench.models.hub import fetch
 
 FORMATS = (".parquet", ".jsonl")
 NAMED = ("label_text", "label_name", "text_label", "label_names")
@@ -38,10 +38,8 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
     corpus = hub_corpus(head)
     if corpus is None or not label:
         raise ConfigError(f"{name} names no labelled data set of the hub; expected {EXPECTED}.")
-    commit = resolve_revision(corpus.repo, corpus.revision, offline=offline, kind="dataset")
-    names = list_files(corpus.repo, commit, offline=offline, kind="dataset")
-    files = files_of_splits(corpus, [one for one in names if one.endswith(FORMATS)])
-    origin = f"hub: {corpus.repo}@{commit}"
+    commit, names, origin = find_files(corpus, offline=offline, formats=FORMATS)
+    files = files_of_splits(corpus, names)
     read: dict[Split, tuple[list[Row], Mapping[str, str]]] = {}
     for split in SPLITS:
         chosen = files[split]
@@ -80,8 +78,7 @@ def hub_labelled(name: str, *, offline: bool) -> dict[str, Any]:
 def _rows(file: Path, where: str, column: str, label: str) -> Iterator[Row]:
     if not file.is_file():
         raise DataError(f"{where} is not in the local hub cache: run once without --offline.")
-    rows = parquet_table(file, where).to_pylist() if file.suffix == ".parquet" else (r for _, r in jsonl_rows(file))
-    for row in rows:
+    for _, row in file_rows(file, where):
         for wanted in (column, label):
             if wanted not in row:
                 raise ConfigError(f"{where} has no column '{wanted}'; its columns are {', '.join(row) or 'none'}.")

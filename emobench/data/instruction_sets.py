@@ -13,15 +13,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from emobench.data.conversations import Conversation, Turn, conversation_of
-from emobench.data.hub_corpus import CONVERTED, csv_rows, hub_corpus, hub_training_files
-from emobench.data.rows import Row, check_row_count, hub_files, json_rows, jsonl_rows, parquet_table
+from emobench.data.hub_corpus import CONVERTED, hub_corpus, hub_training_files
+from emobench.data.rows import Row, check_row_count, file_rows, hub_files
 from emobench.data.sources import CorpusSource, SplitSource
 from emobench.data.texts import Texts, fingerprint
 from emobench.errors import DataError, UnknownNameError
@@ -157,19 +157,8 @@ def _conversation(row: Row, where: str, column: str, weights: str) -> Conversati
 
 
 def _read(file: Path, *, column: str = "", weights: str = "", where: str = "") -> list[Conversation | None]:
-    """Return the conversation of each row of a JSON Lines, JSON or Parquet file, None for a blank response."""
-    return [_conversation(row, at, column, weights) for at, row in _rows(file, where or str(file))]
-
-
-def _rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
-    if file.suffix == ".parquet":
-        yield from ((f"{where}, row {i}", row) for i, row in enumerate(parquet_table(file, where).to_pylist(), 1))
-    elif file.suffix == ".csv":
-        yield from csv_rows(file, where)
-    elif file.suffix == ".json":
-        yield from json_rows(file, where)
-    else:
-        yield from jsonl_rows(file)
+    """Return the conversation of each row of a file, None for a blank response."""
+    return [_conversation(row, at, column, weights) for at, row in file_rows(file, where)]
 
 
 def _train_rows(

@@ -8,13 +8,13 @@ source. A local file with numbers only is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
 from emobench.config import content_hash, file_sha256
-from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file, parquet_table
+from emobench.data.rows import Row, check_row_count, digest, file_rows, hub_files, jsonl_rows, local_file
 from emobench.errors import ConfigError, DataError
 
 
@@ -162,7 +162,8 @@ def _load_split(
     try:
         files, origin = hub_files(source.repo, source.revision, part.files, offline=offline)
         _check_digest(part, files, origin)
-        examples = _examples(source, _hub_rows(files, origin), source.names)
+        rows = (row for file in files for row in file_rows(file, f"{origin}, {file.name}"))
+        examples = _examples(source, rows, source.names)
     except DataError as error:
         raise DataError(
             f"{source.name} ({part.split}) could not be read from {source.repo}. {error} Or put it, one "
@@ -177,15 +178,6 @@ def _check_digest(part: LabelledSplit, files: Sequence[Path], origin: str) -> No
         raise DataError(
             f"{origin}, {part.files} has the sha256 {', '.join(digests)}, expected {part.sha256}: it has changed."
         )
-
-
-def _hub_rows(files: Sequence[Path], origin: str) -> Iterator[tuple[str, Row]]:
-    for file in files:
-        where = f"{origin}, {file.name}"
-        if file.suffix == ".parquet":
-            yield from ((f"{where}:{i}", row) for i, row in enumerate(parquet_table(file, where).to_pylist(), 1))
-        else:
-            yield from ((f"{where}:{at.rpartition(':')[2]}", row) for at, row in jsonl_rows(file))
 
 
 def _examples(source: LabelledSource, rows: Iterable[tuple[str, Row]], names: Mapping[str, str]) -> list[Example]:

@@ -1,7 +1,9 @@
-"""Read rows of data files: local JSON Lines, and files of a hub repository. No code is executed. And their digest."""
+"""Read rows of data files, local ones and those of a hub repository, and their digest. No code is executed."""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -65,6 +67,27 @@ def hub_files(repo: str, revision: str, pattern: str, *, offline: bool) -> tuple
     return files, origin
 
 
+def file_rows(file: Path, where: str | None = None, columns: Sequence[str] = ()) -> Iterator[tuple[str, Row]]:
+    """Yield (place, row) for each row of a Parquet, CSV, JSON Lines or JSON file, by the end of its name.
+
+    The place names the line, or the row of a Parquet file or a JSON list; `where` stands for the file in it. A JSON
+    file is a list of objects, or one object a line. Of a Parquet file only `columns` are converted, if it
+    has all. Raises DataError for another file.
+    """
+    where = where or str(file)
+    if file.suffix == ".parquet":
+        table = parquet_table(file, where)
+        if columns and set(columns) <= set(table.column_names):
+            table = table.select(list(columns))
+        yield from ((f"{where}:{number}", row) for number, row in enumerate(table.to_pylist(), 1))
+    elif file.suffix == ".csv":
+        yield from _csv_rows(file, where)
+    elif file.suffix == ".json" and _is_list(file):
+        yield from json_rows(file, where)
+    else:
+        yield from ((f"{where}:{at.rpartition(':')[2]}", row) for at, row in jsonl_rows(file))
+
+
 def parquet_table(file: Path, where: str) -> Any:
     """Return the pyarrow.Table of a Parquet file. Raises DataError, which begins with `where`."""
     import pyarrow as pa
@@ -99,6 +122,22 @@ def shown(raw: bytes) -> str:
     """Return the beginning of a line, for an error message."""
     text = raw.decode("utf-8", "replace").strip()
     return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
+
+
+def _is_list(file: Path) -> bool:
+    """Say whether a JSON file begins as a list does."""
+    with file.open("rb") as stream:
+        begin = stream.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    return begin.startswith(b"[")
+
+
+def _csv_rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            for number, row in enumerate(csv.DictReader(stream), 2):
+                yield f"{where}:{number}", row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{where} is not a CSV file in UTF-8 ({error}).") from None
 
 
 def _object(raw: bytes, where: str) -> Row:

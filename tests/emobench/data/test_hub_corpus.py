@@ -16,7 +16,7 @@ from emobench.data.texts import load_texts
 from emobench.errors import ConfigError, DataError, UnknownNameError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-Write = Callable[[str, Mapping[str, Any]], None]
+Write = Callable[..., None]
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Write the files of a data set into the cache: a list of texts, of rows, or a text as it is."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
 
-    def into_cache(repo: str, files: Mapping[str, Any]) -> None:
+    def into_cache(repo: str, files: Mapping[str, Any], branch: str = "main", commit: str = COMMIT) -> None:
         folder = tmp_path / f"datasets--{repo.replace('/', '--')}"
-        (folder / "refs").mkdir(parents=True)
-        (folder / "refs" / "main").write_text(COMMIT)
+        (folder / "refs" / branch).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "refs" / branch).write_text(commit)
         for name, content in files.items():
-            path = folder / "snapshots" / COMMIT / name
+            path = folder / "snapshots" / commit / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if name.endswith(".parquet"):
                 pq.write_table(pa.table({"text": content, "label": list(range(len(content)))}), path)
@@ -122,13 +122,36 @@ def test_of_several_configurations_one_is_named(write: Write) -> None:
         read("some/toy/tiny:text")
 
 
+def test_the_hub_s_own_conversion_is_read_where_the_data_set_has_no_such_file(write: Write) -> None:
+    write("some/toy", {"toy.py": "a script", "dataset_infos.json": "{}"})
+    converted = {f"plain/{split}/0000.parquet": texts(split, 2) for split in ("train", "validation", "test")}
+    write("some/toy", converted, "refs/convert/parquet", "f" * 40)
+    assert read("some/toy:text") == (texts("train", 2), f"hub: some/toy@{'f' * 40}")
+    assert read("some/toy:text", "test")[0] == texts("test", 2)
+    with pytest.raises(
+        DataError, match=rf"some/toy@{COMMIT} has no file in \.parquet, .*are dataset_infos.json, toy.py"
+    ):
+        read("some/toy@" + COMMIT + ":text")
+    write("some/toy", {"large/partial-train/0000.parquet": texts("large", 2)}, "refs/convert/parquet", "f" * 40)
+    with pytest.raises(ConfigError, match=r"several configurations: its folders are large, plain\. Name one"):
+        read("some/toy:text")
+    assert read("some/toy/plain:text")[0] == texts("train", 2)
+
+
+def test_json_is_a_list_or_lines_and_files_about_others_are_no_data(write: Write) -> None:
+    listed = json.dumps([{"text": "b"}], indent=1)
+    write("some/toy", {"train.json": [{"text": "a"}], "valid.json": listed, "dataset_infos.json": "{}"})
+    assert read("some/toy:text")[0] == ["a"]
+    assert read("some/toy:text", "validation")[0] == ["b"]
+
+
 def test_a_wrong_column_or_a_row_without_a_text_is_named(write: Write) -> None:
     write("some/toy", {"train.jsonl": [{"text": "a"}, {"text": None}], "validation.parquet": ["v"]})
     with pytest.raises(ConfigError, match=r"train\.jsonl:1 has no column 'body'; its columns are text"):
         read("some/toy:body")
     with pytest.raises(DataError, match=r"train\.jsonl:2: 'text' holds None; expected a text in every row"):
         read("some/toy:text")
-    with pytest.raises(ConfigError, match=r"validation\.parquet has no column 'body'; its columns are text, label"):
+    with pytest.raises(ConfigError, match=r"validation\.parquet:1 has no column 'body'; its columns are text, label"):
         read("some/toy:body", "validation")
     with pytest.raises(DataError, match=r"'label' holds 0; expected a text"):
         read("some/toy:label", "validation")
