@@ -86,19 +86,19 @@ def find_files(corpus: HubCorpus, *, offline: bool, formats: tuple[str, ...] = F
     raise why
 
 
-def hub_training_files(name: str, *, offline: bool) -> tuple[list[Path], str]:
-    """Return the training files of a data set "owner/name[/CONFIG][@REVISION]", and their origin, "hub: repo@commit".
+def hub_split_files(name: str, split: Split, *, offline: bool) -> tuple[list[Path], str]:
+    """Return the files of a split of a data set "owner/name[/CONFIG][@REVISION]", and their origin, "hub: repo@commit".
 
-    Raises DataError where the hub or its cache has none.
+    There may be none but for the train split. Raises DataError where the hub or its cache has no data set.
     """
     named = hub_corpus(f"{name}:rows")
     assert named is not None
     corpus = replace(named, name=name, column="")
     commit, names, origin = find_files(corpus, offline=offline)
-    files = _files_of(corpus, "train", names)
-    if not files:
+    files = _files_of(corpus, split, names)
+    if not files and split == "train":
         raise DataError(f"{origin} has no train split in {', '.join(FORMATS)}: its files are {_shown(names)}.")
-    folder = fetch(corpus.repo, commit, files, offline=offline, kind="dataset")
+    folder = fetch(corpus.repo, commit, files, offline=offline, kind="dataset") if files else Path()
     return [folder / file for file in files], origin
 
 

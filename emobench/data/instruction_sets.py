@@ -20,9 +20,9 @@ from types import MappingProxyType
 from typing import Any
 
 from emobench.data.conversations import Conversation, Turn, conversation_of
-from emobench.data.hub_corpus import CONVERTED, hub_corpus, hub_training_files
+from emobench.data.hub_corpus import CONVERTED, hub_corpus, hub_split_files
 from emobench.data.rows import Row, check_row_count, file_rows, hub_files
-from emobench.data.sources import CorpusSource, SplitSource
+from emobench.data.sources import CorpusSource, Split, SplitSource
 from emobench.data.texts import Texts, fingerprint
 from emobench.errors import DataError, UnknownNameError
 from emobench.reading import is_file
@@ -97,17 +97,19 @@ def load_conversations(
 
     Raises UnknownNameError for an unknown corpus, DataError for a row without a response or of another form.
     """
-    validation = local_conversations(corpus, "validation", data_dirs)
-    held_out = validation is None and split == "validation"
-    if split == "validation" and validation is not None:
-        rows, origin = _read(validation), f"local: {validation.name}"
+    own = _rows(corpus, "validation", "", data_dirs, offline)
+    held_out = own is None and split == "validation"
+    if split == "validation" and own is not None:
+        rows, origin = own
     else:
-        rows, origin = _train_rows(corpus, weights, data_dirs, offline)
+        trained = _rows(corpus, "train", weights, data_dirs, offline)
+        assert trained is not None
+        rows, origin = trained
     found = [conversation for conversation in rows if conversation is not None]
     if not found:
         raise DataError(f"{corpus} ({split}, {origin}) has {len(rows):,} rows, none of them with a response.")
     blank = 0 if held_out else len(rows) - len(found)
-    if validation is None:
+    if own is None:
         found = _part(found, origin, held_out=held_out)
         origin += f", {'the' if held_out else 'without the'} responses to one of {HELD_OUT} prompts"
     # The weights belong to the text that is fingerprinted: other weights are other data.
@@ -161,22 +163,29 @@ def _read(file: Path, *, column: str = "", weights: str = "", where: str = "") -
     return [_conversation(row, at, column, weights) for at, row in file_rows(file, where)]
 
 
-def _train_rows(
-    corpus: str, weights: str, data_dirs: Sequence[Path], offline: bool
-) -> tuple[list[Conversation | None], str]:
-    file = local_conversations(corpus, "train", data_dirs)
+def _rows(
+    corpus: str, split: Split, weights: str, data_dirs: Sequence[Path], offline: bool
+) -> tuple[list[Conversation | None], str] | None:
+    """Return the conversations of a split and their origin; None where there is no validation split."""
+    file = local_conversations(corpus, split, data_dirs)
     if file is not None:
         return _read(file, weights=weights), f"local: {file.name}"
-    source, place = source_of(corpus), f"DIR/{corpus}.train.jsonl"
+    if split == "validation" and local_conversations(corpus, "train", data_dirs) is not None:
+        return None
+    source, place = source_of(corpus), f"DIR/{corpus}.{split}.jsonl"
     if source is None:
         hint = f"A file {place} (or .json, .parquet), given by --data-dir DIR, or owner/name of the hub would be one."
         raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
+    name, _, column = corpus.partition(":")
     try:
         if corpus in CONVERSATIONS:
-            files, origin = hub_files(source.repo, source.revision, source.splits["train"].files, offline=offline)
+            if split not in source.splits:
+                return None
+            files, origin = hub_files(source.repo, source.revision, source.splits[split].files, offline=offline)
         else:
-            files, origin = hub_training_files(corpus.partition(":")[0], offline=offline)
-        column = "" if corpus in CONVERSATIONS else corpus.partition(":")[2]
+            files, origin = hub_split_files(name, split, offline=offline)
+            if not files:
+                return None
         places = {file: f"{origin}, {file.name}" for file in files}
         found = [one for file in files for one in _read(file, column=column, weights=weights, where=places[file])]
     except DataError as error:
@@ -184,7 +193,8 @@ def _train_rows(
             f"The conversations of '{corpus}' could not be read from {source.repo}. {error} Or put them in {place} and "
             "give --data-dir DIR."
         ) from None
-    check_row_count(corpus, "train", origin, len(found), source.splits["train"].rows)
+    if split in source.splits:
+        check_row_count(corpus, split, origin, len(found), source.splits[split].rows)
     return found, origin
 
 

@@ -150,3 +150,19 @@ def test_a_data_set_of_the_hub_by_its_id(
     assert found.origin.startswith(f"hub: org/set@{commit}, without")
     said = sorted(one.conversation(i).turns[-1].text for one in (found, held_out) for i in range(len(one)))
     assert said == ["0", "1", "2", "3"]
+
+
+def test_a_validation_file_of_the_hub_is_the_validation_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder, commit = tmp_path / "datasets--org--set", "0123456789abcdef0123456789abcdef01234567"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs" / "main").write_text(commit)
+    (folder / "snapshots" / commit).mkdir(parents=True)
+    for split, rows in (("train", ROWS[:6]), ("dev", ROWS[6:8])):
+        (folder / "snapshots" / commit / f"{split}.json").write_text(json.dumps(rows))
+    train, validation = (
+        load_conversations("org/set", split, data_dirs=[], offline=True) for split in ("train", "validation")
+    )
+    assert (len(train), len(validation)) == (6, 2)
+    assert train.origin == validation.origin == f"hub: org/set@{commit}"
+    assert validation.where[0] == f"hub: org/set@{commit}, dev.json, row 1"
