@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -191,6 +192,9 @@ class _Sums:
         return self._sums
 
 
+_ATTACHED: WeakKeyDictionary[nn.Module, Objective] = WeakKeyDictionary()
+
+
 def attach(model: Any, name: str | Objective) -> Attached:
     """Let a causal LM of transformers compute an objective in place of its own loss, in training.
 
@@ -200,9 +204,14 @@ def attach(model: Any, name: str | Objective) -> Attached:
 
     Trainers of transformers divide by the tokens of all micro-batches of a step (`num_items_in_batch`); in a loop of
     your own, give the model that number, or each micro-batch has the mean over its own tokens.
-    Raises UserError for a name or parameters that do not exist, and ModelError for a model without a linear head.
+    Raises UserError for a name or parameters that do not exist, ConfigError for a model with an objective attached, and
+    ModelError for one without a linear head.
     """
     bare, chosen = _bare(model), _chosen(name)
+    if bare in _ATTACHED:
+        raise ConfigError(
+            f"{type(bare).__name__} has {_ATTACHED[bare]} attached; call detach() of what emobench.attach returned then."
+        )
     head = probe_head(bare)
     chosen.setup(_context(head, bare))
     return Attached(bare, chosen, head)
@@ -222,6 +231,7 @@ class Attached(TrainerCallback):
         self._attached.window = deque(maxlen=KEPT)
         model.forward = types.MethodType(self._forward_of(type(model)), model)
         self._guard = base_model(model).register_forward_pre_hook(self._refuse_other_losses)
+        _ATTACHED[model] = chosen
 
     @property
     def parts(self) -> dict[str, float]:
@@ -243,6 +253,7 @@ class Attached(TrainerCallback):
     def detach(self) -> None:
         """Give the model its own loss back."""
         self._guard.remove()
+        _ATTACHED.pop(self._model, None)
         detach_objective(self._model, self._head)
         if self._patched:
             self._model.forward = self._previous
@@ -296,10 +307,11 @@ class Attached(TrainerCallback):
     def _refuse_other_losses(self, module: Any, *_: Any) -> None:
         if module.training and torch.is_grad_enabled() and not self._inside:
             raise ModelError(
-                f"{type(self._model).__name__} was called in training without its attached loss, {self.objective}: "
-                "this trainer computes a loss by itself. With TRL's SFTTrainer, attach to `trainer.model` after the "
-                "trainer was made; with others, use emobench.compute_loss_func, or emobench.objective in a "
-                "compute_loss of your own."
+                f"{type(self._model).__name__} was called in training without its attached loss, {self.objective}. If "
+                "the batch has no `labels`, add them, such as by DataCollatorForLanguageModeling(tokenizer, "
+                "mlm=False). Otherwise this trainer computes a loss by itself: with TRL's SFTTrainer, attach to "
+                "`trainer.model` after the trainer was made; with others, use emobench.compute_loss_func, or "
+                "emobench.objective in a compute_loss of your own."
             )
 
 
@@ -348,7 +360,10 @@ def _head_of(name: str) -> Tensor:
 
 
 def _bare(model: Any) -> Any:
-    """Return the model without its wrapper of peft."""
+    """Return the model without its wrapper of peft. Raises ConfigError for what is no model."""
+    if not isinstance(model, nn.Module):
+        what = f"'{model}'" if isinstance(model, str) else f"of the type {type(model).__name__}"
+        raise ConfigError(f"The model is {what}; expected one that transformers' from_pretrained returns.")
     return model.get_base_model() if hasattr(model, "peft_config") else model
 
 

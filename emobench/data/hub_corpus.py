@@ -18,7 +18,7 @@ from typing import NamedTuple
 from emobench.data.rows import file_rows
 from emobench.data.sources import Split
 from emobench.errors import ConfigError, DataError
-from emobench.models.hub import fetch, list_files, resolve_revision
+from emobench.models.hub import MAIN, fetch, list_files, resolve_revision
 
 NAME = re.compile(
     r"(?P<repo>\w[\w.-]*/[\w.-]+?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?:(?P<column>[^:/@]+)", re.ASCII
@@ -33,8 +33,8 @@ WORDS: dict[Split, str] = {
     "test": "test|testing|eval",
 }
 """What a file of a split is called, between separators."""
-MAIN, CONVERTED = "main", "refs/convert/parquet"
-"""The branch of a hub data set with its own files, and that with these files converted to Parquet."""
+CONVERTED = "refs/convert/parquet"
+"""The branch of a hub data set with its files converted to Parquet."""
 HELD_OUT = 0.05
 """The share of the training rows that are the validation split where there is none."""
 

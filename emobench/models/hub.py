@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import huggingface_hub
 
-from emobench.errors import DataError, ModelError, UserError
+from emobench.errors import DataError, ModelError, StorageError, UserError
+from emobench.files import write_whole
 
 TIMEOUT = 20
 """Time limit of one request to the hub, in seconds."""
@@ -18,12 +20,16 @@ FOREIGN = (".bin", ".h5", ".msgpack", ".gguf", ".pth", ".pt")
 """Suffixes of weight files in formats that emobench does not read."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 RepoKind = Literal["model", "dataset"]
+MAIN = "main"
+"""The branch that is meant where none is named."""
+_RESOLVED: dict[tuple[RepoKind, str, str], str] = {}
+"""The branch, tag or ref of each commit that the hub named: the cache is told once its files are there."""
 
 
 def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind = "model") -> str:
     """Return the current commit (40 hex digits) of a branch, a tag or a ref of a hub repository.
 
-    Offline it is the commit of the last download, from the local cache.
+    Offline it is that of the last download of this branch, tag or ref, from the local cache.
     Raises ModelError, or DataError for a dataset.
     """
     if COMMIT.fullmatch(revision):
@@ -45,6 +51,7 @@ def resolve_revision(repo: str, revision: str, *, offline: bool, kind: RepoKind 
         raise _unreachable(repo, error, kind) from None
     if commit is None:
         raise _error(kind)(f"The hub named no commit for {repo} at '{revision}'; give a commit.")
+    _RESOLVED[kind, repo, commit] = revision
     return commit
 
 
@@ -56,15 +63,17 @@ def fetch(repo: str, commit: str, patterns: Sequence[str], *, offline: bool, kin
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
-            )
+        folder = huggingface_hub.snapshot_download(
+            repo, repo_type=kind, revision=commit, allow_patterns=list(patterns), local_files_only=offline
         )
     except LocalEntryNotFoundError as error:
         raise (_not_here(repo, commit, kind) if offline else _unreachable(repo, error, kind)) from None
     except OSError as error:
         raise _unreachable(repo, error, kind) from None
+    if not offline and (revision := _RESOLVED.get((kind, repo, commit))) is not None:
+        with suppress(StorageError):
+            write_whole(_cached(repo, kind) / "refs" / revision, commit, "The hub's cache", "It may be read-only.")
+    return Path(folder)
 
 
 def list_files(repo: str, commit: str, *, offline: bool, kind: RepoKind = "model") -> list[str]:
@@ -104,20 +113,27 @@ def published_weights(repo: str, commit: str) -> Published:
     return Published({name: tuple(info.shape) for file in files for name, info in file.tensors.items()})
 
 
-def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
+def _cached(repo: str, kind: RepoKind) -> Path:
     from huggingface_hub import constants  # reads HF_HUB_OFFLINE, which --offline sets
     from huggingface_hub.file_download import repo_folder_name
 
-    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
-    ref = folder / "refs" / revision
-    if ref.is_file():
-        return ref.read_text(encoding="utf-8").strip()
-    # A download of a commit leaves no ref.
-    commits = [path.name for path in (folder / "snapshots").glob("*") if COMMIT.fullmatch(path.name)]
+    return Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo, repo_type=kind)
+
+
+def _cached_commit(repo: str, revision: str, kind: RepoKind) -> str:
+    refs = _cached(repo, kind) / "refs"
+    if (refs / revision).is_file():
+        return (refs / revision).read_text(encoding="utf-8").strip()
+    if revision != MAIN:
+        raise _not_here(repo, revision, kind)
+    # A download of a commit by other tools leaves no ref.
+    named = {ref.read_text(encoding="utf-8").strip() for ref in refs.rglob("*") if ref.is_file()}
+    found = [path.name for path in (refs.parent / "snapshots").glob("*") if COMMIT.fullmatch(path.name)]
+    commits = sorted(set(found) - named)
     if len(commits) > 1:
         raise _error(kind)(
             f"The local hub cache has several commits of {repo} and does not say which is '{revision}': give one of "
-            f"{', '.join(f'{repo}@{commit}' for commit in sorted(commits))}."
+            f"{', '.join(f'{repo}@{commit}' for commit in commits)}."
         )
     if not commits:
         raise _not_here(repo, revision, kind)
@@ -130,7 +146,7 @@ def _error(kind: RepoKind) -> type[UserError]:
 
 def _not_here(repo: str, revision: str, kind: RepoKind) -> UserError:
     option = " --repo-type dataset" if kind == "dataset" else ""
-    pinned = "" if revision == "main" else f" --revision {revision}"
+    pinned = "" if revision == MAIN else f" --revision {revision}"
     return _error(kind)(
         f"{repo} (revision {revision}) is not in the local hub cache: run `hf download {repo}{option}{pinned}` where "
         f"there is a network, or run once without --offline."

@@ -144,9 +144,24 @@ def test_an_attached_model_has_the_gradients_of_the_engine(model: Any, batch: An
     assert "forward" not in vars(model)
 
 
+def test_one_objective_is_attached_at_a_time(model: Any) -> None:
+    attached = emobench.attach(model, "emo")
+    with pytest.raises(ConfigError, match=r"LlamaForCausalLM has emo attached; call detach\(\) of what emobench"):
+        emobench.attach(model, "mle")
+    attached.detach()
+    emobench.attach(model, "mle")
+
+
+def test_what_is_no_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"The model is 'gpt2'; expected one that transformers' from_pretrained ret"):
+        emobench.objective("emo", model="gpt2")
+    with pytest.raises(ConfigError, match=r"The model is of the type int; expected one"):
+        emobench.attach(3, "emo")
+
+
 def test_a_loss_of_the_caller_is_refused(model: Any, batch: Any) -> None:
     attached = emobench.attach(model, "emo")
-    with pytest.raises(ModelError, match=r"computes a loss by itself\. With TRL's SFTTrainer, attach"):
+    with pytest.raises(ModelError, match=r"no `labels`, add them.* computes a loss by itself: with TRL's SFTTrainer"):
         model(input_ids=batch["input_ids"])
     with torch.no_grad():
         model(input_ids=batch["input_ids"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import CATALOG, ModelSource, find_model
 from emobench.models.folder import model_folder
 from emobench.models.hub import COMMIT as COMMIT_OF
+from emobench.models.hub import fetch, resolve_revision
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -179,6 +181,26 @@ def test_a_download_of_a_commit_is_found_again_offline(cache: Path) -> None:
     (snapshots / ("f" * 40)).mkdir()
     with pytest.raises(ModelError, match=f"several commits of org/name .* give one of org/name@{COMMIT}, org/name@fff"):
         find_model("org/name", offline=True)
+
+
+def test_another_commit_never_stands_for_a_revision_that_is_not_here(cache: Path) -> None:
+    downloaded(cache, "org/name", "v1")
+    assert find_model("org/name@v1", offline=True).revision == COMMIT
+    for asked, revision in (("org/name@v2", "v2"), ("org/name", "main")):
+        with pytest.raises(ModelError, match=rf"org/name \(revision {revision}\) is not in the local hub cache"):
+            find_model(asked, offline=True)
+
+
+def test_the_cache_is_told_the_branch_of_a_download(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's client writes a ref where it is asked for a branch; we ask for the commit that the branch was."""
+    answer = types.SimpleNamespace(sha=COMMIT)
+    monkeypatch.setattr("huggingface_hub.HfApi.repo_info", lambda *_, **__: answer)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(cache))
+    assert resolve_revision("org/name", "v1", offline=False) == COMMIT
+    with pytest.raises(ModelError, match=r"\(revision v1\) is not in"):
+        resolve_revision("org/name", "v1", offline=True)
+    fetch("org/name", COMMIT, ["*"], offline=False)
+    assert resolve_revision("org/name", "v1", offline=True) == COMMIT
 
 
 def test_a_folder_is_found_by_path_and_an_alias_wins_over_a_folder_of_its_name(
