@@ -210,7 +210,7 @@ def attach(model: Any, name: str | Objective) -> Attached:
     bare, chosen = _bare(model), _chosen(name)
     if bare in _ATTACHED:
         raise ConfigError(
-            f"{type(bare).__name__} has {_ATTACHED[bare]} attached; call detach() of what emobench.attach returned then."
+            f"{type(bare).__name__} has {_ATTACHED[bare]} attached; first call detach() of what emobench.attach gave."
         )
     head = probe_head(bare)
     chosen.setup(_context(head, bare))

@@ -234,7 +234,8 @@ def _where(board: Path, runs: Path, entries: list[Entry], began: datetime) -> st
     with_runs = () if runs == options.DEFAULT_RUNS else ("--runs", str(runs))
     hints = []
     if len(set(rows)) > 1:  # the first one is the baseline
-        hints.append(("how sure the differences are", ["compare", *rows[1:], rows[0], *on_board, *with_runs]))
+        compare = ["compare", *rows[1:], rows[0], "--suite", entries[0].suite.name]
+        hints.append(("how sure the differences are", [*compare, *on_board, *with_runs]))
     if names:
         hints.append(("the trainings", ["curves", *names, *with_runs]))
     hints.append(("a page of the board", ["leaderboard", "site", "pages", "--open", *on_board, *with_runs]))

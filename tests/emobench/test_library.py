@@ -146,7 +146,7 @@ def test_an_attached_model_has_the_gradients_of_the_engine(model: Any, batch: An
 
 def test_one_objective_is_attached_at_a_time(model: Any) -> None:
     attached = emobench.attach(model, "emo")
-    with pytest.raises(ConfigError, match=r"LlamaForCausalLM has emo attached; call detach\(\) of what emobench"):
+    with pytest.raises(ConfigError, match=r"LlamaForCausalLM has emo attached; first call detach"):
         emobench.attach(model, "mle")
     attached.detach()
     emobench.attach(model, "mle")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.views import WrittenText
 from emobench.leaderboard.query.references import select
+from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, Run
 from emobench.leaderboard.schema.run_files import recorded_file
 from emobench.pipeline.stages.stage import FACTS
@@ -21,36 +22,45 @@ from emobench.seals import find_damage
 class Named(NamedTuple):
     """The newest entry that a name means and that has what is wanted, and the other ones, newest first.
 
-    `newer` ones lack it.
+    `newer` ones lack it. `unlike` is what keeps the entry from being compared with the first that is shown.
     """
 
     entry: Entry
     older: list[Entry]
     newer: list[Entry]
+    unlike: Sequence[str] = ()
 
     def said(self) -> str:
-        """Say what else the name means; empty where that is nothing."""
-        return " ".join(filter(None, [_newer(self.newer), _older(self.older)]))
+        """Say what else the name means, and what is unlike; empty where that is nothing."""
+        unlike = f"not comparable with the first: {'; '.join(self.unlike)}." if self.unlike else ""
+        return " ".join(filter(None, [_newer(self.newer), _older(self.older), unlike]))
 
 
 def newest_of(names: Sequence[str], board: Path, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Named]:
     """Return the newest entry that each name means (`select`), of those that are wanted if any is.
 
-    An entry that several names mean is there once. Raises what `select` raises.
+    Of the second name on, it is the newest that is comparable with the first one's, if any is. An entry that several
+    names mean is there once. Raises what `select` raises.
     """
     found: dict[str, Named] = {}
     for name in names:
-        one = newest(select(name, board), wanted)
+        first = next(iter(found.values())).entry if found else None
+        one = newest(select(name, board), wanted, first)
         found.setdefault(one.entry.id, one)
     return list(found.values())
 
 
-def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool]) -> Named:
-    """Return the newest of entries that is wanted, or the newest where none is: what it lacks is then said of it."""
+def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool], first: Entry | None = None) -> Named:
+    """Return the newest of entries that is wanted, or the newest where none is: what it lacks is then said of it.
+
+    With `first`, one that is comparable with it is preferred.
+    """
     given = sorted(entries, key=_created, reverse=True)
     # One that is asked for by its id needs no look at its files.
-    place = next((i for i, entry in enumerate(given) if len(given) == 1 or wanted(entry)), 0)
-    return Named(given[place], given[place + 1 :], given[:place])
+    fit = [len(given) == 1 or wanted(entry) for entry in given]
+    unlike = [[] if first is None else differences(first, entry) for entry in given]
+    place = min(range(len(given)), key=lambda i: (not fit[i], bool(unlike[i]), i))
+    return Named(given[place], given[place + 1 :], given[:place], unlike[place])
 
 
 def _older(older: Sequence[Entry]) -> str:
@@ -61,8 +71,8 @@ def _older(older: Sequence[Entry]) -> str:
 
 def _newer(newer: Sequence[Entry]) -> str:
     count = len(newer)
-    lacks = "1 newer entry lacks" if count == 1 else f"{count} newer entries lack"
-    return f"{lacks} what is shown ({_ids(newer)})." if newer else ""
+    one, several = "1 newer entry lacks what is shown or is", f"{count} newer entries lack what is shown or are"
+    return f"{one if count == 1 else several} not comparable ({_ids(newer)})." if newer else ""
 
 
 def _ids(entries: Sequence[Entry], shown: int = 3) -> str:

@@ -38,7 +38,9 @@ def test_the_newest_entry_with_the_texts_is_meant(entries: list[Entry], tmp_path
     assert [has_texts(entry, tmp_path, (), None) for entry in entries] == [True, False, False]
     named = newest(entries, lambda entry: has_texts(entry, tmp_path, (), 1))
     assert (named.entry, named.older, named.newer) == (first, [], [third, second])
-    assert named.said() == f"2 newer entries lack what is shown ({third.id[:6]}, {second.id[:6]})."
+    assert (
+        named.said() == f"2 newer entries lack what is shown or are not comparable ({third.id[:6]}, {second.id[:6]})."
+    )
     assert not has_texts(first, tmp_path, ["other"], None)
     assert not has_texts(first, tmp_path, (), 7)
 
@@ -57,3 +59,18 @@ def test_figures_are_of_an_entry_that_has_something_to_draw(entries: list[Entry]
     (named,) = newest_of(["emo"], board.root, lambda entry: can_draw(entry, tmp_path))
     assert named.entry == entries[0]
     assert len(named.newer) == 2
+
+
+def test_the_newest_that_is_comparable_with_the_first_is_meant(entry_of: MakeEntry, tmp_path: Path) -> None:
+    def of(name: str, day: int, tokens: int) -> Entry:
+        return entry_of(name, created=f"2026-01-0{day}T12:00:00", recipe={"max_tokens": tokens})
+
+    board = Leaderboard(tmp_path / "board")
+    emo, mle, other = of("emo", 1, 10), of("mle", 2, 10), of("mle", 3, 20)
+    for entry in (emo, mle, other):
+        board.append(entry)
+    named = newest_of(["emo", "mle"], board.root)
+    assert [(one.entry, one.newer, one.unlike) for one in named] == [(emo, [], []), (mle, [other], [])]
+    named = newest_of(["emo", other.id], board.root)
+    assert named[1].entry == other
+    assert named[1].said() == "not comparable with the first: recipe.max_tokens: 10 and 20."
