@@ -191,5 +191,5 @@ def _texts(file: Path, column: str, where: str) -> Iterator[str]:
             raise ConfigError(f"{at} has no column '{column}'; its columns are {', '.join(map(str, row)) or 'none'}.")
         text = row[column]
         if not isinstance(text, str):
-            raise DataError(f"{at}: '{column}' holds {text!r:.40}; expected a text in every row.")
+            raise ConfigError(f"{at}: '{column}' holds {text!r:.40}; expected a column with a text in every row.")
         yield text

@@ -14,7 +14,16 @@ from itertools import chain
 from pathlib import Path
 
 from emobench.config import content_hash, file_sha256
-from emobench.data.rows import Row, check_row_count, digest, file_rows, hub_files, jsonl_rows, local_file
+from emobench.data.rows import (
+    Row,
+    check_row_count,
+    digest,
+    file_rows,
+    hub_files,
+    jsonl_rows,
+    local_file,
+    refuse_other_suffixes,
+)
 from emobench.errors import ConfigError, DataError
 
 
@@ -150,6 +159,7 @@ def _load_split(
     local = local_file(source.name, part.split, data_dirs)
     if local is not None:
         return _examples(source, jsonl_rows(local), {}), f"local: {local.name}"
+    refuse_other_suffixes(source.name, part.split, data_dirs)
     if source.name in GENERATED:
         rows = ({"text": text, "label": label} for text, label in GENERATED[source.name](part.split))
         where = f"{source.name}.{part.split}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import DataError
+from emobench.errors import ConfigError, DataError
 from emobench.models.hub import fetch, resolve_revision
 from emobench.reading import TooDeepError, is_file, is_folder, open_file, parse_json, read_text
 
@@ -25,6 +25,18 @@ def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
         return None
     files = (folder / f"{name}.{split}.jsonl" for folder in data_dirs)
     return next((file for file in files if is_file(file)), None)
+
+
+def refuse_other_suffixes(name: str, split: str, data_dirs: Sequence[Path]) -> None:
+    """Raise ConfigError for a data folder with a split in another format, which would be passed by without a word."""
+    begin = f"{name}.{split}."
+    for folder in data_dirs:
+        other = next((path.name for path in sorted(folder.iterdir()) if path.name.startswith(begin)), None)
+        if other is not None:
+            raise ConfigError(
+                f"--data-dir {folder} has {other}; expected {begin}jsonl, with one JSON object a line, such as "
+                '{"text": "..."}.'
+            )
 
 
 def jsonl_rows(file: Path) -> Iterator[tuple[str, Row]]:

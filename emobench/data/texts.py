@@ -21,7 +21,17 @@ from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
 from emobench.data.oracle.labels import episode_texts
 from emobench.data.oracle.language import oracle_texts
 from emobench.data.preparation import PREPARATIONS
-from emobench.data.rows import Row, check_row_count, digest, hub_files, jsonl_rows, local_file, parquet_table, shown
+from emobench.data.rows import (
+    Row,
+    check_row_count,
+    digest,
+    hub_files,
+    jsonl_rows,
+    local_file,
+    parquet_table,
+    refuse_other_suffixes,
+    shown,
+)
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource
 from emobench.errors import DataError, UnknownNameError
 
@@ -69,6 +79,8 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
     if limit is not None and limit < 1:
         raise DataError(f"The limit of texts is {limit}; expected at least 1, or none.")
     local = local_file(corpus, split, data_dirs)
+    if local is None:
+        refuse_other_suffixes(corpus, split, data_dirs)
     named: list[str] | None = None
     if local is not None:
         (texts, named), origin = _named_texts(local, limit), f"local: {local.name}"

@@ -30,6 +30,9 @@ from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 
 
+OFFLINE = "With --offline the run would stop: what is to be downloaded is not here."
+
+
 def make_outline(request: Request, *, exact: bool = True) -> Outline:
     """Return the outline of a request; raises a UserError for a name or a setting that is wrong.
 
@@ -44,8 +47,8 @@ def make_outline(request: Request, *, exact: bool = True) -> Outline:
     downloads = [_download(download) for download in plan.ingredients.downloads.values()]
     lines = [*downloads, *writer.embeddings(_state_of(evaluations)), *writer.pretraining(_state_of(runs)), *runs]
     title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
-    notes = tuple(_assumptions(plan, costs))
-    return Outline(title, tuple(lines), costs.machine, notes, tuple(plan.ingredients.unusable.values()))
+    ahead = [*plan.ingredients.unusable.values(), *([OFFLINE] if request.offline and downloads else [])]
+    return Outline(title, tuple(lines), costs.machine, tuple(_assumptions(plan, costs)), tuple(ahead))
 
 
 def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:

@@ -149,11 +149,11 @@ def test_a_wrong_column_or_a_row_without_a_text_is_named(write: Write) -> None:
     write("some/toy", {"train.jsonl": [{"text": "a"}, {"text": None}], "validation.parquet": ["v"]})
     with pytest.raises(ConfigError, match=r"train\.jsonl:1 has no column 'body'; its columns are text"):
         read("some/toy:body")
-    with pytest.raises(DataError, match=r"train\.jsonl:2: 'text' holds None; expected a text in every row"):
+    with pytest.raises(ConfigError, match=r"train\.jsonl:2: 'text' holds None; expected a column with a text in every"):
         read("some/toy:text")
     with pytest.raises(ConfigError, match=r"validation\.parquet:1 has no column 'body'; its columns are text, label"):
         read("some/toy:body", "validation")
-    with pytest.raises(DataError, match=r"'label' holds 0; expected a text"):
+    with pytest.raises(ConfigError, match=r"'label' holds 0; expected a column with a text"):
         read("some/toy:label", "validation")
 
 

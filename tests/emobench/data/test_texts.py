@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emobench.data.texts import fingerprint, load_texts
-from emobench.errors import DataError, UnknownNameError
+from emobench.errors import ConfigError, DataError, UnknownNameError
 
 
 def write(folder: Path, name: str, *lines: str | bytes) -> Path:
@@ -35,6 +35,16 @@ def test_a_local_file_is_read_as_it_is_and_the_first_folder_wins(tmp_path: Path)
     assert (texts.corpus, texts.split, texts.origin) == ("mine", "train", "local: mine.train.jsonl")
     framed = b"".join(struct.pack("<Q", len(t.encode())) + t.encode() for t in texts.texts)
     assert texts.fingerprint == "sha256:" + hashlib.sha256(framed).hexdigest()
+
+
+def test_a_file_in_another_format_is_not_passed_by(tmp_path: Path) -> None:
+    write(tmp_path, "wikitext2.train.txt", "a text")
+    with pytest.raises(
+        ConfigError, match=r"has wikitext2\.train\.txt; expected wikitext2\.train\.jsonl, with one JSON"
+    ):
+        load_texts("wikitext2", "train", data_dirs=[tmp_path], offline=True)
+    with pytest.raises(DataError, match="not in the local hub cache"):
+        load_texts("wikitext2", "test", data_dirs=[tmp_path], offline=True)
 
 
 def test_the_fingerprint_sees_where_texts_end() -> None:

@@ -17,7 +17,7 @@ from emobench.config import parse_overrides
 from emobench.data.sources import CORPORA
 from emobench.errors import ConfigError, ModelError, UnknownNameError, UserError
 from emobench.models import packaged
-from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.make_outline import OFFLINE, make_outline
 from emobench.pipeline.dry_run.outline import DONE, TO_DO, Outline, StageLine
 from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.reporter import Silent
@@ -333,6 +333,11 @@ def test_an_encoder_in_a_folder_is_a_featurizer_of_its_own_size(byte_model: Path
     weights = sum(w.numel() for w in AutoModel.from_pretrained(encoder, local_files_only=True).parameters())
     mine = sum(w.numel() for w in AutoModel.from_pretrained(byte_model, local_files_only=True).parameters())
     assert (line.memory_bytes or 0) - (own.memory_bytes or 0) == pytest.approx(4 * (weights - mine), rel=1e-2)
+
+
+def test_what_is_not_here_stops_a_run_offline() -> None:
+    assert OFFLINE in outline("tasks=trec", offline=True).notes()
+    assert OFFLINE not in outline("tasks=trec").notes()
 
 
 def test_what_is_finished_is_not_in_the_totals() -> None:
