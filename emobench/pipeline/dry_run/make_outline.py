@@ -29,7 +29,6 @@ from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 
-
 OFFLINE = "With --offline the run would stop: what is to be downloaded is not here."
 
 
