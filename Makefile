@@ -11,6 +11,7 @@ export OMP_WAIT_POLICY ?= passive
 export TOKENIZERS_PARALLELISM := false
 
 help:
+	@echo "make setup  install everything into .venv: then . .venv/bin/activate"
 	@echo "make demo   set up, then train and compare the paper's objectives on a known language (minutes, offline)"
 	@echo "make test   set up, then run every check and test"
 	@echo "make docs   set up, then build the documents into docs/_build"

@@ -39,7 +39,7 @@ COMMANDS = {
     "tasks": ("listings:tasks", "Evaluation tasks: list, show, new, export."),
     "suites": ("listings:suites", "Suites of trainings and tasks: list, show."),
     "settings": ("settings:settings", "Show the settings of --set: type, default, and meaning with its unit."),
-    "models": ("listings:models", "Models: list, convert."),
+    "models": ("listings:models", "Models: list, path, convert."),
 }
 """Each command's name, its `module:attribute` in this package, and the first sentence of its help."""
 

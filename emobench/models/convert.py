@@ -47,6 +47,8 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is no folder and no GGUF file; expected the folder of a model saved as .bin.")
     single, index = folder / SINGLE, folder / INDEX
     if single.is_file():
         return [single]

@@ -142,6 +142,9 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
     assert found.keys() == weights.keys()
     assert all(torch.equal(found[name], weights[name]) for name in weights)
     command("models", "convert", tmp_path / "bin", tmp_path / "out").refused("exists; give a folder that does not")
+    command("models", "convert", "no-such", tmp_path / "new").refused("no-such is no folder and no GGUF file")
+    assert command("models", "path", tmp_path / "out").ok().out.strip() == str((tmp_path / "out").resolve())
+    command("models", "path", "gpt2-larg").refused("did you mean 'gpt2-large'")
 
 
 def test_an_empty_board_says_so_and_an_absent_one_is_no_board(command: Callable[..., Any], tmp_path: Path) -> None:
