@@ -18,6 +18,7 @@ from emobench.data.conversations import FORMATS, Counts
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import Packed, pack_blocks, pack_rows
 from emobench.data.responses import ResponseRows, response_rows
+from emobench.errors import DataError
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.planned import PlannedTraining
 from emobench.pipeline.stages.stage import Stage, Stages
@@ -54,15 +55,22 @@ class PackedCorpora:
         return Packed.load(folder) if planned.recipe.template == "none" else ResponseRows.load(folder)
 
     def _pack(self, planned: PlannedTraining, split: str) -> Packed:
+        texts = planned.texts[split]
+        try:
+            with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
+                return self._packed(planned, split, progress)
+        except DataError as error:
+            raise DataError(f"{texts.corpus}, {split} ({texts.origin}): {error}") from None
+
+    def _packed(self, planned: PlannedTraining, split: str, progress: packing.Progress) -> Packed:
         recipe, texts, model = planned.recipe, planned.texts[split], planned.model
-        with self._reporter.work(f"tokenize {texts.corpus} {split}", "texts") as progress:
-            if isinstance(texts, Conversations):
-                return self._responses(texts, planned, progress)
-            common: dict[str, Any] = {"length": recipe.max_length, "context": model.context, "progress": progress}
-            if recipe.packing == "blocks":
-                return pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
-            common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
-            return pack_rows(texts.texts, model.tokenizer, **common)
+        if isinstance(texts, Conversations):
+            return self._responses(texts, planned, progress)
+        common: dict[str, Any] = {"length": recipe.max_length, "context": model.context, "progress": progress}
+        if recipe.packing == "blocks":
+            return pack_blocks(texts.texts, model.tokenizer, eos_between=recipe.ends, **common)
+        common |= {"bos": recipe.ends, "eos": recipe.ends, "mask_until": recipe.mask_until or None}
+        return pack_rows(texts.texts, model.tokenizer, **common)
 
     def _responses(self, given: Conversations, planned: PlannedTraining, progress: packing.Progress) -> ResponseRows:
         recipe = planned.recipe
