@@ -23,7 +23,7 @@ EXAMPLES = {
     "run": "emobench run --objective emo --objective mle --model gpt2 --dry-run",
     "train": "emobench train --objective emo --model gpt2 --set recipe.epochs=1",
     "evaluate": "emobench evaluate --model gpt2 --suite nlu --limit 100",
-    "prompts": "emobench prompts sst2 --model gpt2 --n 1",
+    "prompts": "emobench prompts sst2 --model gpt2 --count 1",
     "answers": "emobench answers emo --task sst2 --worst 3",
     "samples": "emobench samples emo mle --count 2",
     "figures": "emobench figures emo mle --out figures",

@@ -30,7 +30,7 @@ def prompts(
         typer.Argument(help="A task of kind icl, such as trec. With --train: a suite or a recipe.", show_default=False),
     ],
     planning: PlanningOptions,
-    n: Annotated[int, typer.Option("--n", min=1, help="The number of test examples, from the first one.")] = 1,
+    count: Annotated[int, typer.Option("--count", min=1, help="The number of test examples, from the first one.")] = 1,
     example: Annotated[
         list[str] | None,
         typer.Option("--example", help="Show the test example whose id begins with this text instead. Repeatable."),
@@ -53,14 +53,14 @@ def prompts(
     """
     request = planning.request(suite=task, model=model, protocol=protocol, limit=limit)
     if train:
-        rows = show_training_rows(request, task, count=n)
+        rows = show_training_rows(request, task, count=count)
         if json:
             print_json(rows)
             return
         for row in rows:
             _print_row(row)
         return
-    shown = show_prompts(request, task, count=n, ids=example or (), reporter=reporter(quiet))
+    shown = show_prompts(request, task, count=count, ids=example or (), reporter=reporter(quiet))
     if json:
         print_json(shown)
         return

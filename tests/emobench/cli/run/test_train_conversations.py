@@ -118,5 +118,5 @@ def test_the_tokens_with_loss_are_shown(command: Callable[..., Any], byte_model:
     texts = ["".join(t["text"] for t in row["tokens"] if t["loss"] is loss) for loss in (False, True)]
     assert texts[0].endswith("### Response:")
     assert texts[1] == "0<eos>"
-    assert "loss" in command("prompts", *given, "--n", 2).ok().out
+    assert "loss" in command("prompts", *given, "--count", 2).ok().out
     command("prompts", "lm-finetune", "--train", "--model", byte_model).refused("lm-finetune trains on texts")

@@ -40,7 +40,7 @@ def samples(place: Path, entry: dict[str, Any], task: str) -> dict[str, Any]:
 
 
 def test_what_is_shown_is_what_a_run_scores(show: Any, place: Path, entry: dict[str, Any], labelled: Path) -> None:
-    shown = show("trec", "--n", 4, "--json").json
+    shown = show("trec", "--count", 4, "--json").json
     assert (shown["task"], shown["protocol"]) == ("trec", entry["protocols"]["trec"])
     rows = [json.loads(line) for line in (labelled / "trec.test.jsonl").read_text().splitlines()]
     recorded = samples(place, entry, "trec")
@@ -89,7 +89,7 @@ def test_without_colour_parts_are_named_and_line_ends_seen(show: Any) -> None:
 
 
 def test_a_protocol_a_bos_and_an_example_can_be_chosen(show: Any) -> None:
-    every = show("sst2", "--n", 30, "--json").json
+    every = show("sst2", "--count", 30, "--json").json
     assert len(every["prompts"]) == 24
     chosen = every["prompts"][20]["id"]
     one = show("sst2", "--protocol", "official-code", "--set", "icl.bos=one", "--example", chosen[:12], "--json").json
