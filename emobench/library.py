@@ -364,7 +364,8 @@ def _bare(model: Any) -> Any:
     if not isinstance(model, nn.Module):
         what = f"'{model}'" if isinstance(model, str) else f"of the type {type(model).__name__}"
         raise ConfigError(f"The model is {what}; expected one that transformers' from_pretrained returns.")
-    return model.get_base_model() if hasattr(model, "peft_config") else model
+    wrapped: Any = model
+    return wrapped.get_base_model() if hasattr(model, "peft_config") else model
 
 
 def _linear(weight_VD: Tensor) -> nn.Linear:
