@@ -23,8 +23,8 @@ ONE_BASE = (
     "compares over several)."
 )
 ONE_PAIR = (
-    "The examples are the replicates: p, interval and verdict are about these two models on examples like these, not "
-    "about the objectives or recipes that they were trained with, whose other seeds may differ."
+    "Only the test examples are a sample: p, interval and verdict are about these two models on examples like these, "
+    "not about the objectives or recipes that they were trained with. Other training seeds may give another verdict."
 )
 NOISE = "the noise of seeds and test examples"
 BASE = "All rows start from one pre-trained model: the effect of another one is in no spread and no mark."
@@ -210,6 +210,12 @@ def names(comparison: Comparison, candidate: Entry) -> list[str]:
     """Return what the baseline and a candidate are called: by objective, or by model where models are compared."""
     pair = [comparison.baseline, candidate]
     return [e.model.name for e in pair] if comparison.replicates == "items" else labels(pair, older=())
+
+
+def example_counts(contrasts: Sequence[Contrast]) -> str:
+    """Return over how many examples some tests are, "120 examples" or a range; empty where there is no test."""
+    counts = sorted(count for contrast in contrasts if (count := contrast.items))
+    return f"{' to '.join(dict.fromkeys((f'{counts[0]:,}', f'{counts[-1]:,}')))} examples" if counts else ""
 
 
 def _replicates(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from emobench.config import to_plain
-from emobench.leaderboard.render.captions import compare_legend, compare_remarks, names, verdict_line, within_lines
+from emobench.leaderboard.render.captions import (
+    compare_legend,
+    compare_remarks,
+    example_counts,
+    names,
+    verdict_line,
+    within_lines,
+)
 from emobench.leaderboard.render.csv_text import csv_text
 from emobench.leaderboard.render.grid import ABSENT, Cell, Column, Grid, Notes, TableReport, numbered
 from emobench.leaderboard.render.noise_table import EXPLAINED, noise_tables, plain_components
@@ -73,7 +80,7 @@ def _grid(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast
     columns = _columns(*names(comparison, candidate))
     kept = [i for i in range(len(columns)) if any(row[i].text != ABSENT for row in rows)]
     return Grid(
-        title=clean(_heading(comparison, candidate)),
+        title=clean(_heading(comparison, candidate, contrasts)),
         corner="metric",
         turned="",
         stars=False,
@@ -118,10 +125,11 @@ def _label(contrast: Contrast, one_task: bool) -> str:
     return clean(f"{name if one_task else shown} {unit_label([contrast])}".strip()) + primary
 
 
-def _heading(comparison: Comparison, candidate: Entry) -> str:
+def _heading(comparison: Comparison, candidate: Entry, contrasts: Sequence[Contrast]) -> str:
     baseline = comparison.baseline
     if comparison.replicates == "items":
-        return f"{candidate.model.name} against {baseline.model.name} · {candidate.suite.name}"
+        pair = f"{candidate.model.name} against {baseline.model.name}"
+        return " · ".join(filter(None, [pair, candidate.suite.name, example_counts(contrasts)]))
     ours, theirs = (f"{e.objective.label} [{e.id[:6]}]" for e in (candidate, baseline))
     places = [place(entry) for entry in (candidate, baseline)]
     if places[0] == places[1]:

@@ -1,4 +1,4 @@
-"""Is one trained model better than another on examples like these? The examples are the replicates.
+"""Is one trained model better than another on examples like these? Only the test examples are a sample.
 
 Two evaluations of single models, paired example by example. What follows holds for these two models: nothing is known
 of another seed of the same training, so that it is no verdict on an objective.
@@ -51,6 +51,9 @@ def compare_models(
             made.append(
                 replace(plain, why=why) if why else _judged(plain, *(series(e, metric) for e in (candidate, baseline)))
             )
+        if bare := [entry.model.name for entry in (candidate, baseline) if not any(examples_of(entry))]:
+            advised = f"no per-example results of {' and '.join(bare)}; evaluate with --log_samples"
+            made = [replace(one, why=advised) if one.why == NO_EXAMPLES else one for one in made]
         found += adjusted(made)
     return Comparison(
         baseline=baseline,

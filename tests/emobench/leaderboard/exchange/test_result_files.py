@@ -168,6 +168,19 @@ def test_files_without_samples_have_no_verdict_and_say_so(pair: list[str]) -> No
     found, problems = compare_files(pair)
     assert {contrast.verdict for contrast in found.contrasts} == {"undetermined"}
     assert "--log_samples" in problems[0]
+    assert {contrast.why for contrast in found.contrasts} == {
+        "no per-example results of after; evaluate with --log_samples"
+    }
+
+
+def test_the_heading_has_the_number_of_examples_or_their_range(
+    pair: list[str], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert "after against before · lm-eval · 200 examples\n" in command("compare", *pair).out
+    files = [str(evaluated(tmp_path / "x", name, seed, examples=40 + 20 * seed)) for seed, name in enumerate("xy")]
+    assert "x against y · lm-eval\n" in command("compare", *files, "--anyway").out
+    few = [log(tmp_path / f"{name}.json", name, text) for name, text in (("v", "CCCC"), ("w", "IIII"))]
+    assert "v against w · inspect · 4 examples\n" in command("compare", *few).out
 
 
 def test_a_renamed_results_file_finds_its_samples(pair: list[str]) -> None:
@@ -297,7 +310,8 @@ def test_a_folder_of_several_and_of_no_results(tmp_path: Path, pair: list[str]) 
 def test_the_command(pair: list[str], command: Callable[..., Any], tmp_path: Path) -> None:
     board = tmp_path / "board"
     done = command("compare", *pair, "--leaderboard", board).ok()
-    assert "after against before · lm-eval" in done.out
+    assert "after against before · lm-eval · 200 examples" in done.out
+    assert "Only the test examples are a sample" in done.out
     assert "about these two models on examples like these, not about" in " ".join(done.out.split())
     assert "--explain: what p, detectable and the verdicts mean" in done.out
     assert "McNemar" in command("compare", *pair, "--leaderboard", board, "--explain").out
