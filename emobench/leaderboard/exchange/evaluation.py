@@ -14,6 +14,8 @@ MOST_NAMED = 4
 """Differences that are named one by one."""
 LONGEST = 60
 """Characters of a value that is shown."""
+EXPECTED = "results_*.json of lm-evaluation-harness, JSON logs of inspect, or records of Every Eval Ever"
+"""The files that are read."""
 
 
 @dataclass(frozen=True, kw_only=True)

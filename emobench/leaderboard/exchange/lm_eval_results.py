@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.errors import DataError
+from emobench.leaderboard.exchange.evaluation import EXPECTED
 from emobench.leaderboard.schema.examples import Recorded
 from emobench.reading import parse_json, read_bytes
 from emobench.tasks.lm_eval_numbers import (
@@ -139,8 +140,9 @@ def read_json(path: Path, content: bytes | None = None) -> tuple[bytes, Mapping[
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
-        text = f"{path}: no JSON that can be read ({clip(str(error), 100)}); it may be truncated. Copy it again."
-        raise DataError(text) from None
+        cut = path.suffix == ".json"
+        mend = "it may be truncated. Copy it again." if cut else f"expected {EXPECTED}, or their folder."
+        raise DataError(f"{path}: no JSON that can be read ({clip(str(error), 100)}); {mend}") from None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -196,6 +198,15 @@ def samples_files(path: Path) -> list[tuple[Path, str]]:
     found = sorted(path.parent.glob(f"samples_*{'_' + glob.escape(stamp) if stamp else ''}.jsonl"))
     named = [(one, one.name.removeprefix("samples_").removesuffix(".jsonl")) for one in found]
     return [(one, name.removesuffix(f"_{stamp}") if stamp else _TIME.sub("", name)) for one, name in named]
+
+
+def require_no_samples(path: Path) -> None:
+    """Raise DataError for a samples file in the place of its results file, which it names if it is there."""
+    if not (path.name.startswith("samples_") and path.suffix == ".jsonl"):
+        return
+    found = [one for one in sorted(path.parent.glob("results*.json")) if path in dict(samples_files(one))]
+    expected = f"its results file {found[0]}" if found else "its results_*.json, which lm-evaluation-harness writes"
+    raise DataError(f"{path} holds the samples of one task; expected {expected}, or the folder that holds both.")
 
 
 def _prompt(row: Mapping[str, Any]) -> str:

@@ -9,17 +9,17 @@ from typing import Any
 
 from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.exchange.evaluation import MOST_NAMED, Evaluation, unpaired
+from emobench.leaderboard.exchange.evaluation import EXPECTED, MOST_NAMED, Evaluation, unpaired
 from emobench.leaderboard.exchange.evaluation_entry import summary
 from emobench.leaderboard.exchange.every_eval_ever_evaluation import is_record, record_evaluation
 from emobench.leaderboard.exchange.inspect_log import inspect_evaluation, is_inspect_log
 from emobench.leaderboard.exchange.lm_eval_evaluation import lm_eval_evaluation
-from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json
+from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json, require_no_samples
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import RunExamples
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.models import compare_models
-from emobench.reading import expand_home, is_folder, path_exists
+from emobench.reading import expand_home, is_file, is_folder, path_exists
 
 RECORDS = "data/*/*/*/*.json"
 """Where a copy of Every Eval Ever's datastore has its records."""
@@ -33,6 +33,8 @@ def names_results(text: str) -> bool:
     path = expand_home(text)
     if is_folder(path):
         return "/" in text or bool(result_files(path))
+    if path.suffix and is_file(path):
+        return True
     # A path that is not there, without a mark of a query, a paper's row or parameters, is said to be absent.
     return text.endswith(ENDINGS) or ("/" in text and not any(mark in text for mark in "(:="))
 
@@ -47,6 +49,7 @@ def read_results(path: Path) -> ResultsFile | Evaluation:
     """Return what a file holds: results of lm-evaluation-harness, or another tool's evaluation. Raises DataError."""
     if path.suffix == ".eval":
         raise DataError(f"{path}: inspect's own format; make it JSON with `inspect log convert {path} --to json`.")
+    require_no_samples(path)
     content, data = read_json(path)
     if is_inspect_log(data):
         return inspect_evaluation(path, data)
@@ -95,7 +98,7 @@ def _file(path: Path) -> Path:
     if not is_folder(path):
         if path_exists(path):
             return path
-        raise DataError(f"{path} does not exist; expected a results file of lm_eval or inspect, or its folder.")
+        raise DataError(f"{path} does not exist; expected {EXPECTED}, or the folder that holds them.")
     found = result_files(path)
     if not found:
         raise DataError(

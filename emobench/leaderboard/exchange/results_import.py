@@ -9,7 +9,7 @@ from typing import Any
 
 from emobench.config import PRETRAINED, file_sha256
 from emobench.errors import ConfigError, DataError
-from emobench.leaderboard.exchange.evaluation import Evaluation
+from emobench.leaderboard.exchange.evaluation import EXPECTED, Evaluation
 from emobench.leaderboard.exchange.evaluation_entry import SUITES, evaluation_fields
 from emobench.leaderboard.exchange.lm_eval_entry import SUITE, ImportedModel, entry_fields
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_samples
@@ -19,8 +19,6 @@ from emobench.leaderboard.schema.examples import Recorded, write_examples
 from emobench.leaderboard.store.board import Leaderboard
 from emobench.reading import is_folder, path_exists
 from emobench.tasks.scores import Score
-
-EXPECTED = "results_*.json of lm_eval, JSON logs of inspect, or records of Every Eval Ever"
 
 
 @dataclass(frozen=True)

@@ -292,6 +292,31 @@ def test_other_files_are_refused_in_a_sentence(content: str, text: str, tmp_path
         read_evaluation(str(path))
 
 
+def test_a_file_of_another_kind_is_told_what_belongs_there(
+    pair: list[str], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    samples, results = Path(pair[0]) / f"samples_a_{STAMP}.jsonl", Path(pair[0]) / f"results_{STAMP}.json"
+    expected = f"holds the samples of one task; expected its results file {results}, or the folder that holds both."
+    command("compare", samples, pair[1]).refused(f"{samples} {expected}")
+    results.unlink()
+    command("compare", samples, pair[1]).refused("expected its results_*.json, which lm-evaluation-harness writes")
+    for name in ("toy.yaml", "toy.jsonl", "my_loss.py"):
+        (tmp_path / name).write_text("name: toy\n")
+        for verb in (("compare", pair[1]), ("leaderboard", "import", "--leaderboard", tmp_path / "board")):
+            command(*verb, tmp_path / name).refused(
+                f"{name}: no JSON", "expected results_*.json of lm-evaluation-harness"
+            )
+
+
+def test_a_file_beside_is_meant_by_its_bare_name(
+    pair: list[str], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair[0])
+    samples = f"samples_a_{STAMP}.jsonl"
+    command("compare", samples, "emo").refused("emo is no result file, and others are")
+    command("compare", samples, f"results_{STAMP}.json").refused(f"its results file results_{STAMP}.json")
+
+
 def test_a_folder_of_several_and_of_no_results(tmp_path: Path, pair: list[str]) -> None:
     with pytest.raises(DataError, match="holds 2 result files"):
         read_evaluation(str(tmp_path))
