@@ -20,6 +20,9 @@ from emobench.reading import expand_home, is_file, is_folder
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w./-]+))?")
 
+FILE = re.compile(r"\.[A-Za-z]\w*$")
+"""How a file's name ends; a model's may end in a version, such as .3b."""
+KINDS = "a folder of transformers, a .gguf file, an alias of `emobench models list`, or OWNER/NAME of the hub"
 
 GPT2_BPE = 4.5
 """Bytes per token of GPT-2's vocabulary, which OPT and GPT-Neo share: WikiText-2's test text has 1.29 MB and 287,644
@@ -194,8 +197,8 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
         repo = hub_id["repo"]
         commit = resolve_revision(repo, hub_id["revision"] or "main", offline=offline)
         return ModelSource(repo, repo, commit, "hub")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ModelError(f"--model {name}: there is no such folder.")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or FILE.search(name):
+        raise ModelError(f"--model {name}: there is no such file or folder; expected {KINDS}.")
     hint = "A local folder, or a hub id such as org/name, works too."
     raise UnknownNameError("model", name, CATALOG, hint=hint)
 

@@ -97,6 +97,8 @@ def objective_class(name: str) -> type[Objective]:
         return _objective_from_file(Path(path), attribute)
     if name.endswith(".py"):
         raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
+    if ("/" in name or "." in name) and name not in objective_names():
+        raise ConfigError(f"'{name}' names no class of a Python file; expected ./FILE.py:CLASS, or a known name.")
     from emobench.objectives import Objective
 
     hint = "See `emobench objectives list`."

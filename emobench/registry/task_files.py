@@ -16,7 +16,7 @@ from emobench.registry.plugins import TASKS, call_hook, load_plugin, plugin_name
 from emobench.tasks.rules import override
 from emobench.tasks.spec import BY_KIND, Suite, SuiteRun, Task, short_name, task_from
 from emobench.tasks.table import Table
-from emobench.tasks.yaml import YAML, read_yaml, yaml_files
+from emobench.tasks.yaml import ENDINGS, read_yaml, yaml_files
 
 if TYPE_CHECKING:
     from emobench.training.recipe import Recipe
@@ -57,10 +57,10 @@ def find_suite(name: str) -> Suite:
     """Read a suite by its name, or from a file: "./my-suite.yaml", or a task's, which is a suite of that task."""
     path = _file("suites", name, "suite")
     data = read_yaml(path)
-    if name.endswith(YAML) and "kind" in data and "runs" not in data:
+    if name.endswith(ENDINGS) and "kind" in data and "runs" not in data:
         return _suite_of_task(find_task(name), path)
     _name_by_kind(data)
-    if name.endswith(YAML):
+    if name.endswith(ENDINGS):
         _place_files(data, path.parent)
     suite = build(Suite, data, str(path))
     return _named(suite, suite.name, path)
@@ -104,7 +104,7 @@ def _named(value: T, name: object, path: Path) -> T:
 
 def _file(folder: str, name: str, kind: str) -> Path:
     files = _files(folder)
-    if name.endswith(YAML):
+    if name.endswith(ENDINGS):
         return _own_file(files, name, kind)
     if name not in files:
         hints = [f"See `emobench {folder} list`."] if folder in ("tasks", "suites") else []
@@ -173,7 +173,7 @@ def _place_files(suite: Located, folder: Path) -> None:
 
 
 def _placed(name: Any, folder: Path) -> Any:
-    return str(folder / expand_home(name)) if isinstance(name, str) and name.endswith(YAML) else name
+    return str(folder / expand_home(name)) if isinstance(name, str) and name.endswith(ENDINGS) else name
 
 
 def _name_by_kind(suite: Located) -> None:

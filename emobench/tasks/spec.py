@@ -17,7 +17,7 @@ from emobench.config import Located, build, content_hash
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.tasks.rules import Rules, changed_rules, identifying_rules, override, seeds
-from emobench.tasks.yaml import YAML
+from emobench.tasks.yaml import ENDINGS
 
 R = TypeVar("R", bound=Rules)
 MOST_PARTS = 1000
@@ -139,7 +139,10 @@ def task_from(
 
 def short_name(name: str) -> str:
     """Return a task's own name of what it is found by: "ptb" of "generation/ptb" and of "./ptb.yaml"."""
-    return name if BY_KIND in name else name.rpartition("/")[2].removesuffix(YAML)
+    if BY_KIND in name:
+        return name
+    own = name.rpartition("/")[2]
+    return own.rpartition(".")[0] if own.endswith(ENDINGS) else own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ from emobench.errors import ConfigError
 from emobench.reading import LONGEST_YAML, PlainLoader, read_text
 
 YAML = ".yaml"
+ENDINGS = (YAML, ".yml")
+"""How a file of the user's may end."""
 SETTLED = 2 * 10**9
 """Nanoseconds after which a folder's time of change tells it from a later one, on coarse file systems too."""
 

@@ -525,6 +525,18 @@ def test_the_file_of_a_task_is_a_suite_of_it(own: Path) -> None:
         registry.find_suite(str(labelled))
 
 
+def test_files_may_end_in_yml(own: Path) -> None:
+    for path in (own, own.with_name("my-recipe.yaml"), own.parent / "sub" / "my-task.yaml"):
+        path.rename(path.with_suffix(".yml"))
+    suite = own.with_suffix(".yml")
+    suite.write_text(OWN_SUITE.replace(".yaml", ".yml"))
+    (run,) = registry.find_suite(str(suite)).runs
+    assert [short_name(name) for name in run.tasks] == ["my-task", "sst2"]
+    assert registry.find_task(run.tasks[0]).protocol.prefix == 8
+    assert registry.find_recipe(run.recipe).batch == 2
+    assert registry.find_suite(run.tasks[0]).name == "my-task"
+
+
 def test_files_that_no_entry_could_tell_from_what_is_installed_are_refused(own: Path) -> None:
     with pytest.raises(ConfigError, match=r"no file .*other\.yaml; expected the YAML of a suite"):
         registry.find_suite(str(own.with_name("other.yaml")))

@@ -219,9 +219,11 @@ def test_a_folder_is_found_by_path_and_an_alias_wins_over_a_folder_of_its_name(
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"no model 'gtp2'; did you mean 'gpt2'.*org/name"):
         find_model("gtp2", offline=True)
-    for path in ("./none", "/none/at/all", "../a/b/c"):
-        with pytest.raises(ModelError, match="there is no such folder"):
+    for path in ("./none", "/none/at/all", "../a/b/c", "model.bin", "tiny.gguf"):
+        with pytest.raises(ModelError, match=r"there is no such file or folder; expected a folder of .*a \.gguf file"):
             find_model(path, offline=True)
+    with pytest.raises(UnknownNameError, match=r"did you mean 'opt-1\.3b'"):
+        find_model("opt-1.3c", offline=True)
     file = tmp_path / "model.safetensors"
     file.touch()
     with pytest.raises(ModelError, match="is a file; expected a GGUF file"):

@@ -27,6 +27,8 @@ def nothing_was_made(folder: Path) -> None:
         (["--objective", "emoo"], ["There is no objective 'emoo'; did you mean 'emo'? Known: brier, ", "mle, "]),
         (["--objective", "tailr(gama=1)"], ["objective tailr: There is no setting 'gama'; did you mean 'gamma'?"]),
         (["--objective", "./none.py:X"], ["There is no file none.py"]),
+        (["--objective", "my_loss.txt"], ["'my_loss.txt' names no class of a Python file; expected ./FILE.py:"]),
+        (["--objective", "./my_loss.txt"], ["'./my_loss.txt' names no class of a Python file; expected ./FILE.py:"]),
         (["--seed", "0"], ["--seed is given as 0, 0; expected each seed once."]),
         (["--seed", "-1"], ["--seed is -1; expected a number from 0 to 2**32 - 1."]),
         (["--limit", "0"], ["--limit is 0; expected a number of examples of at least 1."]),
@@ -48,7 +50,7 @@ def nothing_was_made(folder: Path) -> None:
             ["--set", "mauve.featurizer=gpt3"],
             ["error: --set mauve.featurizer=gpt3: There is no model 'gpt3'; did you mean 'gpt2'?"],
         ),
-        (["--set", "mauve.featurizer=/no/such"], ["error: --set mauve.featurizer=/no/such: there is no such folder."]),
+        (["--set", "mauve.featurizer=/no/such"], ["error: --set mauve.featurizer=/no/such: there is no such file or"]),
         (
             ["--set", "generation.margin=900"],
             ["error: Task lm-quick, wikitext2.test (local: wikitext2.test.jsonl): None of ", " texts gives a prompt"],
@@ -72,7 +74,7 @@ def test_a_slip_in_an_option(job: Callable[..., Any], tmp_path: Path, given: lis
 
 def test_names_of_models_suites_and_recipes(job: Callable[..., Any], tmp_path: Path) -> None:
     job(model="gpt3").refused("There is no model 'gpt3'; did you mean 'gpt2'?", "local folder, or a hub id")
-    job(model="./gpt3").refused("--model ./gpt3: there is no such folder")
+    job(model="./gpt3").refused("--model ./gpt3: there is no such file or folder")
     job(model="gpt2").refused("openai-community/gpt2", "hf download openai-community/gpt2")
     job(suite="lm-quik").refused("There is no suite 'lm-quik'; did you mean 'lm-quick'?")
     train = {"verb": "train", "suite": None, "limit": None, "leaderboard": None, "sizes": ()}

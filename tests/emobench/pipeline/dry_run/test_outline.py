@@ -139,7 +139,7 @@ def test_a_model_of_unknown_size_has_amounts_and_no_times() -> None:
     ("settings", "given", "error", "said"),
     [
         ((), {"model": "lama-7b"}, UnknownNameError, "no model 'lama-7b'; did you mean 'llama-7b'"),
-        ((), {"model": "./nowhere"}, UserError, "there is no such folder"),
+        ((), {"model": "./nowhere"}, UserError, "there is no such file or folder"),
         ((), {"objectives": ("emoo",)}, UnknownNameError, "did you mean 'emo'"),
         ((), {"objectives": ("tailr(gama=1)",)}, UnknownNameError, "'gama'"),
         (("tasks=trek",), {}, UnknownNameError, "did you mean 'trec'"),
@@ -351,5 +351,5 @@ def test_what_is_finished_is_not_in_the_totals() -> None:
 
 def test_a_model_beside_that_is_not_there_is_named_by_its_setting() -> None:
     for setting in ("mauve.featurizer=/no/such", "oracle.model=/no/such"):
-        with pytest.raises(ModelError, match=f"^--set {setting}: there is no such folder"):
+        with pytest.raises(ModelError, match=f"^--set {setting}: there is no such file or folder"):
             outline("tasks=wikitext2", setting, suite="generation", model="gpt2", objectives=("mle",), seeds=(0,))
