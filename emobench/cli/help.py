@@ -6,6 +6,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from emobench.cli.strays import refuse_strays
+
 WHAT = "What"
 """The group of the options that no other group names: those that are the command's own."""
 GROUPS = {
@@ -73,7 +75,14 @@ EXAMPLES = {
 
 
 class Command(TyperCommand):
-    """A command whose help has its options in groups, and an example below."""
+    """A command whose help has its options in groups and an example below, and that names words of no place."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, ctx.allow_extra_args = list(args), True
+        super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            refuse_strays(ctx, given)
+        return ctx.args
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         options: list[tuple[str, Any]] = []

@@ -98,7 +98,10 @@ def objective_class(name: str) -> type[Objective]:
     if name.endswith(".py"):
         raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
     if ("/" in name or "." in name) and name not in objective_names():
-        raise ConfigError(f"'{name}' names no class of a Python file; expected ./FILE.py:CLASS, or a known name.")
+        raise ConfigError(
+            f"'{name}' names no class of a Python file; expected ./FILE.py:CLASS, or a name that `emobench objectives "
+            "list` shows."
+        )
     from emobench.objectives import Objective
 
     hint = "See `emobench objectives list`."

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from emobench.cli.terminal.console import stdout_for_json_alone
+from emobench.errors import ConfigError
 from emobench.models.device import AUTO
 
 DEFAULT_DEVICE = AUTO
@@ -27,6 +28,18 @@ def json_alone(context: typer.Context, value: bool) -> bool:
     return value
 
 
+def whole_number(option: str, more: str = "") -> dict[str, Any]:
+    """Return how an option reads its value; the ConfigError for what is no whole number ends with `more`."""
+
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{option} is {text}; expected a whole number.{more}") from None
+
+    return {"parser": parse, "metavar": "INTEGER"}
+
+
 Suite = Annotated[
     str,
     typer.Option(
@@ -36,7 +49,12 @@ Suite = Annotated[
     ),
 ]
 Seeds = Annotated[
-    list[int] | None, typer.Option("--seed", help="A training seed. Repeatable. Default: those of the suite.")
+    list[int] | None,
+    typer.Option(
+        "--seed",
+        help="A training seed. Repeatable. Default: those of the suite.",
+        **whole_number("--seed", " For several seeds repeat the option: --seed 0 --seed 1."),
+    ),
 ]
 Limit = Annotated[
     int | None,
@@ -44,6 +62,7 @@ Limit = Annotated[
         "--limit",
         help="The largest number of evaluation examples: prompts, texts, and blocks of PPL_test. This "
         "makes another protocol.",
+        **whole_number("--limit"),
     ),
 ]
 Protocol = Annotated[

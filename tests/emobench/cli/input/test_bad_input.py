@@ -31,6 +31,18 @@ def nothing_was_made(folder: Path) -> None:
         (["--objective", "./my_loss.txt"], ["'./my_loss.txt' names no class of a Python file; expected ./FILE.py:"]),
         (["--seed", "0"], ["--seed is given as 0, 0; expected each seed once."]),
         (["--seed", "-1"], ["--seed is -1; expected a number from 0 to 2**32 - 1."]),
+        (
+            ["--seed", "0,1,2"],
+            ["--seed is 0,1,2; expected a whole number. For several seeds repeat the option: --seed 0"],
+        ),
+        (["--seed", "1.5"], ["--seed is 1.5; expected a whole number."]),
+        (["--limit", "abc"], ["--limit is abc; expected a whole number."]),
+        (
+            ["--set", "recipe.epochs", "3"],
+            ["`emobench run` has no place for 3; write --set KEY=VALUE: --set recipe.epochs=3."],
+        ),
+        (["emo"], ["`emobench run` has no place for emo; write --objective emo."]),
+        (["emoo", "mle"], ["`emobench run` has no place for emoo mle; `emobench run --help` shows what it takes."]),
         (["--limit", "0"], ["--limit is 0; expected a number of examples of at least 1."]),
         (["--dtype", "float31"], ["--dtype is float31; expected auto, float32, bfloat16 or float16."]),
         (["--device", "gpu"], ["--device gpu is unknown; expected auto, cpu, cuda or cuda:0."]),
@@ -161,11 +173,10 @@ def test_a_tracker_that_is_not_installed(job: Callable[..., Any], tmp_path: Path
 
 
 def test_what_the_parser_of_options_refuses(job: Callable[..., Any]) -> None:
-    for given, said in ((("--seed", "one"), "Invalid value for '--seed'"), (("--objectiv", "emo"), "No such option")):
-        done = job(*given)
-        assert done.code == 2
-        assert said in done.err
-        assert "Traceback" not in done.err
+    done = job("--objectiv", "emo")
+    assert done.code == 2
+    assert "No such option" in done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("option", ["runs", "leaderboard"])
