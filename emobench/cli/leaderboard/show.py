@@ -98,7 +98,7 @@ def print_board(
     if json:
         print_json({**leaderboard_table.to_json(page.entries, examples, view), "left_out": page.left_out})
     elif not page.entries:
-        print_text(leaderboard_table.NO_ENTRIES)
+        print_text(board.without_entries())
     else:
         print_report(leaderboard_table.report(page.entries, examples, view), "markdown" if markdown else "text")
         if page.more:

@@ -40,6 +40,8 @@ def select(text: str, root: Path) -> list[Entry]:
         if found:
             return [board.read(found[0])]
     rows = board.rows()
+    if not rows:
+        raise ConfigError(board.without_entries())
     try:
         entries = [board.read(row) for row in _queried(wanted, rows)]
     except UnknownNameError as error:
@@ -67,8 +69,6 @@ def _addressed(address: str, rows: Sequence[Row]) -> list[Row]:
 def _queried(text: str, rows: Sequence[Row]) -> list[Row]:
     """Return the rows that satisfy every term, `key=value` or an objective, separated by commas outside brackets."""
     found = list(rows)
-    if not found:
-        raise ConfigError(f"{text} names nothing: the leaderboard has no entry yet. `emobench run` makes the first.")
     for term in re.split(r",(?![^(]*\))", text):
         key, equals, value = term.partition("=")
         if not equals or "(" in key:

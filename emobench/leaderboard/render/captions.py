@@ -97,7 +97,7 @@ def legend(shown: Standings, labels: dict[str, str], *, intervals: bool, own: bo
         hidden = [m for m in shown.metrics if any(_hides(e.metrics[m]) for e in current if m in e.metrics)]
         compare = "is not all of the noise: `emobench compare` says where it comes from."
         lines += [f"± of {listed(hidden, FEW)} {compare}"] if hidden else []
-    lines += _by_reason("No verdict", _undetermined(shown, current)) + _by_reason("Of no objective", shown.absent)
+    lines += _by_reason("No verdict", _undetermined(shown, current)) + _by_reason("Not computed", shown.absent)
     lines += ["› one of this run's objectives."] if own else []
     older = ", ".join(labels[entry.id] for entry in shown.rows if entry.id in shown.older)
     lines += [f"{older}: the same name and parameters, other code: neither marked nor ranked."] if older else []
@@ -168,7 +168,7 @@ def _by_reason(what: str, reasons: Mapping[str, str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for metric, why in reasons.items():
         by_reason.setdefault(why, []).append(metric)
-    return [f"{what}: {listed(metrics, FEW)} ({why})." for why, metrics in by_reason.items()]
+    return [f"{what}: {listed(metrics, FEW)} ({why.rstrip('.')})." for why, metrics in by_reason.items()]
 
 
 def _hides(summary: MetricSummary) -> bool:

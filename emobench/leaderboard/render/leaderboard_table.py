@@ -26,7 +26,6 @@ from emobench.tasks.scores import SECONDARY
 SCHEMA = 2
 """Of the document that `to_json` returns; its entries have a schema of their own."""
 
-NO_ENTRIES = "There is no entry yet. `emobench run` makes the first: the embedded default, offline, in a few minutes."
 OWN = "› "
 
 

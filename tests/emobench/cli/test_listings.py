@@ -150,7 +150,7 @@ def test_a_model_saved_as_bin_is_converted_and_can_be_used(
 def test_an_empty_board_says_so_and_an_absent_one_is_no_board(command: Callable[..., Any], tmp_path: Path) -> None:
     done = command("leaderboard", "show", "--leaderboard", tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert "`emobench run` makes the first" in done.out
+    assert f"`emobench run --leaderboard {tmp_path}` makes the first" in done.out
     assert command("leaderboard", "show", "--leaderboard", tmp_path, "--json").json["groups"] == []
     command("leaderboard", "show", "--leaderboard", tmp_path / "none").refused(
         f"There is no leaderboard {tmp_path / 'none'}"

@@ -77,6 +77,17 @@ def test_unknown_names_and_an_absent_board_are_the_users_errors(show: Callable[.
         show(*arguments).refused(told)
 
 
+def test_a_board_without_entries_says_the_same_everywhere(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for said in ("There is no leaderboard leaderboards/measured: ", "leaderboards/measured has no entry yet: "):
+        told = f"{said}`emobench run --leaderboard leaderboards/measured` makes the first entry, of a tiny model"
+        assert command("leaderboard", "show", "--metric", "mauv").ok().out.startswith(told)
+        command("compare", "emo", "mle").refused(told)
+        Path("leaderboards/measured").mkdir(parents=True, exist_ok=True)
+
+
 def test_terminal_markdown_and_json_say_the_same(show: Callable[..., Any]) -> None:
     """Means over tasks: 50.18 for mle, 60.18 for emo; 10 points apart at every seed but for noise that is the same."""
     given = ("--model", "gpt2", "--baseline", "mle")

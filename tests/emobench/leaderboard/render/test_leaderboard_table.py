@@ -50,6 +50,12 @@ def lines(entries: Sequence[Entry], width: int = 80) -> list[str]:
     return [line.rstrip() for line in text(entries, width).splitlines()]
 
 
+def test_a_metric_that_no_row_has_is_said_with_its_reason_and_one_full_stop(make: MakeEntry) -> None:
+    entry = make("emo", {"accuracy": [0.5]}, missing={"toy/kl": "8 texts are too few. Give a larger --limit."})
+    told = text([entry], view=View(metrics=("accuracy", "kl")))
+    assert "Not computed: toy/kl (8 texts are too few. Give a larger --limit)." in " ".join(told.split())
+
+
 def test_rows_of_one_name_are_told_apart_by_parameters_or_id(make: MakeEntry) -> None:
     def tailr(gamma: float, value: float) -> Entry:
         objective = {"name": "tailr", "version": "1", "params": {"gamma": gamma, "min_weight": 0.0}}
@@ -64,7 +70,7 @@ def test_rows_of_one_name_are_told_apart_by_parameters_or_id(make: MakeEntry) ->
 def test_no_entries_say_which_command_makes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for markdown in (False, True):
         print_board(tmp_path / "board", tmp_path / "runs", markdown=markdown)
-        assert "`emobench run`" in capsys.readouterr().out
+        assert "`emobench run --leaderboard " in capsys.readouterr().out
     assert to_json([]) == {"schema": 2, "groups": []}
 
 

@@ -160,7 +160,7 @@ def test_a_board_that_is_not_there_is_empty_and_one_that_is_a_file_is_a_problem(
     assert board.entries() == []
     assert "cannot be listed" in board.problems[0]
     for root in (tmp_path / "none", tmp_path / "file"):
-        with pytest.raises(DataError, match=f"There is no leaderboard {root}: .* --leaderboard {root}"):
+        with pytest.raises(DataError, match=f"There is no leaderboard {root}: .* --leaderboard {root}` makes"):
             Leaderboard(root).require_folder()
     with pytest.raises(StorageError, match=r"could not be written.*--leaderboard DIR"):
         board.append(make())
