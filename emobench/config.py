@@ -234,11 +234,17 @@ def _to_literal(choices: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _to_sequence(result: type[list[Any] | tuple[Any, ...]], item: Any, value: Any, where: str) -> Any:
     if not isinstance(value, (list, tuple)):
-        raise ConfigError(f"{where} is {_shown(value)}; expected a list, such as [1, 2].")
+        raise ConfigError(f"{where} is {_shown(value)}; expected a list, such as {_list_like(item, value)}.")
     if _exact(item).issuperset(map(type, value)):
         return result(value)
     to_item = _converter(item)
     return result([to_item(v, f"{where}[{i}]") for i, v in enumerate(value)])
+
+
+def _list_like(item: Any, value: Any) -> str:
+    """Return an example of a list of items of a type: of what was given alone where that is one word."""
+    word = isinstance(value, str) and re.fullmatch(r"[\w.-]+", value)
+    return (f"[{value}]" if word else "[one, two]") if item is str else "[1, 2]"
 
 
 def _to_mapping(to_key: Converter, to_item: Converter, of_any: bool, value: Any, where: str) -> Any:

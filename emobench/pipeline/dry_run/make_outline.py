@@ -161,7 +161,8 @@ class _Writer:
 
 def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
     dtype, machine, model = plan.request.weights, costs.machine, plan.model
-    yield f"Times are rough, for {machine.name}:"
+    elsewhere = "" if machine is not H100 else ", of which this machine has none"
+    yield f"Times are rough, for {machine.name}{elsewhere}:"
     for precision, weights in costs.precisions:
         rate = f"{machine.rate(precision) / 1e12:.3g} TFLOP/s"
         kept = "" if weights == precision else f" (recipe.precision; weights in {weights}, by --dtype)"

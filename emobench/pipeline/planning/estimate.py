@@ -165,6 +165,8 @@ def blocks_and_steps(recipe: Recipe, tokens: int) -> tuple[int, int]:
 
 def duration(seconds: float) -> str:
     """Return a rough time, such as "1.5 h"."""
+    if 0 < seconds < 1:
+        return "under 1 s"
     for unit, size in (("years", 365.25 * 86400), ("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= (2 * size if unit.endswith("s") else size):
             return f"{seconds / size:.1f} {unit}"

@@ -188,7 +188,7 @@ def test_a_suite_is_read(tmp_path: Path) -> None:
         (
             "tasks: [lm-quick]",
             "tasks: lm-quick",
-            "mine.yaml:7: `tasks` is 'lm-quick'; expected a list, such as [1, 2].",
+            "mine.yaml:7: `tasks` is 'lm-quick'; expected a list, such as [lm-quick].",
         ),
         ("    tasks: [lm-quick]\n", "", "mine.yaml:4: `tasks` is missing"),
         ("version: 1", "version: -1", "mine.yaml:1: `version` is -1; expected at least 1."),

@@ -87,7 +87,7 @@ def test_the_cpu_in_so_many_words_is_only_told(command: Callable[..., Any]) -> N
 
 def test_a_gpu_elsewhere_is_planned_for(command: Callable[..., Any]) -> None:
     done = command(*SIGNATURE, "--device", "cuda", "--dry-run").ok()
-    assert "for one H100-class GPU (data sheet)" in done.out
+    assert "for one H100-class GPU (data sheet), of which this machine has none:" in done.out
     assert "Too long" not in done.out
 
 

@@ -100,8 +100,8 @@ def test_rates_are_those_of_the_data_sheet() -> None:
 
 
 def test_words() -> None:
-    assert [duration(s) for s in (0.4, 59, 60, 3600 * 1.5, 86400, 86400 * 2.5)] == [
-        *("0 s", "59 s", "1.0 min", "1.5 h", "24.0 h", "2.5 days")
+    assert [duration(s) for s in (0, 0.4, 59, 60, 3600 * 1.5, 86400, 86400 * 2.5)] == [
+        *("0 s", "under 1 s", "59 s", "1.0 min", "1.5 h", "24.0 h", "2.5 days")
     ]
     assert [large(n) for n in (12, 999_999_999, 1234, 141_500_000, 2.2e9)] == ["12", "1B", "1.23k", "142M", "2.2B"]
     assert [gigabytes(n) for n in (4e6, 438e6, 13.5e9)] == ["under 0.01 GB", "0.44 GB", "13.5 GB"]

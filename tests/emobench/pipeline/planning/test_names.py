@@ -98,6 +98,12 @@ def test_an_oracle_is_a_model_where_texts_are_generated_and_rules_where_it_is_th
         ("generation", ["mauve.seeds=[3]", "generation.mauve.seeds=[4]"], "mauve.seeds and --set generation.mauve are"),
         ("generation", ["mauve.seed=3"], "--set: There is no setting 'mauve.seed'; did you mean 'mauve.seeds'?"),
         ("generation", ["mauve.seeds=7"], "--set mauve: `seeds` is 7; expected a list, such as [1, 2]."),
+        (
+            "generation",
+            ["generation.metrics=distinct"],
+            "`metrics` is 'distinct'; expected a list, such as [distinct].",
+        ),
+        ("generation", ["generation.metrics=1"], "`metrics` is 1; expected a list, such as [one, two]."),
         ("generation", ["generation.mauve.seeds=7"], "expected a list, such as [1, 2]."),
         ("generation", ["mauve.seeds=[0,0]"], "`seeds` holds 0 twice, which repeats a draw and would count as another"),
         ("nlu", ["tasks=sst2,trec,sst2"], "--set tasks: sst2 is given twice; give each once."),
