@@ -56,8 +56,9 @@ def site(
             remark(f"{boards[-1].name} has no entry yet. `emobench run` makes the first.")
     examples = ExamplesReader(runs, roots)
     files = RunFiles(runs, _read_curves, mean_curve, roots, lambda entry, run: _texts(entry, run, runs))
-    page = write_site(boards, out, examples, files, baseline, recorded_objective)[0]
+    page, *pages = write_site(boards, out, examples, files, baseline, recorded_objective)
     remark_unpaired(examples.problems)
+    remark(*(f"the board {board.name}: {of_board}" for board, of_board in zip(boards, pages, strict=True)))
     print_text(str(page))
     if open_:
         typer.launch(page.resolve().as_uri())

@@ -85,6 +85,7 @@ def test_the_command_writes_the_papers_board_too(command: Callable[..., Any], on
     done = command("leaderboard", "site", str(out), "--leaderboard", str(tmp_path / "mine"))
     assert done.code == 0
     assert done.out.strip() == str(out / "index.html")
+    assert f"the board mine: {out / 'mine.html'}\n" in done.err
     text = (out / "mine.html").read_text()
     assert "Mine results" in text
     assert "1 file was skipped" in text
