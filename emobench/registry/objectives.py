@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.config import PRETRAINED, build, parse_call
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.plugin_checks import check_concrete
-from emobench.reading import is_file, read_bytes
+from emobench.reading import is_file, is_folder, read_bytes
 from emobench.registry.plugins import (
     OBJECTIVES,
     brought,
@@ -97,7 +97,7 @@ def objective_class(name: str) -> type[Objective]:
         return _objective_from_file(Path(path), attribute)
     if name.endswith(".py"):
         raise ConfigError(f"'{name}' names a file; expected its class too, such as {name}:MyLoss.")
-    if ("/" in name or "." in name) and name not in objective_names():
+    if ("/" in name or "." in name) and name not in objective_names() and not is_folder(Path(name)):
         raise ConfigError(
             f"'{name}' names no class of a Python file; expected ./FILE.py:CLASS, or a name that `emobench objectives "
             "list` shows."

@@ -19,8 +19,9 @@ import pluggy
 
 from emobench import hookspecs
 from emobench.config import code_sha256
-from emobench.errors import EmobenchError, PluginError, UnknownNameError
+from emobench.errors import EmobenchError, PluginError, UnknownNameError, UserError
 from emobench.hooks import PROJECT
+from emobench.reading import is_file
 from emobench.versions import brought_versions, name_of
 
 OBJECTIVES, TASKS, KINDS, RETRIEVERS, METRICS, JUDGES = (
@@ -44,12 +45,26 @@ def origin(group: str, name: str) -> str:
 def load_plugin(group: str, name: str, kind: str, hint: str = "") -> ModuleType:
     points = _points(group, name)
     if not points:
-        raise UnknownNameError(kind, name, plugin_names(group), hint=hint)
+        raise _absent(group, name, kind, hint)
     # A distribution that is installed and on the path is listed twice; it is the same plugin.
     if len({point.value for point in points}) > 1:
         owners = " and ".join(sorted(f"{owner(point)} ({point.value})" for point in points))
         raise PluginError(f"Two plugins are named '{name}': {owners}. Uninstall one.")
     return run_foreign(lambda: points[0].load(), f"The plugin '{name}' from {owner(points[0])}")
+
+
+def _absent(group: str, name: str, kind: str, hint: str) -> UserError:
+    """Return the error for a name that no plugin has; it may be the folder of a package, or named like one."""
+    known, folder = plugin_names(group), Path(name)
+    own = folder.resolve().name
+    if "/" in name and own in known:
+        return PluginError(f"'{name}' is a path; expected the name of the {kind}, {own}.")
+    if is_file(folder / "pyproject.toml"):
+        place = folder if folder.is_absolute() or ".." in folder.parts else f"./{folder}"
+        return PluginError(f"The {kind} '{own}' is not installed: pip install -e {place}, and give its name, {own}.")
+    if "/" in name:
+        return PluginError(f"'{name}' is a path; expected the name of an installed {kind}: {', '.join(known)}.")
+    return UnknownNameError(kind, name, known, hint=hint)
 
 
 def brought(group: str, name: str) -> Mapping[str, str]:

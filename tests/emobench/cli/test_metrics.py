@@ -115,6 +115,38 @@ def test_a_broken_promise_is_named(metric: type[Words], check: str, text: str) -
     assert text in found[check].found
 
 
+def test_a_new_package_says_which_of_its_tests_are_of_the_example(command: Callable[..., Any], tmp_path: Path) -> None:
+    """In the test file and in the README of each kind of package."""
+    for kind in ("metric", "objective", "judge"):
+        name = f"my-{kind}"
+        command(f"{kind}s", "new", name, "--directory", tmp_path).ok()
+        (tests,) = (tmp_path / name / "tests").glob("*.py")
+        kept, mark, example = tests.read_text().partition("# What follows tests the example")
+        assert mark
+        assert "def test_contract" in kept
+        assert example.count("def test_") == (2 if kind == "metric" else 1)
+        readme = (tmp_path / name / "README.md").read_text()
+        assert f"example, and fail once the {kind} is another: replace them" in readme
+
+
+def test_a_package_here_that_is_not_installed_is_told_how(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bare").mkdir()
+    for kind, known in (("metric", "mauve"), ("objective", "emo"), ("judge", "pandalm")):
+        name = f"my-{kind}"
+        command(f"{kind}s", "new", name).ok()
+        for given in (name, f"./{name}"):
+            told = f"The {kind} '{name}' is not installed: pip install -e ./{name}, and give its name, {name}."
+            command(f"{kind}s", "check", given).refused(told)
+        (tmp_path / known).mkdir()
+        command(f"{kind}s", "check", f"./{known}").refused(f"'./{known}' is a path; expected the name of the {kind}")
+        command(f"{kind}s", "check", "./bare").refused(
+            f"'./bare' is a path; expected the name of an installed {kind}: "
+        )
+
+
 @pytest.mark.slow
 def test_a_new_metric_passes_its_tests_and_the_check(command: Callable[..., Any], tmp_path: Path) -> None:
     written = command("metrics", "new", "my-words", "--directory", tmp_path)
