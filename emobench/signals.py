@@ -45,3 +45,9 @@ def signals_interrupt() -> Iterator[None]:
         sys.unraisablehook = explain
         for number in stops:
             signal.signal(number, signal.SIG_DFL)
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """Say whether an error came of an interrupt: Python 3.11 wraps one that arrives while a class is made."""
+    before = error.__cause__ or error.__context__
+    return isinstance(error, KeyboardInterrupt) or (before is not None and was_interrupted(before))

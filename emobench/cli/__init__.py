@@ -13,7 +13,7 @@ from emobench.cli.terminal.interrupts import EXIT_CODE, explain_interrupt
 from emobench.cli.terminal.streams import fail, print_text, standard_streams
 from emobench.errors import ConfigError, EmobenchError
 from emobench.extras import missing_packages_explained
-from emobench.signals import signals_interrupt
+from emobench.signals import signals_interrupt, was_interrupted
 
 COMMANDS = {
     "run": ("run:run", "Train with each objective, evaluate, and record."),
@@ -87,14 +87,14 @@ def main() -> None:
     try:
         with signals_interrupt(), standard_streams(), missing_packages_explained():
             app()
-    except EmobenchError as error:
-        sys.exit(fail(error))
-    except OSError as error:
-        if error.filename is None or error.errno not in UNUSABLE:
-            raise
-        sys.exit(fail(ConfigError(f"{os.fsdecode(error.filename)} cannot be used: {UNUSABLE[error.errno]}")))
-    except KeyboardInterrupt:
-        sys.exit(explain_interrupt())
+    except (KeyboardInterrupt, Exception) as error:
+        if was_interrupted(error):
+            sys.exit(explain_interrupt())
+        if isinstance(error, EmobenchError):
+            sys.exit(fail(error))
+        if isinstance(error, OSError) and error.filename is not None and error.errno in UNUSABLE:
+            sys.exit(fail(ConfigError(f"{os.fsdecode(error.filename)} cannot be used: {UNUSABLE[error.errno]}")))
+        raise
     except SystemExit as stopped:
         if stopped.code == EXIT_CODE:  # Typer's own answer to Ctrl-C, which prints nothing
             sys.exit(explain_interrupt())

@@ -24,7 +24,7 @@ from emobench.errors import EmobenchError
 from emobench.pipeline.execution.group import GROUP, LOST, is_loss
 from emobench.pipeline.execution.reporter import Progress, Reporter, Silent
 from emobench.pipeline.run import StageMaker
-from emobench.signals import signals_interrupt
+from emobench.signals import signals_interrupt, was_interrupted
 
 INTERVAL = 0.2
 """Seconds between two reports of progress."""
@@ -93,6 +93,8 @@ def main() -> None:
             except EmobenchError as error:
                 events.send("failed", text=str(error), code=error.exit_code)
             except Exception as error:
+                if was_interrupted(error):
+                    break
                 text = f"{LOST}." if together and is_loss(error) else traceback.format_exc()
                 events.send("failed", text=text, code=1)
             else:

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from emobench.signals import signals_interrupt
+from emobench.signals import signals_interrupt, was_interrupted
 
 
 class Dying:
@@ -30,6 +30,14 @@ def wait_beside_a_death() -> None:
         dying = Dying()
         del dying
         time.sleep(20)
+
+
+def test_an_error_that_an_interrupt_became_is_known() -> None:
+    became = RuntimeError("Error calling __set_name__")
+    became.__cause__ = KeyboardInterrupt()
+    assert was_interrupted(became)
+    assert was_interrupted(KeyboardInterrupt())
+    assert not was_interrupted(RuntimeError("another"))
 
 
 def test_a_command_that_began_with_nohup_is_not_ended_by_a_lost_connection() -> None:
