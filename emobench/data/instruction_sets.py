@@ -172,7 +172,7 @@ def _rows(
         return _read(file, weights=weights), f"local: {file.name}"
     if split == "validation" and local_conversations(corpus, "train", data_dirs) is not None:
         return None
-    source, place = source_of(corpus), f"DIR/{corpus}.{split}.jsonl"
+    source, place = source_of(corpus), f"DIR/{corpus}.train.jsonl"
     if source is None:
         hint = f"A file {place} (or .json, .parquet), given by --data-dir DIR, or owner/name of the hub would be one."
         raise UnknownNameError("corpus of conversations", corpus, CONVERSATIONS, hint=hint)
