@@ -50,14 +50,12 @@ def require(module: str) -> ModuleSpec:
 
 
 def extra_of(package: str) -> str | None:
-    """Return the first extra that brings a package; None for a package of no extra."""
+    """Return the first extra that brings a package; None for one of no extra, or that is always there."""
     named = canonicalize_name(package)
-    for extra in EXTRAS:
-        for requirement in map(Requirement, requires(OWN) or ()):
-            asked = requirement.marker and "extra" in str(requirement.marker)
-            if asked and canonicalize_name(requirement.name) == named and _applies(requirement, extra):
-                return extra
-    return None
+    asking = [one for one in map(Requirement, requires(OWN) or ()) if canonicalize_name(one.name) == named]
+    if any(one.marker is None or "extra" not in str(one.marker) for one in asking):
+        return None
+    return next((extra for extra in EXTRAS if any(_applies(one, extra) for one in asking)), None)
 
 
 @contextmanager
