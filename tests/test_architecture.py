@@ -109,8 +109,8 @@ def test_each_hook_is_documented_and_implemented() -> None:
 
 
 def test_the_core_names_no_objective_and_no_task() -> None:
-    """Names of plugins stand in the suites' YAML. The harness's own tiny models are an exception: they have to be
-    trained by something, and `tiny_models.py` says by what. So is what a page compares with at first."""
+    """Names of plugins stand in the suites' YAML. The harness's own tiny models are the one exception: they have
+    to be trained by something, and `tiny_models.py` says by what."""
     names = {*registry.objective_names(), *registry.suite_names(), *registry.recipe_names()}
     # a suite or a recipe may be named after the kind of its tasks, or after its corpus
     names -= {*registry.kind_names(), *CORPORA, *CONVERSATIONS}
@@ -119,7 +119,6 @@ def test_the_core_names_no_objective_and_no_task() -> None:
         "pipeline/planning/find_model.py": {"mle"},
         "pipeline/planning/tiny_models.py": {"oracle-pretrain", "oracle-pretrain-episodes", "tiny-lm-pretrain"},
         "cli/options/__init__.py": {"oracle-language"},  # the embedded default
-        "leaderboard/site/data.py": {"mle"},  # the default baseline of a page
         "registry/task_files.py": {"lm-finetune"},  # the default of --recipe
         "leaderboard/schema/migrations.py": DECLARED.keys()
         - {*registry.kind_names(), *CORPORA},  # what suites declared, for older entries

@@ -29,8 +29,6 @@ from emobench.leaderboard.site.links import links
 from emobench.leaderboard.site.titles import group_titles
 from emobench.metrics.catalog import MetricInfo, describe
 
-MLE = "mle"
-"""What the field compares an objective with."""
 FLAGS = {"small_n": "few examples: shown, not ranked", "fewer_prompts": "fewer prompts than the limit asked for"}
 
 
@@ -225,16 +223,16 @@ def _counts(entry: Entry, keys: Sequence[str]) -> list[int]:
 
 
 def _default_baseline(groups: Sequence[BoardGroup]) -> str | None:
-    """Return maximum likelihood where it stands beside another objective, else the one that most groups have so.
+    """Return the objective that most groups have beside another one; of several, the one that was recorded first.
 
-    Of several, the one that was recorded first. Where no group has two, each one counts.
+    Where no group has two, each one counts.
     """
     trained = [(place, entry) for place, group in enumerate(groups) for entry in group.rows if not entry.untrained]
     recorded = sorted(trained, key=lambda pair: (pair[1].provenance.created, pair[1].id))
     named = list(dict.fromkeys((entry.objective.name, place) for place, entry in recorded))
     in_group = Counter(place for _, place in named)
     counts = Counter(name for name, place in named if in_group[place] > 1) or Counter(name for name, _ in named)
-    return MLE if MLE in counts else max(counts, key=counts.__getitem__, default=None)
+    return max(counts, key=counts.__getitem__, default=None)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
