@@ -61,8 +61,8 @@ def judge(
         print_json({"judged": found})
         return
     for one in named:
-        if one.said():
-            print_lines(f"{visible(one.entry.objective.label)}: {one.said()}")
+        if one.note():
+            print_lines(f"{visible(one.entry.objective.label)}: {one.note()}")
     for table in found:
         _print(table)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from emobench.data.rows import file_rows
 from emobench.data.sources import Split
 from emobench.errors import ConfigError, DataError
-from emobench.models.hub import MAIN, fetch, list_files, resolve_revision
+from emobench.models.hub import CONVERTED, MAIN, fetch, list_files, resolve_revision
 
 NAME = re.compile(
     r"(?P<repo>\w[\w.-]*/[\w.-]+?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?:(?P<column>[^:/@]+)", re.ASCII
@@ -33,8 +33,6 @@ WORDS: dict[Split, str] = {
     "test": "test|testing|eval",
 }
 """What a file of a split is called, between separators."""
-CONVERTED = "refs/convert/parquet"
-"""The branch of a hub data set with its files converted to Parquet."""
 HELD_OUT = 0.05
 """The share of the training rows that are the validation split where there is none."""
 
@@ -96,9 +94,11 @@ def hub_split_files(name: str, split: Split, *, offline: bool) -> tuple[list[Pat
     corpus = replace(named, name=name, column="")
     commit, names, origin = find_files(corpus, offline=offline)
     files = _files_of(corpus, split, names)
-    if not files and split == "train":
-        raise DataError(f"{origin} has no train split in {', '.join(FORMATS)}: its files are {_shown(names)}.")
-    folder = fetch(corpus.repo, commit, files, offline=offline, kind="dataset") if files else Path()
+    if not files:
+        if split == "train":
+            raise DataError(f"{origin} has no train split in {', '.join(FORMATS)}: its files are {_shown(names)}.")
+        return [], origin
+    folder = fetch(corpus.repo, commit, files, offline=offline, kind="dataset")
     return [folder / file for file in files], origin
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from emobench.models.hub import CONVERTED, MAIN
+
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 Documents = Literal["rows", "headings", "sentences", "unknown"]
@@ -45,7 +47,7 @@ class CorpusSource:
     name: str
     kind: Literal["hub", "url", "generated"]
     repo: str = ""
-    revision: str = "main"  # a commit, or a branch, which is resolved and recorded at download
+    revision: str = MAIN  # a commit, or a branch, which is resolved and recorded at download
     fields: tuple[str, ...] = ("text",)
     joiner: str = " "
     preparation: str = ""
@@ -169,7 +171,7 @@ CORPORA: dict[str, CorpusSource] = {
             "ptb",
             "ptb-text-only/ptb_text_only",
             _PTB,
-            revision="refs/convert/parquet",
+            revision=CONVERTED,
             fields=("sentence",),
             documents="sentences",
             note="The repository holds a script; its converted files, or those that it reads, are read. Licence: LDC.",

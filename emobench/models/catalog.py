@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from emobench.config import parse_call
 from emobench.errors import ModelError, UnknownNameError
-from emobench.models.hub import resolve_revision
+from emobench.models.hub import MAIN, resolve_revision
 from emobench.models.packaged import gguf_folder, how_to_install, packaged_folder
 from emobench.reading import expand_home, is_file, is_folder
 
@@ -195,7 +195,7 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
     hub_id = HUB_ID.fullmatch(name)
     if hub_id is not None:
         repo = hub_id["repo"]
-        commit = resolve_revision(repo, hub_id["revision"] or "main", offline=offline)
+        commit = resolve_revision(repo, hub_id["revision"] or MAIN, offline=offline)
         return ModelSource(repo, repo, commit, "hub")
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or FILE.search(name):
         raise ModelError(f"--model {name}: there is no such file or folder; expected {KINDS}.")
@@ -205,7 +205,7 @@ def find_model(name: str, *, offline: bool) -> ModelSource:
 
 def _revision(alias: Alias, *, offline: bool) -> str:
     try:
-        return alias.revision or resolve_revision(alias.source, "main", offline=offline)
+        return alias.revision or resolve_revision(alias.source, MAIN, offline=offline)
     except ModelError as error:
         raise ModelError(f"{error}{how_to_install(alias.name)}") from None
 

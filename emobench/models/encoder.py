@@ -15,7 +15,7 @@ import numpy as np
 from emobench.errors import ModelError
 from emobench.models.catalog import HUB_ID
 from emobench.models.folder import ADAPTER, INDEX, file_digest, indexed_files
-from emobench.models.hub import fetch, resolve_revision
+from emobench.models.hub import MAIN, fetch, resolve_revision
 from emobench.models.packaged import how_to_install, packaged_folder
 from emobench.models.quiet import quiet_libraries
 from emobench.reading import expand_home, is_folder, parse_json, read_text
@@ -99,7 +99,7 @@ def find_encoder(
             f"give one of them{given and given + 'NAME'}."
         )
     try:
-        commit = resolve_revision(repo, COMMITS.get(repo, "main"), offline=offline)
+        commit = resolve_revision(repo, COMMITS.get(repo, MAIN), offline=offline)
         folder = fetch(repo, commit, PATTERNS, offline=offline)
     except ModelError as error:
         raise ModelError(

@@ -10,7 +10,7 @@ from typing import Any
 from emobench.config import file_sha256
 from emobench.errors import ModelError
 from emobench.models.catalog import ModelSource
-from emobench.models.hub import fetch
+from emobench.models.hub import MAIN, fetch
 from emobench.reading import parse_json, read_text
 
 CONFIG_FILES = ("config.json", "generation_config.json")
@@ -49,7 +49,7 @@ def model_folder(source: ModelSource, *, offline: bool, weights: bool = True) ->
     patterns = [*CONFIG_FILES, *TOKENIZER_FILES, INDEX, "*.py"]
     if weights:
         patterns.append("model*.safetensors")
-    return fetch(source.source, source.revision or "main", patterns, offline=offline)
+    return fetch(source.source, source.revision or MAIN, patterns, offline=offline)
 
 
 def require_config_and_tokenizer(folder: Path, name: str) -> None:

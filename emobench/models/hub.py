@@ -20,8 +20,8 @@ FOREIGN = (".bin", ".h5", ".msgpack", ".gguf", ".pth", ".pt")
 """Suffixes of weight files in formats that emobench does not read."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 RepoKind = Literal["model", "dataset"]
-MAIN = "main"
-"""The branch that is meant where none is named."""
+MAIN, CONVERTED = "main", "refs/convert/parquet"
+"""The branch that is meant where none is named, and that of a data set's files converted to Parquet by the hub."""
 _RESOLVED: dict[tuple[RepoKind, str, str], str] = {}
 """The branch, tag or ref of each commit that the hub named: the cache is told once its files are there."""
 

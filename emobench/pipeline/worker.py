@@ -24,7 +24,7 @@ from emobench.errors import EmobenchError
 from emobench.pipeline.execution.group import GROUP, LOST, is_loss
 from emobench.pipeline.execution.reporter import Progress, Reporter, Silent
 from emobench.pipeline.run import StageMaker
-from emobench.signals import signals_interrupt, was_interrupted
+from emobench.pipeline.signals import signals_interrupt, was_interrupted
 
 INTERVAL = 0.2
 """Seconds between two reports of progress."""

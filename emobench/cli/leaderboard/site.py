@@ -53,7 +53,7 @@ def site(
         for problem in found.problems:
             remark(f"skipped: {problem}")
         if not entries:
-            remark(f"{boards[-1].name} has no entry yet. `emobench run` makes the first.")
+            remark(found.without_entries())
     examples = ExamplesReader(runs, roots)
     files = RunFiles(runs, _read_curves, mean_curve, roots, lambda entry, run: _texts(entry, run, runs))
     page, *pages = write_site(boards, out, examples, files, baseline, recorded_objective)

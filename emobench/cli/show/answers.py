@@ -36,8 +36,8 @@ def answers(
     if json:
         print_json({"answers": found, "older": [one.id for one in named.older]})
         return
-    if named.said():
-        print_lines(named.said(), "")
+    if named.note():
+        print_lines(named.note(), "")
     for name in dict.fromkeys(one.task for one in found):
         _print([one for one in found if one.task == name], worst)
 

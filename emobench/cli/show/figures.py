@@ -37,8 +37,8 @@ def figures(
         print_json({"files": [str(path) for path in drawn.files], "notes": drawn.notes})
         return
     for one in named:
-        if one.said():
-            print_lines(f"{one.entry.objective.label}: {one.said()}")
+        if one.note():
+            print_lines(f"{one.entry.objective.label}: {one.note()}")
     print_lines(*map(str, drawn.files))
     for note in drawn.notes:
         remark(f"not drawn: {note}")

@@ -44,8 +44,8 @@ def samples(
         print_json({"samples": found})
         return
     for one in named:
-        if one.said():
-            print_lines(f"{visible(one.entry.objective.label)}: {one.said()}")
+        if one.note():
+            print_lines(f"{visible(one.entry.objective.label)}: {one.note()}")
     for table in found:
         _print(table)
 

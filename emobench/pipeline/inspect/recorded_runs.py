@@ -30,7 +30,7 @@ class Named(NamedTuple):
     newer: list[Entry]
     unlike: Sequence[str] = ()
 
-    def said(self) -> str:
+    def note(self) -> str:
         """Say what else the name means, and what is unlike; empty where that is nothing."""
         unlike = f"not comparable with the first: {'; '.join(self.unlike)}." if self.unlike else ""
         return " ".join(filter(None, [_newer(self.newer), _older(self.older), unlike]))
@@ -56,10 +56,10 @@ def newest(entries: Sequence[Entry], wanted: Callable[[Entry], bool], first: Ent
     With `first`, one that is comparable with it is preferred.
     """
     given = sorted(entries, key=_created, reverse=True)
-    # One that is asked for by its id needs no look at its files.
-    fit = [len(given) == 1 or wanted(entry) for entry in given]
     unlike = [[] if first is None else differences(first, entry) for entry in given]
-    place = min(range(len(given)), key=lambda i: (not fit[i], bool(unlike[i]), i))
+    alike_first = sorted(range(len(given)), key=lambda i: bool(unlike[i]))
+    # One that is asked for by its id needs no look at its files.
+    place = next((i for i in alike_first if len(given) == 1 or wanted(given[i])), 0)
     return Named(given[place], given[place + 1 :], given[:place], unlike[place])
 
 

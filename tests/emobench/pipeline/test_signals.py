@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from emobench.signals import signals_interrupt, was_interrupted
+from emobench.pipeline.signals import signals_interrupt, was_interrupted
 
 
 class Dying:
