@@ -14,7 +14,7 @@ from rich.text import Text
 from emobench.cli import options
 from emobench.cli.options.request import PlanningOptions, takes_groups
 from emobench.cli.terminal.console import print_json, print_out, print_table, reporter
-from emobench.cli.terminal.streams import remark
+from emobench.cli.terminal.streams import print_text, remark
 from emobench.config import to_plain
 from emobench.errors import ConfigError, EmobenchError
 from emobench.files import write_whole
@@ -207,7 +207,7 @@ def path(
     offline: options.Offline = False,
 ) -> None:
     """Print the folder of a model, for from_pretrained of your own scripts; it is downloaded or unpacked if needed."""
-    print_out(str(model_folder(find_model(model, offline=offline), offline=offline).resolve()))
+    print_text(str(model_folder(find_model(model, offline=offline), offline=offline).resolve()))
 
 
 @models.command()
