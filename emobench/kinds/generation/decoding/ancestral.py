@@ -7,7 +7,8 @@ padding) moves tens of thousands of boundaries: measured with 8,192 tokens, it c
 in 128,000. Between 5 rows and 320, on a CPU, the noise moved the shares along a path by 1e-6 in sum, so that about one
 token in a million would fall on the other side of a near tie. A near tie is therefore settled by logits that know no
 batch: those of the row read alone, from its first token on. Whether a share counts as near may depend on the batch, and
-then both ways agree, because the noise is far smaller than what is called near.
+then both ways agree, because the noise is far smaller than what is called near. Noise moves the logarithms of masses,
+so that a share p moves by p (1 - p) times as much; distances are taken in this unit.
 
 All this holds for plain sampling at a temperature near 1; a low one enlarges the noise. The cuts of top-k, top-p, min-p
 and typical come before the draw and are boundaries of their own: where noise moves an id across a cut, its whole mass
@@ -32,11 +33,13 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 BLOCK_BITS = 7
-NEAR = 3e-5
-"""What is called a near tie. About one token in a thousand is.
+NEAR = 2e-4
+"""What is called a near tie, in log-odds. About one token in two thousand is.
 
-It is 50 times the noise that was measured with base-en-7m, and 10 times that of SmolLM2-135M, whose largest was 1.5e-5.
+It is 3 times the largest noise that was measured with SmolLM2-135M, 7.0e-5 in 19,200 nodes, and 50 times its median.
 """
+LEAST = 1e-300
+"""What stands for a product of masses that is zero, here and in `draw_kernel.py`."""
 
 
 def levels_of(vocabulary: int) -> int:
@@ -52,7 +55,7 @@ def row_uniforms(seed: int, prompt_key: str, sample: int, steps: int, levels: in
 
 
 class DrawnIds(NamedTuple):
-    """One id for each row, the least distance of a random number from the share that it was compared with, both (R,).
+    """One id for each row, and its margin: see `descend`; both (R,).
 
     `finite`, (), says whether all masses were.
     """
@@ -97,7 +100,8 @@ def block_sums(masses_RV: Tensor, block: int) -> Tensor:
 def descend(masses_RV: Tensor, uniform_RL: Tensor) -> tuple[Tensor, Tensor]:
     """Return one id for each row, drawn from unnormalised masses with ceil(log2 V) uniform numbers a row, and margins.
 
-    A row's margin is the least distance of a number from its node's share; infinite where V is 1. Both are (R,).
+    A row's margin is the least distance of a number from its node's share p, divided by p (1 - p): what the log-odds of
+    the two halves would have to move by. It is infinite where V is 1. Both are (R,).
     """
     levels = levels_of(masses_RV.shape[1])
     masses = [F.pad(masses_RV, (0, 2**levels - masses_RV.shape[1]))]
@@ -111,7 +115,8 @@ def descend(masses_RV: Tensor, uniform_RL: Tensor) -> tuple[Tensor, Tensor]:
         # u < 1, so a right half without mass is never entered; nor is a left one, since 0 >= 0.
         whole_R1 = left_R1 + right_R1
         beyond_R1 = uniform_RL[:, level : level + 1] * whole_R1 - left_R1
-        margin_R1 = torch.minimum(margin_R1, beyond_R1.abs() / whole_R1)
+        slope_R1 = (left_R1 * right_R1).clamp_min(LEAST) / whole_R1
+        margin_R1 = torch.minimum(margin_R1, beyond_R1.abs() / slope_R1)
         node_R1 = 2 * node_R1 + (beyond_R1 >= 0).long()
     return node_R1[:, 0], margin_R1[:, 0]
 
@@ -185,7 +190,8 @@ class TreeSampler(Chooser):
     def choose(self, ids_RT: Tensor, scores_AV: Tensor, rows_A: Tensor) -> Tensor:
         """See `Chooser`."""
         uniform_AL = self.uniform_RSL[rows_A, ids_RT.shape[1] - self.prompt_length]
-        drawn = draw(scores_AV.softmax(-1), uniform_AL)
+        # In place: new memory for all scores costs more than their exponentials.
+        drawn = draw(torch.softmax(scores_AV, -1, out=scores_AV), uniform_AL)
         self.finite &= drawn.finite
         if self.alone is not None:
             for place in (drawn.margin_R < NEAR).nonzero()[:, 0].tolist():

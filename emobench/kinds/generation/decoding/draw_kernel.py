@@ -22,9 +22,10 @@ def _descend(masses, index, uniform_ptr, LEVELS: tl.constexpr):
     for level in tl.static_range(LEVELS):
         at = index >> (LEVELS - 1 - level)
         left = tl.sum(tl.where(at == 2 * node, masses, 0.0))
-        whole = left + tl.sum(tl.where(at == 2 * node + 1, masses, 0.0))
+        right = tl.sum(tl.where(at == 2 * node + 1, masses, 0.0))
+        whole = left + right
         beyond = tl.load(uniform_ptr + level) * whole - left
-        margin = tl.minimum(margin, tl.abs(beyond) / whole)
+        margin = tl.minimum(margin, tl.abs(beyond) * whole / tl.maximum(left * right, 1e-300))
         node = 2 * node + tl.where(beyond >= 0, 1, 0)
     return node, margin
 

@@ -171,8 +171,17 @@ def test_a_row_that_is_read_alone_has_the_scores_of_its_batch(name: str, monkeyp
     model = tiny_model(name)
     rule: Any = {"samples": 3, "suppress_eos": False, "temperature": 0.9}
     expected = decoded(model, **rule)
-    monkeypatch.setattr(tree, "NEAR", 1.0)  # every tie is near
+    monkeypatch.setattr(tree, "NEAR", float("inf"))  # every tie is near
     assert decoded(model, **rule) == expected
+
+
+def test_a_margin_is_how_far_log_odds_would_have_to_move() -> None:
+    uniform_RL = torch.tensor([[0.30], [0.30], [0.0], [0.9]], dtype=torch.float64)
+    share_R = torch.tensor([0.3001, 0.29999999, 1e-9, 1.0], dtype=torch.float64)
+    ids_R, margin_R = tree.descend(torch.stack((share_R, 1 - share_R), 1), uniform_RL)
+    assert ids_R.tolist() == [0, 1, 0, 0]
+    wanted = [4.761e-4, 4.762e-8, 1.0, 1e299]  # where one half has no mass, nothing moves it
+    torch.testing.assert_close(margin_R, torch.tensor(wanted, dtype=torch.float64), rtol=1e-3, atol=0)
 
 
 def test_near_ties_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
