@@ -91,38 +91,61 @@ def check(
 
 @app.command()
 def score(
-    files: Annotated[list[Path], typer.Argument(help="Files of AlpacaEval's annotations, .json or .jsonl.")],
+    judged: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JUDGED ...",
+            help="Files of AlpacaEval's annotations, .json or .jsonl, or entries of runs with a judge of pairs.",
+        ),
+    ],
+    task: options.Tasks = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="The training seed. Default: the entry's first seed.")
+    ] = None,
     data_dir: Annotated[
         list[Path] | None, typer.Option("--data-dir", help="A folder that may hold df_gamed.csv. Repeatable.")
     ] = None,
+    leaderboard: options.Board = options.DEFAULT_BOARD,
+    runs: options.Runs = options.DEFAULT_RUNS,
     offline: options.Offline = False,
     json: options.Json = False,
 ) -> None:
-    """Compute AlpacaEval's metrics of its annotations: win rate, standard error, length-controlled win rate.
+    """Compute AlpacaEval's metrics of judged pairs: win rate, standard error, length-controlled win rate.
 
-    The last one needs its file df_gamed.csv, from a data folder or the hub. Without it, there is the win rate at equal
-    lengths by the lengths alone, which is another number.
+    The pairs are annotations in a file, or the kept judgements of an entry; there, both orders count. The last metric
+    needs the file df_gamed.csv, from a data folder or the hub. Without it, there is the win rate at equal lengths by
+    the lengths alone, which is another number.
     """
     from emobench.kinds.instruct.judging.annotations import rates, read_annotations
+    from emobench.pipeline.inspect.annotated import annotations_of, has_judgements
+    from emobench.pipeline.inspect.recorded_runs import newest_of
 
-    found = [rates(read_annotations(file), data_dir or (), offline=offline) for file in files]
+    pairs: list[tuple[dict[str, str], list[dict[str, Any]]]] = []
+    for word in judged:
+        if Path(word).suffix in (".json", ".jsonl"):
+            pairs.append(({"file": word}, read_annotations(Path(word))))
+            continue
+        ((entry, *_),) = newest_of([word], leaderboard, lambda one: has_judgements(one, runs))
+        pairs += [({"entry": entry.id, "task": one.task}, one.rows) for one in annotations_of(entry, runs, task, seed)]
+    found = [(origin, rates(rows, data_dir or (), offline=offline)) for origin, rows in pairs]
     if json:
-        print_json([{"file": str(file), **dataclasses.asdict(one)} for file, one in zip(files, found, strict=True)])
+        print_json([{**origin, **dataclasses.asdict(one)} for origin, one in found])
         return
     rows = [
         (
-            one.model or file.name,
+            one.model or Path(origin["file"]).name,
+            origin.get("task", "-"),
             str(one.count),
             f"{one.win_rate:.2%}",
             f"{one.standard_error:.2%}",
             "-" if one.length_controlled is None else f"{one.length_controlled:.2%}",
             "-" if one.length_controlled_minimal is None else f"{one.length_controlled_minimal:.2%}",
         )
-        for file, one in zip(files, found, strict=True)
+        for origin, one in found
     ]
-    header = ("model", "n", "win rate", "standard error", "length-controlled", "on lengths alone")
+    header = ("model", "task", "n", "win rate", "standard error", "length-controlled", "on lengths alone")
     print_table("AlpacaEval's metrics", header, rows)
-    print_out("", *dict.fromkeys(one.missing for one in found if one.missing))
+    print_out("", *dict.fromkeys(one.missing for _, one in found if one.missing))
 
 
 @app.command()

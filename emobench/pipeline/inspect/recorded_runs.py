@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.views import WrittenText
@@ -17,6 +17,8 @@ from emobench.leaderboard.schema.run_files import recorded_file
 from emobench.pipeline.stages.stage import FACTS
 from emobench.registry import kind_names, load_kind
 from emobench.seals import find_damage
+
+T = TypeVar("T")
 
 
 class Named(NamedTuple):
@@ -106,11 +108,16 @@ def texts_of(entry: Entry, run: Run, runs: Path) -> dict[str, list[WrittenText]]
 
 
 def read_json(path: Path, entry: Entry) -> Any:
+    """Read a file of an entry's stages, as `read_sealed` does."""
+    return read_sealed(path, entry, json.loads)
+
+
+def read_sealed(path: Path, entry: Entry, parse: Callable[[str], T] = str) -> T:
     """Read a file of an entry's stages; raises DataError where that is not possible, or it is not what was written."""
     try:
         damage = find_damage(path.parent, full=True, only=path.name) if path.parent.is_dir() else None
         if damage is None:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         damage = f"{path}: cannot be read"
     raise DataError(

@@ -52,7 +52,7 @@ def side_by_side(
     Of an entry, the run of a training seed writes, the first one by default; `prompt` is how the ids of the prompts
     begin, all by default, of which the first `count` are taken. Raises a UserError where that names nothing.
     """
-    found = [(entry, run, texts_of(entry, run, runs)) for entry in entries for run in [_run(entry, seed)]]
+    found = [(entry, run, texts_of(entry, run, runs)) for entry in entries for run in [run_of(entry, seed)]]
     shared = [task for task in found[0][2] if all(task in texts for _, _, texts in found)]
     if not shared:
         raise ConfigError("These entries have no generated texts of a task in common; name entries of one suite.")
@@ -70,7 +70,8 @@ def has_texts(entry: Entry, runs: Path, tasks: Sequence[str], seed: int | None) 
     return there and set(tasks) <= entry.protocols.keys()
 
 
-def _run(entry: Entry, seed: int | None) -> Run:
+def run_of(entry: Entry, seed: int | None) -> Run:
+    """Return the run of a training seed, the first one by default. Raises ConfigError where it has none."""
     if seed is None or entry.untrained:
         if not entry.runs:
             raise ConfigError(f"{entry.objective.label} [{entry.id[:6]}] is {entry.kind}, and has no run of its own.")

@@ -75,6 +75,37 @@ def test_a_win_rate_follows_from_both_orders(instruct: Callable[..., Any], tmp_p
     }  # fmt: skip
 
 
+def test_alpaca_evals_metrics_of_an_entry_are_those_of_its_judgements(
+    instruct: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("alpaca_eval", reason="needs the package alpaca-eval", exc_type=ImportError)
+    places = ("--leaderboard", tmp_path / "board", "--runs", tmp_path / "runs", "--offline")
+    unjudged = instruct("evaluate", "--json").ok().json["entries"][0]
+    command("judges", "score", unjudged["id"], *places).refused("has no judged pairs of responses; expected an entry")
+    with serving(longer) as server:
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+    (found,) = command("judges", "score", "pretrained", *places, "--json").ok().json
+    assert (found["entry"], found["task"], found["count"]) == (entry["id"], TASK, COUNT)
+    assert found["win_rate"] == pytest.approx(entry["metrics"][f"{TASK}/win_rate"]["mean"])
+    assert "of AlpacaEval's 805 instructions" in found["missing"]
+    rows = rows_of(tmp_path, entry)
+    from emobench.kinds.instruct.judging.annotations import length_controlled
+
+    pairs = [
+        {
+            "output_1": one["reference"],
+            "output_2": one["text"],
+            "preference": 1 + (len(one["text"]) > len(one["reference"])),
+        }
+        for one in rows
+    ]
+    assert found["length_controlled_minimal"] == pytest.approx(length_controlled(pairs, None))
+    assert TASK in command("judges", "score", entry["id"], *places).ok().out
+    command("judges", "score", entry["id"], *places, "--task", "other").refused("other")
+    command("judges", "score", "nobody", *places).refused("nobody")
+    command("judges", "score", tmp_path / "none.json", *places).refused("none.json")
+
+
 def test_a_judge_of_first_places_ties_and_is_told_apart(instruct: Callable[..., Any]) -> None:
     with serving(lambda prompt: "1") as server:
         entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
