@@ -295,6 +295,10 @@ class Kind(ABC):
         """
         return None
 
+    def preferences(self, folder: Path) -> Mapping[str, float]:
+        """Return how much a judge prefers what was written to the human text, by prompt, from a folder of scores."""
+        return {}
+
     @property
     def prompts(self) -> LabelPrompts | None:
         """What shows and exports prompts with labels; None for a kind that has none."""

@@ -17,6 +17,8 @@ class WrittenText:
     generated: str
     ended: bool
     """By the model, before the full length."""
+    preferred: float | None = None
+    """How much a judge prefers it to the human text, from 0 to 1; None where no judge gave a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,7 +126,8 @@ def score(
             pairs.append(({"file": word}, read_annotations(Path(word))))
             continue
         ((entry, *_),) = newest_of([word], leaderboard, lambda one: has_judgements(one, runs))
-        pairs += [({"entry": entry.id, "task": one.task}, one.rows) for one in annotations_of(entry, runs, task, seed)]
+        found_of = annotations_of(entry, runs, task, seed)
+        pairs += [({"entry": entry.id, "task": name}, rows) for name, rows in found_of.items()]
     found = [(origin, rates(rows, data_dir or (), offline=offline)) for origin, rows in pairs]
     if json:
         print_json([{**origin, **dataclasses.asdict(one)} for origin, one in found])

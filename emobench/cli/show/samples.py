@@ -62,7 +62,7 @@ def _print(table: SideBySide) -> None:
         shown.add_column(Text(name), ratio=3, overflow="fold")
     for row in table.rows:
         prefix = Text().append(f"{visible(row['prompt'])}\n", style="dim").append(_text(row["prefix"]))
-        generated = (_text(one["text"], one["ended"]) for one in row["generated"])
+        generated = (_text(one["text"], one["ended"]).append(_verdict(one["preferred"])) for one in row["generated"])
         shown.add_row(prefix, _text(row["human"]), *generated)
     print_out(shown)
 
@@ -71,6 +71,13 @@ def _heading(writer: Writer, writers: tuple[Writer, ...]) -> str:
     model = f"{writer.model} " if len({one.model for one in writers}) > 1 else ""
     seed = "" if writer.seed is None else f", seed {writer.seed}"
     return visible(f"{model}{writer.objective} [{writer.entry[:6]}]{seed}")
+
+
+def _verdict(preferred: float | None) -> Text:
+    if preferred is None:
+        return Text()
+    name = "a tie" if preferred == 0.5 else "this one" if preferred > 0.5 else "the human text"
+    return Text(f"\njudge: {name}", style="dim")
 
 
 def _text(text: str | None, ended: bool = False) -> Text:

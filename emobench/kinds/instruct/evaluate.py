@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
 from emobench.kinds.generation.vllm.package import check_backend
 from emobench.kinds.instruct.instructions import SOURCES, Instructions, load_instructions, local_instructions
 from emobench.kinds.instruct.judged import (
+    JUDGEMENTS,
     PROMPT_TOKENS,
     WIN_RATE,
     check_judge,
     expected_requests,
     judge_scores,
+    read_preferences,
     unread_pairs,
 )
 from emobench.kinds.instruct.judging.judge import Pair
@@ -115,6 +117,10 @@ class InstructRuntime:
             return found
         judged = judge_scores(subject, rules, task.name, responses)
         return Scored({**found.scores, **judged.scores}, {**found.missing, **judged.missing}, judged.files)
+
+    def preferences(self, folder: Path) -> Mapping[str, float]:
+        """Return how much the judge prefers each response to the reference, where it has a verdict."""
+        return read_preferences(folder / JUDGEMENTS) if (folder / JUDGEMENTS).is_file() else {}
 
     def written_texts(self, path: Path) -> list[WrittenText]:
         """Return the responses in a file, each after its instruction."""

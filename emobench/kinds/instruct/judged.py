@@ -79,6 +79,16 @@ def judge_scores(subject: Subject, rules: InstructProtocol, task: str, responses
     return found
 
 
+def read_preferences(path: Path) -> dict[str, float]:
+    """Return how much the model's response to each instruction is preferred, from a file of judgements with verdicts.
+
+    Empty where each response was graded by itself.
+    """
+    with path.open(encoding="utf-8") as lines:
+        told = [json.loads(line) for line in lines]
+    return {one["id"]: one["preference"] for one in told if one.get("preference") is not None}
+
+
 def kept_replies(
     judge: Judge,
     pairs: Mapping[str, Pair],

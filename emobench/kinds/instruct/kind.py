@@ -82,6 +82,9 @@ class InstructKind(Kind):
     def written_texts(self, path: Path, facts: Mapping[str, Any], data: Mapping[str, str]) -> list[WrittenText]:
         return self.runtime.written_texts(path)
 
+    def preferences(self, folder: Path) -> Mapping[str, float]:
+        return self.runtime.preferences(folder)
+
 
 @hookimpl
 def emobench_kinds() -> list[type[Kind]]:

@@ -34,6 +34,8 @@ class Written(Protocol):
     def human(self) -> str | None: ...
     @property
     def generated(self) -> str: ...
+    @property
+    def preferred(self) -> float | None: ...
 
 
 MOST_BYTES = 200_000_000
@@ -41,6 +43,7 @@ POINTS = 200
 """Points of a curve at most; more steps are averaged in equal blocks."""
 SAMPLES = 5
 LONGEST_TEXT = 2000
+TIE = 0.5
 
 
 @dataclass
@@ -90,27 +93,30 @@ class RunFiles:
         if not entry.runs:
             return []
         run = entry.runs[0]
-        texts_elsewhere = self.written and not any(file.path.endswith(".jsonl") for file in run.samples)
-        if texts_elsewhere and run.samples and (found := self._written(entry, run, problems)) is not None:
+        own = list(problems)
+        texts_of = [self._read(file, _read_samples, own) for file in run.samples]
+        # Tokens alone, and rows of another form, are read by their kind of task.
+        elsewhere = None in texts_of or not any(file.path.endswith(".jsonl") for file in run.samples)
+        if self.written and elsewhere and (found := self._written(entry, run)):
             return found
+        problems[:] = own
         # A file does not say its task; where there is one for each, they are in the tasks' order.
         tasks = list(entry.protocols) if len(run.samples) == len(entry.protocols) else [f.path for f in run.samples]
-        texts_of = [self._read(file, _read_samples, problems) for file in run.samples]
         return [
             {"task": task, "seed": run.seed, "texts": texts}
             for task, texts in zip(tasks, texts_of, strict=True)
             if texts is not None
         ]
 
-    def _written(self, entry: Entry, run: Run, problems: list[str]) -> list[dict[str, Any]] | None:
-        """Return samples with prompts and human texts, None where the files are not all there as they were recorded."""
+    def _written(self, entry: Entry, run: Run) -> list[dict[str, Any]]:
+        """Return samples with prompts and human texts; none where the files are not all there as they were recorded."""
         assert self.written is not None
-        if not all(self._read(file, lambda path: path, problems) for file in run.samples):
+        if not all(self._read(file, lambda path: path, []) for file in run.samples):
             return []
         try:
             tasks = self.written(entry, run)
         except UserError:
-            return None
+            return []
         return [
             {"task": task, "seed": run.seed, "texts": [_plain(text) for text in texts if not text.sample][:SAMPLES]}
             for task, texts in tasks.items()
@@ -181,7 +187,14 @@ def _read_samples(path: Path) -> list[dict[str, str]]:
 
 def _plain(text: Written) -> dict[str, str]:
     parts = {"prompt": text.prefix, "continuation": text.generated, "reference": text.human}
-    return {name: _short(part) for name, part in parts.items() if part is not None}
+    verdict = {} if text.preferred is None else {"verdict": _verdict(text.preferred)}
+    return {name: _short(part) for name, part in parts.items() if part is not None} | verdict
+
+
+def _verdict(preferred: float) -> str:
+    if preferred == TIE:
+        return "A judge sees a tie with the reference."
+    return f"A judge prefers {'it' if preferred > TIE else 'the reference'}."
 
 
 def _short(text: str) -> str:

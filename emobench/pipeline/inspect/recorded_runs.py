@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.views import WrittenText
@@ -17,8 +18,6 @@ from emobench.leaderboard.schema.run_files import recorded_file
 from emobench.pipeline.stages.stage import FACTS
 from emobench.registry import kind_names, load_kind
 from emobench.seals import find_damage
-
-T = TypeVar("T")
 
 
 class Named(NamedTuple):
@@ -104,23 +103,39 @@ def texts_of(entry: Entry, run: Run, runs: Path) -> dict[str, list[WrittenText]]
             f"{entry.objective.label} [{entry.id[:6]}] of {entry.suite} recorded no generated texts; expected an entry "
             "with tasks of kind generation or oracle, see `emobench leaderboard show`."
         )
+    for task, preferences in _preferences(entry, run, runs).items():
+        written[task] = [replace(text, preferred=preferences.get(text.prompt)) for text in written.get(task, ())]
     return written
 
 
+def _preferences(entry: Entry, run: Run, runs: Path) -> dict[str, Mapping[str, float]]:
+    """Return what a judge prefers, by task, where it compared texts; nothing where the files of scores are gone."""
+    examples = runs / "examples" / run.key / FACTS
+    keys = read_json(examples, entry)["scores"] if examples.is_file() else []
+    found = {}
+    for folder in (runs / "score" / key for key in keys):
+        task = read_json(folder / FACTS, entry)["task"] if folder.is_dir() else {"kind": None}
+        preferences = load_kind(task["kind"]).preferences(folder) if task["kind"] in kind_names() else {}
+        if preferences:
+            if damage := find_damage(folder, full=True):
+                raise _gone(damage, entry)
+            found[task["name"]] = preferences
+    return found
+
+
 def read_json(path: Path, entry: Entry) -> Any:
-    """Read a file of an entry's stages, as `read_sealed` does."""
-    return read_sealed(path, entry, json.loads)
-
-
-def read_sealed(path: Path, entry: Entry, parse: Callable[[str], T] = str) -> T:
     """Read a file of an entry's stages; raises DataError where that is not possible, or it is not what was written."""
     try:
         damage = find_damage(path.parent, full=True, only=path.name) if path.parent.is_dir() else None
         if damage is None:
-            return parse(path.read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         damage = f"{path}: cannot be read"
-    raise DataError(
+    raise _gone(damage, entry)
+
+
+def _gone(damage: object, entry: Entry) -> DataError:
+    return DataError(
         f"{damage}, and the entry {entry.id} was recorded from it. Give the folder of its runs with --runs DIR, or run "
         "again, which makes it anew."
     )

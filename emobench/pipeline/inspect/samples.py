@@ -34,7 +34,7 @@ class SideBySide:
     sample: int
     writers: tuple[Writer, ...]
     rows: tuple[Mapping[str, Any], ...]
-    """{"prompt", "prefix", "human", "generated": [{"text", "ended"}, ...]}"""
+    """{"prompt", "prefix", "human", "generated": [{"text", "ended", "preferred"}, ...]}; see `WrittenText`."""
 
 
 def side_by_side(
@@ -130,5 +130,5 @@ def _writer(entry: Entry, run: Run, prompts: int) -> Writer:
 
 def _row(written: Sequence[WrittenText]) -> dict[str, Any]:
     first = written[0]
-    generated = [{"text": one.generated, "ended": one.ended} for one in written]
+    generated = [{"text": one.generated, "ended": one.ended, "preferred": one.preferred} for one in written]
     return {"prompt": first.prompt, "prefix": first.prefix, "human": first.human, "generated": generated}

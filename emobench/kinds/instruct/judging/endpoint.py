@@ -13,7 +13,8 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,7 +85,17 @@ class Endpoint:
         At most len(requests) * (1 + retries) * (1 + BROKEN) attempts are made. Raises ModelError where no request can
         succeed: nobody answers at the address, the key is wrong, the model is unknown there.
         """
-        return asyncio.run(_Asking(self, keep, progress, len(requests)).all(requests))
+        return _run(_Asking(self, keep, progress, len(requests)).all(requests))
+
+
+def _run(asking: Coroutine[Any, Any, Asked]) -> Asked:
+    """Return what a coroutine returns; where a loop runs in this thread, as in a notebook, it gets another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(asking)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, asking).result()
 
 
 class _Asking:

@@ -5,17 +5,18 @@ const MOST_WORDS = 400;
 /** The texts of an entry: prefix, human text and what the model wrote, side by side. */
 function samples(files, name) {
   const title = (file) => `${file.task}${file.seed === null ? "" : `, seed ${file.seed}`}`;
-  const shown = files.map((file) => h("details", { class: "samples", open: true }, h("summary", {}, title(file)), h("ol", {}, file.texts.map((text) => sample(text, [[name, text.continuation]])))));
+  const shown = files.map((file) => h("details", { class: "samples", open: true }, h("summary", {}, title(file)), h("ol", {}, file.texts.map((text) => sample(text, [[name, text]])))));
   const compared = files.some((file) => file.texts.some((text) => text.reference !== undefined));
   return shown.length ? section("Samples", `The first texts that the model generated, not chosen by anyone. ${compared ? MARKED : ""}`, [], shown) : "";
 }
 
 const MARKED = "The reference is how the text of the data goes on. Marked are the words that it does not have in this order; without a reference, those that the first text does not have.";
 
-/** One prompt with a column for the human text and for each [name, text]. */
+/** One prompt with a column for the human text and for each [name, what a model wrote], with a judge's verdict on it. */
 function sample({ prompt, reference }, named) {
-  const origin = reference ?? (named.length > 1 ? named[0][1] : undefined);
-  const column = ([name, text], i) => h("div", { class: "text" }, h("b", {}, name), h("span", {}, origin === undefined || (i === 0 && reference === undefined) ? text : marked(origin, text)));
+  const origin = reference ?? (named.length > 1 ? named[0][1].continuation : undefined);
+  const text = (written, i) => (origin === undefined || (i === 0 && reference === undefined) ? written : marked(origin, written));
+  const column = ([name, { continuation, verdict }], i) => h("div", { class: "text" }, h("b", {}, name), h("span", {}, text(continuation, i)), verdict !== undefined && h("b", {}, verdict));
   const human = reference !== undefined && h("div", { class: "reference" }, h("b", {}, "Reference text"), h("span", {}, reference));
   return h("li", {}, prompt !== undefined && h("p", { class: "prompt" }, h("b", {}, "Prefix"), h("span", {}, prompt)), h("div", { class: "columns" }, human, named.map(column)));
 }
@@ -51,6 +52,6 @@ function marked(origin, text) {
 function sharedSamples(all, names) {
   const keyed = all.map((found) => new Map(found.samples.flatMap((file) => file.texts.map((text, place) => [text.prompt ?? `${file.task} ${place}`, text]))));
   const shared = [...keyed[0].keys()].filter((key) => keyed.every((texts) => texts.has(key))).slice(0, 5);
-  const one = (key) => sample(keyed.map((texts) => texts.get(key)).find((text) => text.reference !== undefined) ?? keyed[0].get(key), names.map((name, i) => [name, keyed[i].get(key).continuation]));
+  const one = (key) => sample(keyed.map((texts) => texts.get(key)).find((text) => text.reference !== undefined) ?? keyed[0].get(key), names.map((name, i) => [name, keyed[i].get(key)]));
   return shared.length ? section("Samples", `The first texts of each for the same prompts. ${MARKED}`, [], h("div", { class: "samples" }, h("ol", {}, shared.map(one)))) : "";
 }

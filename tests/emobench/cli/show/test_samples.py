@@ -103,7 +103,7 @@ def test_texts_move_no_cursor_and_line_breaks_are_marked(
     samples = (replace(file, sha256=file_sha256(tmp_path / file.path)),)
     altered = replace(entry, runs=(replace(entry.runs[0], samples=samples), *entry.runs[1:]))
     (table,) = side_by_side([altered], tmp_path, count=1)
-    assert table.rows[0]["generated"] == [{"text": wild["continuation_text"], "ended": True}]
+    assert table.rows[0]["generated"] == [{"text": wild["continuation_text"], "ended": True, "preferred": None}]
     _print(table)
     shown = capsys.readouterr().out
     assert all(c.isprintable() or c == "\n" for c in shown)

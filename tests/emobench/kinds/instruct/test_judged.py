@@ -17,6 +17,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "judging"))
 from endpoints import Scripted, serving
 
+from emobench.leaderboard.site.runs import RunFiles
+from emobench.leaderboard.store.board import Leaderboard
+from emobench.pipeline.inspect.recorded_runs import texts_of
+
 TASK = "instructions"
 COUNT = 6
 PARTS = re.compile(r"### Response 1:\n(.*?)\n\n### Response 2:\n(.*?)\n\n### Evaluation", re.DOTALL)
@@ -73,6 +77,31 @@ def test_a_win_rate_follows_from_both_orders(instruct: Callable[..., Any], tmp_p
     assert who == {
         "judge": "pandalm", "models": ["a-judge-2026"], "replies": 12, "tokens_read": 84, "tokens_written": 36,
     }  # fmt: skip
+
+
+def test_verdicts_are_shown_with_the_responses(
+    instruct: Callable[..., Any], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    board, runs = tmp_path / "board", tmp_path / "runs"
+    places = ("--leaderboard", board, "--runs", runs)
+    with serving(longer) as server:
+        entry = instruct("evaluate", *judged_by(server), "--json").ok().json["entries"][0]
+    (shown,) = command("samples", entry["id"], *places, "--count", COUNT, "--json").ok().json["samples"]
+    won = [len(row["text"].rstrip()) > len(row["reference"]) for row in rows_of(tmp_path, entry)]
+    assert [row["generated"][0]["preferred"] for row in shown["rows"]] == [float(one) for one in won]
+    assert "judge: " in command("samples", entry["id"], *places).ok().out
+    (recorded,) = Leaderboard(board).entries()
+    files = RunFiles(runs, lambda _: {}, lambda _: {}, (board,), lambda entry, run: texts_of(entry, run, runs)).of(
+        recorded
+    )
+    assert not files["problems"]
+    (page,) = files["samples"]
+    verdicts = ["A judge prefers it." if one else "A judge prefers the reference." for one in won]
+    assert [text["verdict"] for text in page["texts"]] == verdicts[: len(page["texts"])]
+    assert page["texts"][1]["prompt"] == "Say 1.\n\nLoud"
+    (judged,) = (runs / "score").glob("*/judgements.jsonl")
+    judged.write_text(judged.read_text().replace("1.0", "0.0"))
+    command("samples", entry["id"], *places).refused("judgements.jsonl")
 
 
 def test_alpaca_evals_metrics_of_an_entry_are_those_of_its_judgements(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 import sys
@@ -46,6 +47,16 @@ def test_replies_have_their_text_their_tokens_and_the_models_own_name() -> None:
     assert kept["b"].text == "about two"
     assert {body["model"] for body in server.bodies} == {"a-judge"}
     assert sorted(body["max_tokens"] for body in server.bodies) == [5, 9]
+
+
+def test_it_asks_in_a_notebook_too() -> None:
+    """There, a loop runs in the thread already."""
+
+    async def cell(server: Scripted) -> int:
+        return endpoint(server).ask({"a": chat("one")}, lambda key, reply: None).replies
+
+    with serving(lambda prompt: prompt) as server:
+        assert asyncio.run(cell(server)) == 1
 
 
 def test_log_probabilities_of_the_first_tokens_are_read() -> None:
