@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,6 +31,7 @@ from emobench.pipeline.execution.launch import Launch
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.request import Request
+from emobench.pipeline.probe import time_parts
 from emobench.pipeline.run import evaluate_plan, run_plan, run_stage, train_plan
 from emobench.registry import DEFAULT_RECIPE
 
@@ -45,6 +47,7 @@ def run(
     leaderboard: options.Board = options.DEFAULT_BOARD,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
+    probe: options.Probe = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -54,13 +57,17 @@ def run(
     training. The default is a tiny model on a synthetic language with a known distribution, with the objectives of the
     EMO paper. If a run was stopped, give the same command again: it continues where it stopped.
     """
+    require_dry_run(probe, dry_run)
     with together(training) as (launch, leads):
         if not leads:
             return
         own: dict[str, Any] = {"suite": suite, "limit": limit, "leaderboard": leaderboard, "trackers": track or []}
         request, places = training.planned(launch, **own, max_memory=budget.memory)
         if dry_run:
-            show_outline(advised(request, make_outline), json, launch.size if launch else len(places))
+            outline = advised(
+                request, partial(make_outline, timed=partial(time_parts, reporter=reporter(quiet)) if probe else None)
+            )
+            show_outline(outline, json, launch.size if launch else len(places))
             return
         with budget.in_time():
             began, plan = datetime.now(UTC), short_plan(request, make_outline)
@@ -76,6 +83,7 @@ def train(
     recipe: Annotated[str, typer.Option("--recipe", help="The recipe: how to train.")] = DEFAULT_RECIPE,
     track: options.Trackers = None,
     dry_run: options.DryRun = False,
+    probe: options.Probe = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -84,13 +92,17 @@ def train(
         raise ConfigError(
             f"--objective {PRETRAINED} trains nothing; use `emobench evaluate` to score a model as it is."
         )
+    require_dry_run(probe, dry_run)
     with together(training) as (launch, leads):
         if not leads:
             return
         own: dict[str, Any] = {"recipe": recipe, "trackers": track or [], "max_memory": budget.memory}
         request, places = training.planned(launch, **own)
         if dry_run:
-            show_outline(advised(request, make_outline), json, launch.size if launch else len(places))
+            outline = advised(
+                request, partial(make_outline, timed=partial(time_parts, reporter=reporter(quiet)) if probe else None)
+            )
+            show_outline(outline, json, launch.size if launch else len(places))
             return
         with budget.in_time():
             plan = short_plan(request, make_outline)
@@ -183,6 +195,12 @@ def together(training: LaunchOptions) -> Iterator[tuple[Launch | None, bool]]:
     launch = training.launched()
     with launch or nullcontext():
         yield launch, launch is None or not launch.follows(training.runs)
+
+
+def require_dry_run(probe: bool, dry_run: bool) -> None:
+    """Raise ConfigError for a probe of what is then done in full."""
+    if probe and not dry_run:
+        raise ConfigError("--probe estimates what a run takes; add --dry-run, or drop --probe to start it.")
 
 
 def short_plan(request: Request, outline_of: Callable[..., Outline]) -> Plan:

@@ -91,6 +91,12 @@ Trackers = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, its cost and what is finished, and stop.")]
+Probe = Annotated[
+    bool,
+    typer.Option(
+        "--probe", help="With --dry-run: do some steps and some examples first, and estimate time and memory from them."
+    ),
+]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", callback=json_alone)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress on stderr.")]

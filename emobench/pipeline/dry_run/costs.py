@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from emobench.config import PRETRAINED
 from emobench.kinds.auxiliary import AuxiliaryModel
@@ -43,14 +44,27 @@ class Effort:
     memory_bytes: int | None
 
 
+class Timed(Protocol):
+    """What was timed of a plan's work; None for what was not."""
+
+    @property
+    def note(self) -> str:
+        """What was timed, as a sentence."""
+        ...
+
+    def training(self, planned: PlannedTraining, tokens: int | None) -> Effort | None: ...
+    def seconds(self, planned: PlannedTask, tokens: int | None) -> float | None: ...
+
+
 class Costs:
     """The costs of a plan's parts; those of one recipe, or one task, are counted once for all rows.
 
-    Without `exact` no corpus is tokenized: what it takes at most, at once.
+    Without `exact` no corpus is tokenized: what it takes at most, at once. What was timed takes the place of estimates.
     """
 
-    def __init__(self, plan: Plan, *, exact: bool) -> None:
+    def __init__(self, plan: Plan, *, exact: bool, timed: Timed | None = None) -> None:
         self._plan = plan
+        self._timed = timed
         self._exact = exact
         self._corpora = PackedCorpora(Stages(plan.request.runs), Silent(), keep=False)
         self._amounts: dict[object, Amount] = {}
@@ -71,6 +85,8 @@ class Costs:
         if self.size is None:
             return Effort(None, None)
         recipe, dtype, tokens = planned.recipe, planned.model.options.dtype, self.amount(planned).tokens
+        if self._timed is not None and (timed := self._timed.training(planned, tokens)) is not None:
+            return timed
         costs = EXPECTED_COST in getattr(planned.objective.objective, "needs", ())
         memory = round(estimate.training_memory(self.size, recipe, dtype, costs=costs))
         if tokens is None:
@@ -91,6 +107,11 @@ class Costs:
             self._evaluations[task.name] = planned.kind.cost(task, self._plan.ingredients, read)
         return self._evaluations[task.name]
 
+    def all_tokens(self, planned: PlannedTask) -> int | None:
+        """Return the tokens that all models read for an evaluation; None where they are not known."""
+        found = self.tokens(planned)
+        return None if found.tokens is None else found.tokens + sum(found.auxiliary_tokens.values())
+
     def evaluation(self, planned: PlannedTask) -> Effort:
         """Return what an evaluation takes: all models that read, the steps of sampling, and the weights that stay."""
         found, dtype = self.tokens(planned), self._plan.request.weights
@@ -99,6 +120,9 @@ class Costs:
         times += [self.scoring_seconds(read[part], n, "float32") for part, n in found.auxiliary_tokens.items()]
         known = [seconds for seconds in times if seconds is not None]
         seconds = sum(known) + found.steps * self.machine.step if len(known) == len(times) else None
+        if self._timed is not None:
+            timed = self._timed.seconds(planned, self.all_tokens(planned))
+            seconds = seconds if timed is None else timed
         if self.size is None:
             return Effort(seconds, None)
         memory = estimate.scoring_memory(self.size, dtype, sampled=found.batch_tokens)

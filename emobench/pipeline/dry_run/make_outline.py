@@ -6,10 +6,10 @@ counts and what is finished; elsewhere names are checked, and sizes are those of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from emobench.pipeline.dry_run.costs import Costs
+from emobench.pipeline.dry_run.costs import Costs, Timed
 from emobench.pipeline.dry_run.outline import (
     DONE,
     TO_DO,
@@ -32,13 +32,15 @@ from emobench.pipeline.stages.stage import Stages
 OFFLINE = "With --offline the run would stop: what is to be downloaded is not here."
 
 
-def make_outline(request: Request, *, exact: bool = True) -> Outline:
+def make_outline(request: Request, *, exact: bool = True, timed: Callable[[Plan], Timed] | None = None) -> Outline:
     """Return the outline of a request; raises a UserError for a name or a setting that is wrong.
 
-    Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once.
+    Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once. With
+    `timed`, which times a part of the plan's work, estimates come from that.
     """
     plan = make_plan(request, look=True, check=exact)
-    costs = Costs(plan, exact=exact)
+    found = timed(plan) if timed is not None and exact else None
+    costs = Costs(plan, exact=exact, timed=found)
     writer = _Writer(plan, costs)
     asked = [(row.asked, run) for row in plan.rows for run in row.runs]
     evaluations = [writer.evaluation(label, run.seed, planned) for label, run in asked for planned in run.tasks()]
@@ -47,7 +49,7 @@ def make_outline(request: Request, *, exact: bool = True) -> Outline:
     lines = [*downloads, *writer.embeddings(_state_of(evaluations)), *writer.pretraining(_state_of(runs)), *runs]
     title = f"{plan.suite.name} v{plan.suite.version} with {plan.model.name}"
     ahead = [*plan.ingredients.unusable.values(), *([OFFLINE] if request.offline and downloads else [])]
-    return Outline(title, tuple(lines), costs.machine, tuple(_assumptions(plan, costs)), tuple(ahead))
+    return Outline(title, tuple(lines), costs.machine, tuple(_assumptions(plan, costs, found)), tuple(ahead))
 
 
 def make_evaluation_outline(request: Request, *, exact: bool = True) -> Outline:
@@ -120,7 +122,6 @@ class _Writer:
         """Return a line for an evaluation."""
         cost, effort = self._costs.tokens(planned), self._costs.evaluation(planned)
         of = f"{planned.task.name} {planned.task.protocol_id}"
-        tokens = None if cost.tokens is None else cost.tokens + sum(cost.auxiliary_tokens.values())
         line = StageLine(
             stage="evaluate",
             what=run_words("", label, f"seed {seed}", of),
@@ -129,7 +130,7 @@ class _Writer:
             group=of,
             amount="",
             state=self._state(planned),
-            tokens=tokens,
+            tokens=self._costs.all_tokens(planned),
             examples=cost.examples,
             requests=cost.requests and cost.requests.count,
             request_tokens=cost.requests and cost.requests.read + cost.requests.written,
@@ -159,8 +160,17 @@ class _Writer:
         )
 
 
-def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
-    dtype, machine, model = plan.request.weights, costs.machine, plan.model
+def _assumptions(plan: Plan, costs: Costs, timed: Timed | None) -> Iterator[str]:
+    if timed is None:
+        yield from _rates(plan, costs)
+    else:
+        yield timed.note
+    yield from _circumstances(plan, costs)
+
+
+def _rates(plan: Plan, costs: Costs) -> Iterator[str]:
+    """Yield what estimates by arithmetic rest on."""
+    dtype, machine = plan.request.weights, costs.machine
     elsewhere = "" if machine is not H100 else ", of which this machine has none"
     yield f"Times are rough, for {machine.name}{elsewhere}:"
     for precision, weights in costs.precisions:
@@ -172,15 +182,20 @@ def _assumptions(plan: Plan, costs: Costs) -> Iterator[str]:
         "N parameters take 6 N operations a trained token (4 N with LoRA) and 2 N a scored one; what this leaves "
         "out, and what is guessed, may double or halve a time."
     )
-    programs = {p.task.name: p.kind.generated_by(p.task, plan.request.device) for p in plan.tasks()}
-    for name, program in programs.items():
-        if program is not None:
-            yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if any(costs.tokens(planned).steps for planned in plan.tasks()):
         yield (
             f"A step of sampling, a token of a batch, is assumed to take {1000 * machine.step:.0f} ms at least. "
             "MAUVE's clusters and ROUGE, which the processor computes, come besides."
         )
+
+
+def _circumstances(plan: Plan, costs: Costs) -> Iterator[str]:
+    """Yield what else a reader has to know: other programs, a faster precision, and what is not known."""
+    dtype, machine, model = plan.request.weights, costs.machine, plan.model
+    programs = {p.task.name: p.kind.generated_by(p.task, plan.request.device) for p in plan.tasks()}
+    for name, program in programs.items():
+        if program is not None:
+            yield f"{name}: {program.name} generates, and no time is known of it; the estimate is the harness's own."
     if machine is H100 and dtype == "float32":
         faster = machine.rate("bfloat16") / machine.rate(dtype)
         more = " --set recipe.precision=bfloat16" if costs.precisions else ""
