@@ -100,8 +100,9 @@ def time_parts(plan: Plan, reporter: Reporter) -> Probe:
     """
     request = plan.request
     if not plan.ready or not is_here(request.device):
-        what = "what the work reads" if not plan.ready else f"the device {request.device}"
-        raise ConfigError(f"--probe does a part of the work, and {what} is not on this machine; drop --probe.")
+        missing = [download.what for download in plan.ingredients.downloads.values()]
+        what = f"the device {request.device}" if plan.ready else ", ".join(missing) or "what the work reads"
+        raise ConfigError(f"--probe does a part of the work. Not on this machine: {what}. Drop --probe.")
     require_writable(request.runs, "--runs")
     request.runs.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=request.runs, prefix="probe-") as place:

@@ -236,6 +236,7 @@ def origin(script: str, argv: list[str], device: str) -> dict[str, Any]:
         "versions": {"emobench": emobench.__version__, **_versions()},
         "not_installed": [name for name in PEERS if _version(name) is None],
         "hardware": hardware(device),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
     }
 
