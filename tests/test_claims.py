@@ -278,7 +278,7 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
 
 
 def test_the_table_of_generation_is_that_of_the_results() -> None:
-    shown = generation.table([result("generation-loops-cpu"), result("generation-loops-smollm2-cpu")])
+    shown = generation.table([result(f"generation-loops-{name}cpu") for name in ("", "smollm2-", "smollm2-avx2-")])
     assert f"<!-- generation: begin -->\n{shown}\n<!-- generation: end -->" in (ROOT / SPEED).read_text()
 
 

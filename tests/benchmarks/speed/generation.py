@@ -133,7 +133,9 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     lines = [f"| model, prefixes | {' | '.join(f'`{name}`' for name in names)} |", f"|{' --- |' * (len(names) + 1)}"]
     for found in results:
         cells = (shown_range(found["over_ours"][name]) for name in names)
-        lines.append(f"| {found['shape']['model']}, {found['shape']['prefixes']} | {' | '.join(cells)} |")
+        where = [found["instructions"]] if "instructions" in found else []
+        case = ", ".join([found["shape"]["model"], str(found["shape"]["prefixes"]), *where])
+        lines.append(f"| {case} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
