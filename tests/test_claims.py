@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` does
 
-from evidence import oracle_objectives  # noqa: E402
+from evidence import figure_1, oracle_objectives  # noqa: E402
 from measuring import ratio_table  # noqa: E402
 from speed import generation, growth  # noqa: E402
 
@@ -275,6 +275,12 @@ def test_the_table_of_objectives_is_that_of_the_results() -> None:
     text = (ROOT / OBJECTIVES).read_text()
     shown = text[text.index(oracle_objectives.BEGIN) + len(oracle_objectives.BEGIN) : text.index(oracle_objectives.END)]
     assert shown.strip() == oracle_objectives.table(result("oracle_objectives-cpu")).strip()
+
+
+def test_the_table_of_figure_1_is_that_of_the_results() -> None:
+    shown = figure_1.table(result("figure_1-cpu"))
+    text = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    assert f"{figure_1.BEGIN}\n{shown}\n{figure_1.END}" in text
 
 
 def test_the_table_of_generation_is_that_of_the_results() -> None:
