@@ -19,6 +19,7 @@ from emobench.models.head import Head
 from emobench.training.attach import detach, next_labels
 from emobench.training.sharded import gather_weights
 from emobench.training.trainer import ObjectiveTrainer
+from emobench.training.zero import ZeroTrainer, whole_models
 
 ROWS = 8
 """The most validation rows that are compared."""
@@ -33,14 +34,14 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
     gives another MLE on validation rows than the trained model.
     """
     expected = _trained_mle(trainer) if trainer.args.world_size > 1 else None
-    weights = _whole_weights(trainer)
+    weights = _whole_weights(trainer, model)
     if not trainer.is_world_process_zero():
         return
     detach(model, head)
     if weights is None:
         plain: Any = trainer.accelerator.unwrap_model(trainer.model)
         (plain if plain is model else plain.merge_and_unload()).save_pretrained(folder)
-    elif trainer.model is model or trainer.is_deepspeed_enabled:
+    elif trainer.model is model:
         model.save_pretrained(folder, state_dict=weights)
     else:
         _merged(model, trainer.model, weights).save_pretrained(folder)
@@ -49,15 +50,14 @@ def export(trainer: ObjectiveTrainer, model: Any, head: Head, tokenizer: Any, fo
         _compare(expected, _read_mle(trainer, folder, _class_of(model), head), trainer, folder)
 
 
-def _whole_weights(trainer: ObjectiveTrainer) -> dict[str, Tensor] | None:
+def _whole_weights(trainer: ObjectiveTrainer, model: Any) -> dict[str, Tensor] | None:
     """Return the complete weights of a sharded model, with tied weights once. None if the model is not sharded."""
     if trainer.is_fsdp_enabled:
         return gather_weights(trainer.model)
-    if not trainer.is_deepspeed_enabled:
+    if not isinstance(trainer, ZeroTrainer):
         return None
-    model: Any = trainer.model
-    weights: Any = trainer.accelerator.get_state_dict(trainer.model_wrapped) or {}
-    return {name: value for name, value in weights.items() if name not in model.all_tied_weights_keys}
+    tied = model.all_tied_weights_keys
+    return {name: value for name, value in trainer.gather_weights().items() if name not in tied}
 
 
 def _merged(model: Any, adapted: Any, weights: dict[str, Tensor]) -> Any:
@@ -93,7 +93,8 @@ def _trained_mle(trainer: ObjectiveTrainer) -> float:
 
 @torch.no_grad()
 def _read_mle(trainer: ObjectiveTrainer, folder: Path, model_class: Any, head: Head) -> float:
-    model = model_class.from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
+    with whole_models():
+        model = model_class.from_pretrained(folder, dtype="auto", use_safetensors=True).eval()
     batch = _batch(trainer)
     labels_BT = next_labels(batch["labels"], IGNORE)
     inputs = {n: batch[n] for n in ("input_ids", "attention_mask", "position_ids") if n in batch}

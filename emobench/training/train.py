@@ -43,6 +43,7 @@ from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
 from emobench.training.sharded import ShardedTrainer, uses_fsdp
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
+from emobench.training.zero import ZeroTrainer, join_without_gpu, uses_deepspeed
 
 RESULT, CHECKPOINTS = "training.json", "checkpoints"
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
@@ -133,7 +134,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         if job.progress is not None:
             job.progress(values)
 
-    trainer = (ShardedTrainer if uses_fsdp() else ObjectiveTrainer)(
+    trainer = (ShardedTrainer if uses_fsdp() else ZeroTrainer if uses_deepspeed() else ObjectiveTrainer)(
         model=model,
         args=training_arguments(job, checkpoints),
         train_dataset=job.train,
@@ -147,7 +148,8 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     trainer.remove_callback(PrinterCallback)
     if job.tracking is not None:
         trainer.callback_handler.callbacks = job.tracking.guard(trainer.callback_handler.callbacks)
-    _refuse_sharded(job, trainer, checkpoint)
+    if checkpoint is not None:
+        _refuse_other_checkpoint(checkpoint, trainer.is_deepspeed_enabled)
     main = trainer.is_world_process_zero()
     if main:
         # The log of the checkpoint: the steps after it are trained again.
@@ -173,6 +175,9 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     micro = recipe.micro_batch(torch_processes())
     schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
     steps = total_steps(recipe, len(job.train), torch_processes())
+    configured = job.device == "cpu" and uses_deepspeed()
+    if configured:
+        join_without_gpu()
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=recipe.epochs,
@@ -190,7 +195,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         data_seed=job.seed,
         bf16=recipe.precision == "bfloat16",
         fp16=recipe.precision == "float16",
-        use_cpu=job.device == "cpu",
+        use_cpu=job.device == "cpu" and not configured,
         torch_compile=recipe.compile,
         eval_strategy="epoch",
         save_strategy="epoch",
@@ -204,7 +209,7 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         remove_unused_columns=False,
         label_names=["labels"],
         # Copies from pinned memory then go on beside the host.
-        accelerator_config={"non_blocking": job.device != "cpu"},
+        accelerator_config={"non_blocking": job.device != "cpu", "use_configured_state": configured},
         disable_tqdm=True,
         dataloader_num_workers=0,
         ddp_find_unused_parameters=False,
@@ -307,16 +312,10 @@ def _cost_embedding(objective: Objective) -> CostEmbedding | None:
     return getattr(objective, "cost_embedding", None)
 
 
-def _refuse_sharded(job: Training, trainer: ObjectiveTrainer, checkpoint: Path | None) -> None:
-    """Refuse what DeepSpeed cannot do: it has its own checkpoints, and shares out what adapters are merged into."""
-    sharded = trainer.is_deepspeed_enabled
-    if sharded and job.recipe.adapters is not None:
-        raise ConfigError(
-            "`lora` is set, but DeepSpeed shares out the weights that adapters are merged into; start this training "
-            "with DDP or FSDP, or set recipe.lora=false."
-        )
-    if checkpoint is not None and any(checkpoint.glob("global_step*")) != sharded:
-        before, now = ("without", "with") if sharded else ("with", "without")
+def _refuse_other_checkpoint(checkpoint: Path, zero: bool) -> None:
+    """Refuse to go on with DeepSpeed from a checkpoint without it, and the other way round."""
+    if any(checkpoint.glob("global_step*")) != zero:
+        before, now = ("without", "with") if zero else ("with", "without")
         raise StorageError(
             f"{checkpoint} was written {before} DeepSpeed, and this training runs {now} it; start it as it was started "
             f"before, or delete {checkpoint.parent} to train again."

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -18,8 +19,9 @@ import typer
 from emobench.cli import options
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
+from emobench.extras import MissingPackageError
 from emobench.models.device import AUTO, Place, default_places, resolve_device, several_devices, several_processes
-from emobench.pipeline.execution.group import LAUNCHERS, world_size
+from emobench.pipeline.execution.group import LAUNCHERS, ZERO, world_size
 from emobench.pipeline.execution.launch import JoinedLaunch, Launch, LocalLaunch
 from emobench.pipeline.planning.request import Request
 
@@ -189,8 +191,9 @@ class LaunchOptions(ParallelOptions):
         str | None,
         typer.Option(
             "--launch",
-            help="ddp or fsdp: the processes of --devices or --processes train one model together. With ddp, each has "
-            "the whole model; with fsdp (FSDP2), a share of it. Evaluations are made by one process.",
+            help="ddp, fsdp, zero2 or zero3: the processes of --devices or --processes train one model together. With "
+            "ddp, each has the whole model; with fsdp (FSDP2) and zero3 (DeepSpeed), a share of it; with zero2, a "
+            "share of the gradients and of the optimizer's state. Evaluations are made by one process.",
             show_default=False,
         ),
     ] = None
@@ -201,7 +204,9 @@ class LaunchOptions(ParallelOptions):
         Call it before the device is resolved, which hides the other GPUs.
         """
         if self.launch not in (None, *LAUNCHERS):
-            raise ConfigError(f"--launch is {self.launch}; expected {' or '.join(LAUNCHERS)}.")
+            raise ConfigError(f"--launch is {self.launch}; expected {', '.join(LAUNCHERS[:-1])} or {LAUNCHERS[-1]}.")
+        if self.launch in ZERO and find_spec("deepspeed") is None:
+            raise MissingPackageError("deepspeed", "deepspeed")
         if world_size() > 1:
             if self.devices is not None or self.processes is not None:
                 raise ConfigError("torchrun has started the processes; drop --devices and --processes.")

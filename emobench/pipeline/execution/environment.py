@@ -13,7 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from importlib.metadata import distributions
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,10 @@ def machine_facts(device: str) -> dict[str, str]:
         }
     if dist.is_initialized() and dist.get_world_size() > 1:
         from emobench.training.sharded import uses_fsdp
+        from emobench.training.zero import uses_deepspeed
 
-        facts["processes"] = f"{dist.get_world_size()}, with {'FSDP2' if uses_fsdp() else 'DDP'}"
+        engine = "FSDP2" if uses_fsdp() else f"DeepSpeed {version('deepspeed')}" if uses_deepspeed() else "DDP"
+        facts["processes"] = f"{dist.get_world_size()}, with {engine}"
     return facts | {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from emobench.errors import ConfigError
 
-LAUNCHERS = ("ddp", "fsdp")
+ZERO = {"zero2": "2", "zero3": "3"}
+"""The launchers that use DeepSpeed, and their stage of ZeRO."""
+LAUNCHERS = ("ddp", "fsdp", *ZERO)
 GROUP = "EMOBENCH_GROUP"
 TIMEOUT = timedelta(hours=2)
 """The longest wait for the others, such as for the one that writes a large model. A dead one is seen at once."""
@@ -54,9 +56,14 @@ def is_ours(name: str) -> bool:
 def launched_environment(given: Mapping[str, str], launcher: str | None) -> dict[str, str]:
     """Return the environment of one process of a group; without `launcher`, that of the user's own launcher."""
     own = {name: value for name, value in given.items() if name not in LEFT_OUT}
+    if launcher is not None:
+        own |= {"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_DEEPSPEED": "false"}
+    if launcher in ZERO:
+        own.pop("ACCELERATE_DEEPSPEED_CONFIG_FILE", None)
+        own |= {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": ZERO[launcher]}
     if launcher == "fsdp" or own.get("ACCELERATE_USE_FSDP") == "true":
         own = {**FSDP, **own, "FSDP_CPU_RAM_EFFICIENT_LOADING": "false", "ACCELERATE_USE_FSDP": "true"}
-    return own if launcher != "ddp" else {**own, "ACCELERATE_USE_FSDP": "false"}
+    return own
 
 
 def join_group(device: str) -> None:

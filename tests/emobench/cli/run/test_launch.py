@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 pytestmark = pytest.mark.slow
 
 KEYS = ("loss", "mle", "demd", "grad_norm", "learning_rate", "eval_mle")
+DEEPSPEED = pytest.mark.skipif(find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
@@ -72,28 +74,71 @@ def ranks_of(process: int) -> dict[str, int]:
     return found
 
 
-def test_the_training_is_that_of_one_process(command: Callable[..., Any], given: list[str], tmp_path: Path) -> None:
-    one = Path(command(*given, "--runs", tmp_path / "one", "--json").ok().json["trained"][0]["model"]).parent
-    for name, launcher, words in (
-        ("fsdp", (), ("--launch", "fsdp", "--processes", "2")),
-        ("ddp", TORCHRUN, ()),
-    ):
-        process = started(given, tmp_path / name, *words, "--json", launcher=launcher)
-        out, err = process.communicate(timeout=400)
-        assert process.returncode == 0, err
-        folder = Path(json.loads(out)["trained"][0]["model"]).parent  # one document: one process printed
-        assert folder.name == one.name  # the same key
-        assert len(log_of(folder)) == len(log_of(one)) > 6
-        for line, expected in zip(log_of(folder), log_of(one), strict=True):
-            assert {k: line.get(k) for k in KEYS} == pytest.approx({k: expected.get(k) for k in KEYS}, abs=1e-5)
-            assert line.get("tokens") == expected.get("tokens")
-        assert (folder / "model/config.json").read_bytes() == (one / "model/config.json").read_bytes()
-        weights, expected_weights = (load_file(f / "model/model.safetensors") for f in (folder, one))
-        assert weights.keys() == expected_weights.keys()
-        assert max(float((weights[n] - w).abs().max()) for n, w in expected_weights.items()) < 1e-4
-        environment = json.loads((folder / "environment.json").read_text())
-        assert environment["processes"] == f"2, with {'FSDP2' if name == 'fsdp' else 'DDP'}"
-        assert not list((tmp_path / name).rglob("*.lock"))
+@pytest.fixture(scope="module")
+def trained(given: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the training by one process."""
+    return trained_by(given, tmp_path_factory.mktemp("one"))
+
+
+def trained_by(words: list[str], runs: Path, *more: str, launcher: tuple[str, ...] = ()) -> Path:
+    """Train, and return the folder of the training."""
+    process = started(words, runs, *more, "--json", launcher=launcher)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
+    return Path(json.loads(out)["trained"][0]["model"]).parent  # one document: one process printed
+
+
+def assert_same(folder: Path, expected: Path, engine: str) -> None:
+    """Compare a training by two processes with that by one."""
+    assert folder.name == expected.name  # the same key
+    assert len(log_of(folder)) == len(log_of(expected)) > 6
+    for line, wanted in zip(log_of(folder), log_of(expected), strict=True):
+        assert {k: line.get(k) for k in KEYS} == pytest.approx({k: wanted.get(k) for k in KEYS}, abs=1e-5)
+        assert line.get("tokens") == wanted.get("tokens")
+    assert (folder / "model/config.json").read_bytes() == (expected / "model/config.json").read_bytes()
+    weights, wanted_weights = (load_file(f / "model/model.safetensors") for f in (folder, expected))
+    assert weights.keys() == wanted_weights.keys()
+    assert max(float((weights[n] - w).abs().max()) for n, w in wanted_weights.items()) < 1e-4
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment["processes"].startswith(f"2, with {engine}")
+    assert not list(folder.parents[1].rglob("*.lock"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "launcher", "words"),
+    [
+        ("FSDP2", (), ("--launch", "fsdp", "--processes", "2")),
+        ("DDP", TORCHRUN, ()),
+        pytest.param("DeepSpeed", (), ("--launch", "zero2", "--processes", "2"), marks=DEEPSPEED),
+        pytest.param("DeepSpeed", (), ("--launch", "zero3", "--processes", "2"), marks=DEEPSPEED),
+    ],
+)
+def test_the_training_is_that_of_one_process(
+    given: list[str], trained: Path, tmp_path: Path, engine: str, launcher: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    assert_same(trained_by(given, tmp_path, *words, launcher=launcher), trained, engine)
+
+
+@DEEPSPEED
+@pytest.mark.parametrize("launch", ["zero2", "zero3"])
+def test_deepspeed_trains_adapters_too(given: list[str], tmp_path: Path, launch: str) -> None:
+    words = [*given, "--set", "recipe.lora.dropout=0", "--set", "recipe.lora.rank=4"]
+    together = trained_by(words, tmp_path / "two", "--launch", launch, "--processes", "2")
+    assert_same(together, trained_by(words, tmp_path / "one"), "DeepSpeed")
+
+
+@DEEPSPEED
+def test_a_training_of_deepspeed_goes_on(given: list[str], tmp_path: Path) -> None:
+    words = [*given, "--set", "recipe.epochs=8"]
+    launch = ("--launch", "zero3", "--processes", "2")
+    process = started(words, tmp_path / "two", *launch)
+    until(lambda: list((tmp_path / "two").glob("train/*.part/checkpoints/*/seal.json")), process)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=100)[1]
+    assert process.returncode == 130, err
+    assert "was written with DeepSpeed" in started(words, tmp_path / "two").communicate(timeout=100)[1]
+    folder = trained_by(words, tmp_path / "two", *launch)
+    assert_same(folder, trained_by(words, tmp_path / "one"), "DeepSpeed")
 
 
 def test_a_rank_that_is_killed_ends_all_and_ctrl_c_keeps_a_checkpoint(given: list[str], tmp_path: Path) -> None:
@@ -128,7 +173,7 @@ def test_a_rank_that_is_killed_ends_all_and_ctrl_c_keeps_a_checkpoint(given: lis
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--launch", "zero3", "--processes", "2"), "--launch is zero3; expected ddp or fsdp."),
+        (("--launch", "zero1", "--processes", "2"), "--launch is zero1; expected ddp, fsdp, zero2 or zero3."),
         (("--launch", "ddp"), "--launch ddp trains one model by several processes; give --devices 0,1,2,3"),
         (("--launch", "ddp", "--processes", "3"), "`batch` is 16; expected a multiple of accumulation x processes"),
     ],

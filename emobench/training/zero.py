@@ -1,0 +1,65 @@
+"""Training with DeepSpeed, which shares out the optimizer's state and the gradients (ZeRO-2) and the weights (ZeRO-3).
+
+Its checkpoints are its own: a training goes on with the number of processes that wrote them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import parse_flag_from_env
+from torch import Tensor
+
+from emobench.training.trainer import ObjectiveTrainer
+
+
+class ZeroTrainer(ObjectiveTrainer):
+    """Trains a model with DeepSpeed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        plugin: Any = self.accelerator.state.deepspeed_plugin
+        # The exported model has the weights of all processes.
+        plugin.deepspeed_config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+
+    def gather_weights(self) -> dict[str, Tensor]:
+        """Return the whole weights in the main process, and nothing in the others. All processes must call it."""
+        weights: Any = self.accelerator.get_state_dict(self.model_wrapped)
+        return weights or {}
+
+
+def uses_deepspeed() -> bool:
+    """Return whether this process was started for DeepSpeed, as `accelerate launch --use_deepspeed` does."""
+    return parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
+
+
+def join_without_gpu() -> None:
+    """Configure accelerate's state: with DeepSpeed and no GPU, it would take each process for the only one."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed  # type: ignore[import-not-found]
+
+    # Its own sums in shared memory need a compiler, and a minute of it.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed("gloo")
+    state = PartialState()
+    state.num_processes, state.process_index = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    state.local_process_index = state.process_index
+
+
+@contextmanager
+def whole_models() -> Iterator[None]:
+    """Let transformers load whole models here: after a training with ZeRO-3 it loads shares, with the others."""
+    from transformers.integrations import deepspeed
+
+    config: Any = deepspeed._hf_deepspeed_config_weak_ref and deepspeed._hf_deepspeed_config_weak_ref()
+    deepspeed.unset_hf_deepspeed_config()
+    try:
+        yield
+    finally:
+        if config is not None:
+            deepspeed.set_hf_deepspeed_config(config)
