@@ -61,17 +61,12 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_gives_entries_runs_and_examples(tmp_path: Path) -> None:
+def test_a_run_gives_entries_runs_and_examples(small_model: Path, small_data: Path, tmp_path: Path) -> None:
     places = {"leaderboard": tmp_path / "board", "runs": tmp_path / "runs"}
-    made = emobench.run(
-        "oracle-language",
-        ["mle", "emo"],
-        seeds=[0],
-        limit=16,
-        settings={"recipe.max_tokens": 4096},
-        device="cpu",
-        **places,
-    )
+    given = {"model": str(small_model), "data_dirs": [small_data], "limit": 8, "device": "cpu", **places}
+    settings = {"generation.max_length": 32, "generation.prefix": 4, "generation.continuation": 8}
+    trained = {"recipe.max_length": 32, "recipe.epochs": 1}
+    made = emobench.run("lm-quick", ["mle", "emo"], seeds=[0], settings={**settings, **trained}, **given)
     assert [entry.objective.name for entry in made.entries] == ["mle", "emo"]
     loaded = emobench.load_board(places["leaderboard"], runs=places["runs"])
     assert {entry.id for entry in loaded.entries} == {entry.id for entry in made.entries}
@@ -82,5 +77,5 @@ def test_a_run_gives_entries_runs_and_examples(tmp_path: Path) -> None:
     assert len(mle) == made.entries[0].metrics[metric].n
     compared = made.compare("emo", "mle")
     assert set(compared.frame.verdict.dropna()) == {"undetermined"}
-    base = emobench.evaluate("oracle-language", limit=16, device="cpu", **places)
+    base = emobench.evaluate("lm-quick", settings=settings, **given)
     assert base.entries[0].untrained
