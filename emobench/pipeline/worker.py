@@ -85,6 +85,8 @@ def main() -> None:
     together = GROUP in os.environ
     maker = StageMaker(Path(sys.argv[1]), events if os.environ.get("RANK", "0") == "0" else Silent())
     threading.Thread(target=read, daemon=True).start()
+    # With it, Slurm tells a job that its time ends; the process of the job then stops this one.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     with suppress(KeyboardInterrupt), signals_interrupt():
         while (key := keys.get()) is not None:
             busy.set()

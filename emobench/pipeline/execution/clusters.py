@@ -6,6 +6,10 @@ that one that is given out twice, such as after the loss of a node, is still mad
 
 from __future__ import annotations
 
+import math
+import os
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -24,6 +28,12 @@ RETRIES = 3
 """How often a stage is tried again whose node was lost."""
 POLL = 0.5
 """Seconds between two looks at a task."""
+AGAIN = 20
+"""How often a job of Slurm is queued again whose time ended."""
+LOOK, LATE = 5.0, 30.0
+"""Seconds between two looks at Slurm's queue, and in which the result of a job that has ended is seen on a disk."""
+STOP = 75.0
+"""Seconds in which a stage stops with a checkpoint: Slurm ends the job 90 seconds after it asked for that."""
 AT_ONCE = 16
 """Jobs of Slurm at once, unless `--processes` says another number."""
 
@@ -41,11 +51,21 @@ def make_here(runs: str, key: str, what: str) -> Failure | None:
         _here = local_worker(Place("this node", "", {}), Path(runs))
     try:
         error = _here.make(key, what, Silent())
-    except BaseException:  # cancelled: a training stops after its step, with a checkpoint
-        _here.terminate()
+    except BaseException:  # cancelled
+        _stop_here()
         _here.finish()
         raise
     return None if error is None else (error.exit_code, str(error))
+
+
+def _stop_here() -> None:
+    """Let the training of this node stop after its step, with a checkpoint."""
+    if _here is None:
+        return
+    _here.terminate()
+    end = time.monotonic() + STOP
+    while not _here.ended and time.monotonic() < end:  # it is not told to end: that would stop it at once
+        time.sleep(POLL)
 
 
 class _Task(Protocol):
@@ -120,18 +140,67 @@ class _RayTask:
         self._ray.cancel(self._reference)
 
 
+class SlurmStage:
+    """What a job of Slurm calls; submitit keeps it in a file.
+
+    Near the end of its time, or when it must make room, a job stops its stage with a checkpoint and is queued again.
+    """
+
+    def __call__(self, runs: str, key: str, what: str) -> Failure | None:
+        return make_here(runs, key, what)
+
+    def checkpoint(self, runs: str, key: str, what: str) -> Any:
+        """Return what goes on: what submitit calls at its signal."""
+        from submitit.helpers import DelayedSubmission  # type: ignore[import-not-found]
+
+        _stop_here()
+        return DelayedSubmission(self, runs, key, what)
+
+
+class _Queue:
+    """The jobs that Slurm has, by squeue: sacct, which submitit asks, knows jobs only where Slurm keeps accounts."""
+
+    def __init__(self) -> None:
+        self._jobs: frozenset[str] = frozenset()
+        self._looked = -math.inf
+        self._lock = threading.Lock()
+
+    def has(self, job: str, since: float) -> bool:
+        """Return whether a job that was submitted at a time, by `time.monotonic`, waits, runs or ends."""
+        with self._lock:
+            if time.monotonic() - self._looked > LOOK or self._looked < since:
+                self._look()
+            return job in self._jobs or self._looked < since
+
+    def _look(self) -> None:
+        began = time.monotonic()
+        command = ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:  # else Slurm is asked again: it may be restarting
+            self._jobs, self._looked = frozenset(done.stdout.split()), began
+
+
 class _SlurmTask:
-    def __init__(self, job: Any) -> None:
-        self._job = job
+    def __init__(self, job: Any, queue: _Queue) -> None:
+        self._job, self._queue = job, queue
+        self._submitted = time.monotonic()
 
     def done(self) -> bool:
-        return self._job.done()
+        return self._has_result() or not self._queue.has(self._job.job_id, self._submitted)
 
     def result(self) -> Failure | None:
+        end = time.monotonic() + LATE
+        while not self._has_result():
+            if time.monotonic() > end:
+                raise RunError(f"job {self._job.job_id} has left Slurm without a result; see {self._job.paths.stderr}")
+            time.sleep(POLL)
         return self._job.result()
 
     def cancel(self) -> None:
-        self._job.cancel()
+        self._job.cancel(check=False)
+
+    def _has_result(self) -> bool:
+        return self._job.paths.result_pickle.exists()
 
 
 class Cluster:
@@ -191,10 +260,18 @@ def _slurm(given: dict[str, Any], runs: Path, device: str, processes: int | None
     import submitit  # type: ignore[import-not-found]
 
     try:
-        executor = submitit.AutoExecutor(folder=runs.resolve() / "slurm", cluster=given.pop("cluster", None))
+        limits = {"slurm_max_num_timeout": given.pop("slurm_max_num_timeout", AGAIN)}
+        executor = submitit.AutoExecutor(folder=runs.resolve() / "slurm", cluster=given.pop("cluster", None), **limits)
         own: dict[str, Any] = {"name": "emobench", **({"mem_gb": memory / 2**30} if memory else {})}
         own |= {"gpus_per_node": 1} if device.startswith("cuda") else {}
         executor.update_parameters(**own | given)
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise ConfigError(f"--on slurm: {error}") from None
-    return Cluster("slurm", processes or AT_ONCE, lambda *stage: _SlurmTask(executor.submit(make_here, *stage)))
+    queue, lock = _Queue(), threading.Lock()
+
+    def submit(*stage: str) -> _Task:
+        with lock:  # the executor is not for several threads
+            job = executor.submit(SlurmStage(), *stage)
+        return _SlurmTask(job, queue) if executor.cluster == "slurm" else job
+
+    return Cluster("slurm", processes or AT_ONCE, submit)

@@ -11,7 +11,6 @@ from emobench.errors import ConfigError, RunError, UnknownNameError
 from emobench.extras import MissingPackageError
 from emobench.pipeline.execution.clusters import cluster_of
 from emobench.pipeline.execution.reporter import Silent
-from emobench.pipeline.execution.schedule import Job
 
 
 def of(text: str, runs: Path) -> object:
@@ -40,9 +39,9 @@ def test_a_stage_that_was_never_planned_comes_back_as_its_error(tmp_path: Path) 
     cluster = cluster_of("slurm(cluster=local)", runs=tmp_path, device="cpu", processes=2, memory=None)
     assert [place.name for place in cluster.places] == ["slurm:0", "slurm:1"]
     worker = cluster.start(cluster.places[0], tmp_path)
-    error = worker.make(Job("0" * 16, "base", True, "mle, seed 0", "its training"), Silent())
+    error = worker.make("0" * 16, "mle, seed 0, its training", Silent())
     assert error is not None
     assert error.exit_code == ConfigError.exit_code
     assert f"mle, seed 0, its training: KEY {'0' * 16}: {tmp_path} has no stage of this key" in str(error)
     worker.terminate()
-    assert isinstance(worker.make(Job("1" * 16, "base", True, "mle", "its training"), Silent()), RunError)
+    assert isinstance(worker.make("1" * 16, "mle, its training", Silent()), RunError)
