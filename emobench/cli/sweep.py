@@ -16,7 +16,7 @@ from emobench.cli.terminal.console import print_json, print_out, print_table, re
 from emobench.cli.terminal.streams import remark
 from emobench.errors import ConfigError, RunError
 from emobench.models.device import AUTO, Place
-from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.make_outline import Read, make_outline
 from emobench.pipeline.dry_run.outline import DONE
 from emobench.pipeline.execution.clusters import cluster_of
 from emobench.pipeline.planning.estimate import duration
@@ -113,7 +113,8 @@ def _sweep(file: Path, loading: SweepOptions, runs: Path, leaderboard: Path, **m
 
 def _show_plan(sweep: Sweep, processes: int, json: bool) -> None:
     """Print what each request comes to, as a dry run of it would."""
-    outlines = [make_outline(request) for request in sweep.requests]
+    read = Read()
+    outlines = [make_outline(request, read=read) for request in sweep.requests]
     totals = [outline.totals() for outline in outlines]
     if json:
         plans = [{"command": r.command, "totals": t} for r, t in zip(sweep.requests, totals, strict=True)]

@@ -15,7 +15,7 @@ import typer
 
 from emobench.cli.terminal.streams import remark
 from emobench.errors import ConfigError
-from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.make_outline import Read, make_outline
 from emobench.pipeline.planning.request import Request
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -67,7 +67,8 @@ class BudgetOptions:
         """Raise ConfigError where what is not finished of these requests trains on more than --max-tokens."""
         if self.max_tokens is None:
             return
-        totals = [make_outline(request).totals() for request in requests]
+        read = Read()
+        totals = [make_outline(request, read=read).totals() for request in requests]
         tokens = sum(total.tokens["train"] for total in totals)
         if tokens > self.max_tokens:
             raise ConfigError(

@@ -11,7 +11,6 @@ from typing import Any
 from emobench.config import build
 from emobench.data.conversations import FORMATS, Conversation, Turn
 from emobench.errors import ConfigError, DataError, UnknownNameError
-from emobench.kinds.generation.decoding.backends import continuations_of
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.instruct.instructions import Instruction, Instructions
 from emobench.kinds.instruct.rules import InstructProtocol
@@ -65,6 +64,8 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
 
     Batches are kept in a journal as they end; an interrupted attempt is continued to the same file.
     """
+    from emobench.kinds.generation.decoding.backends import continuations_of
+
     asked = asked_instructions(data, rules)
     journal = Journal(folder / UNFINISHED)
     found = {one.id: one for one in (_parse(line, UNFINISHED) for line in journal.read())}

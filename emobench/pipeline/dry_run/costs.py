@@ -62,11 +62,13 @@ class Costs:
     Without `exact` no corpus is tokenized: what it takes at most, at once. What was timed takes the place of estimates.
     """
 
-    def __init__(self, plan: Plan, *, exact: bool, timed: Timed | None = None) -> None:
+    def __init__(
+        self, plan: Plan, *, exact: bool, timed: Timed | None = None, corpora: PackedCorpora | None = None
+    ) -> None:
         self._plan = plan
         self._timed = timed
         self._exact = exact
-        self._corpora = PackedCorpora(Stages(plan.request.runs), Silent(), keep=False)
+        self.corpora = corpora or PackedCorpora(Stages(plan.request.runs), Silent(), keep=False)
         self._amounts: dict[object, Amount] = {}
         self._evaluations: dict[str, Cost] = {}
         self._sizes: dict[AuxiliaryModel, ModelSize | None] = {}
@@ -152,7 +154,7 @@ class Costs:
         return sorted({(estimate.computes_in(recipe, dtype), dtype) for recipe, dtype in found})
 
     def _counted(self, planned: PlannedTraining) -> Amount:
-        packed = self._corpora.rows(planned, "train")
+        packed = self.corpora.rows(planned, "train")
         tokens = int(packed.target_count * planned.recipe.epochs)
         return Amount(tokens, total_steps(planned.recipe, len(packed), 1), rough=False)
 

@@ -7,7 +7,7 @@ counts and what is finished; elsewhere names are checked, and sizes are those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from emobench.pipeline.dry_run.costs import Costs, Timed
 from emobench.pipeline.dry_run.outline import (
@@ -19,10 +19,11 @@ from emobench.pipeline.dry_run.outline import (
     run_words,
     training_words,
 )
+from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.planning.base_model import AbsentModel
 from emobench.pipeline.planning.estimate import H100, gigabytes
 from emobench.pipeline.planning.find_model import MadeModel
-from emobench.pipeline.planning.ingredients import Download, shown_name
+from emobench.pipeline.planning.ingredients import Download, Ingredients, shown_name
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.planned import PlannedTask, PlannedTraining
@@ -32,15 +33,31 @@ from emobench.pipeline.stages.stage import Stages
 OFFLINE = "With --offline the run would stop: what is to be downloaded is not here."
 
 
-def make_outline(request: Request, *, exact: bool = True, timed: Callable[[Plan], Timed] | None = None) -> Outline:
+@dataclass
+class Read:
+    """What outlines have read, so that the next one of the same folders does not read it again."""
+
+    ingredients: Ingredients | None = None
+    corpora: PackedCorpora | None = None
+
+
+def make_outline(
+    request: Request,
+    *,
+    exact: bool = True,
+    timed: Callable[[Plan], Timed] | None = None,
+    read: Read | None = None,
+) -> Outline:
     """Return the outline of a request; raises a UserError for a name or a setting that is wrong.
 
     Without `exact` no corpus is tokenized and nothing counts as finished: what it takes at most, at once. With
-    `timed`, which times a part of the plan's work, estimates come from that.
+    `timed`, which times a part of the plan's work, estimates come from that. `read` is what outlines share.
     """
-    plan = make_plan(request, look=True, check=exact)
+    read = read or Read()
+    plan = make_plan(request, look=True, check=exact, known=read.ingredients)
     found = timed(plan) if timed is not None and exact else None
-    costs = Costs(plan, exact=exact, timed=found)
+    costs = Costs(plan, exact=exact, timed=found, corpora=read.corpora)
+    read.ingredients, read.corpora = plan.ingredients, costs.corpora
     writer = _Writer(plan, costs)
     asked = [(row.asked, run) for row in plan.rows for run in row.runs]
     evaluations = [writer.evaluation(label, run.seed, planned) for label, run in asked for planned in run.tasks()]

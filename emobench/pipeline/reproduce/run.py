@@ -14,7 +14,7 @@ from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesReader
 from emobench.leaderboard.stats.compare import compare
 from emobench.models.catalog import CATALOG
-from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.make_outline import Read, make_outline
 from emobench.pipeline.dry_run.outline import Outline
 from emobench.pipeline.execution.reporter import Reporter, Silent
 from emobench.pipeline.planning.ingredients import shown_name
@@ -61,12 +61,13 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     oracle = _oracle_of(chosen, request)
     given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
     found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
+    read = Read()
     for subject in models_of(table, given):
         its = of_model(table, given, subject)
-        wanted = selection_request(table, its)
-        parts = [] if wanted is None else [marked(make_outline(wanted, exact=exact), subject.model, ", to choose")]
-        rows = table_request(table, its, firsts(table))
-        parts.append(marked(make_outline(rows, exact=exact), subject.model, ""))
+        asked = [(table_request(table, its, firsts(table)), "")]
+        if (wanted := selection_request(table, its)) is not None:
+            asked.insert(0, (wanted, ", to choose"))
+        parts = [marked(make_outline(one, exact=exact, read=read), subject.model, why) for one, why in asked]
         for part in parts:
             if oracle is not None:  # its texts take the place of these downloads
                 kept = (line for line in part.lines if not line.what.startswith(f"corpus {oracle.corpus} ("))

@@ -15,7 +15,7 @@ from typing import Any
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
-from emobench.pipeline.dry_run.make_outline import make_outline
+from emobench.pipeline.dry_run.make_outline import Read, make_outline
 from emobench.pipeline.dry_run.outline import Outline
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.ingredients import Ingredients, shown_name
@@ -83,7 +83,8 @@ def outline_scaling(
 ) -> Outline:
     """Return what making a figure again comes to."""
     steps, said = steps_of(table, request, models, scale)
-    outlines = [marked(make_outline(step.request, exact=exact), step.title, "") for step in steps]
+    read = Read()
+    outlines = [marked(make_outline(step.request, exact=exact, read=read), step.title, "") for step in steps]
     found = outlines[0]
     for other in outlines[1:]:
         found = found.joined(other)

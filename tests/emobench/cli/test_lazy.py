@@ -28,6 +28,14 @@ def test_help_imports_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "set()"
 
 
+def test_no_command_imports_torch_before_it_works() -> None:
+    code = "import sys, typer\nfrom emobench.cli import app\nfrom emobench.cli.lazy import load_commands\n"
+    code += "load_commands(typer.main.get_command(app))\n"
+    code += "print({'torch', 'transformers', 'scipy'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_a_dry_run_without_the_model_does_not_import_transformers(tmp_path: Path) -> None:
     code = "import sys, contextlib\nfrom emobench.cli import app\n"
     options = ["run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu", "--dry-run", "--quiet"]
