@@ -119,6 +119,24 @@ def test_the_training_is_that_of_one_process(
     assert_same(trained_by(given, tmp_path, *words, launcher=launcher), trained, engine)
 
 
+def test_a_run_records_the_entry_of_one_process(given: list[str], tmp_path: Path) -> None:
+    """The process of rank 0 evaluates and records; the others have ended by then."""
+    settings = ("generation.max_length=32", "generation.prefix=4", "generation.continuation=8", "mauve.seeds=[0]")
+    words = ["run", *given[1:], "--suite", "lm-quick", "--limit", "8", "--seed", "0", "--set", "recipe.epochs=1"]
+    words += [word for setting in settings for word in ("--set", setting)]
+    entries = []
+    for name, launcher in (("one", ()), ("two", TORCHRUN)):
+        process = started(words, tmp_path / name, "--leaderboard", str(tmp_path / "board"), "--json", launcher=launcher)
+        out, err = process.communicate(timeout=400)
+        assert process.returncode == 0, err
+        entries += json.loads(out)["entries"]
+    one, two = entries
+    assert [run["key"] for run in one["runs"]] == [run["key"] for run in two["runs"]]
+    assert one["metrics"].keys() == two["metrics"].keys()
+    read = "lm-quick/ppl_test"
+    assert two["metrics"][read]["mean"] == pytest.approx(one["metrics"][read]["mean"], rel=1e-5)
+
+
 @DEEPSPEED
 @pytest.mark.parametrize("launch", ["zero2", "zero3"])
 def test_deepspeed_trains_adapters_too(given: list[str], tmp_path: Path, launch: str) -> None:
