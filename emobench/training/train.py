@@ -43,7 +43,7 @@ from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
 from emobench.training.sharded import ShardedTrainer, uses_fsdp
 from emobench.training.trackers import Tracking, tracker_arguments
 from emobench.training.trainer import ObjectiveTrainer, SaveRegularly, StopOnRequest
-from emobench.training.zero import ZeroTrainer, join_without_gpu, uses_deepspeed
+from emobench.training.zero import ALONE, ZeroTrainer, join_without_gpu, uses_deepspeed, writer_of
 
 RESULT, CHECKPOINTS = "training.json", "checkpoints"
 KEPT = {"mle": "eval_mle", "objective": "eval_objective"}
@@ -149,7 +149,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
     if job.tracking is not None:
         trainer.callback_handler.callbacks = job.tracking.guard(trainer.callback_handler.callbacks)
     if checkpoint is not None:
-        _refuse_other_checkpoint(checkpoint, trainer.is_deepspeed_enabled)
+        _refuse_other_checkpoint(checkpoint, trainer)
     main = trainer.is_world_process_zero()
     if main:
         # The log of the checkpoint: the steps after it are trained again.
@@ -312,13 +312,13 @@ def _cost_embedding(objective: Objective) -> CostEmbedding | None:
     return getattr(objective, "cost_embedding", None)
 
 
-def _refuse_other_checkpoint(checkpoint: Path, zero: bool) -> None:
-    """Refuse to go on with DeepSpeed from a checkpoint without it, and the other way round."""
-    if any(checkpoint.glob("global_step*")) != zero:
-        before, now = ("without", "with") if zero else ("with", "without")
+def _refuse_other_checkpoint(checkpoint: Path, trainer: ObjectiveTrainer) -> None:
+    """Refuse to go on from a checkpoint that this trainer cannot read: DeepSpeed's are for it alone."""
+    before, now = writer_of(checkpoint), trainer.writer if isinstance(trainer, ZeroTrainer) else ALONE
+    if before != now:
         raise StorageError(
-            f"{checkpoint} was written {before} DeepSpeed, and this training runs {now} it; start it as it was started "
-            f"before, or delete {checkpoint.parent} to train again."
+            f"{checkpoint} was written {before}, and this training runs {now}; start it as it was started before, or "
+            f"delete {checkpoint.parent} to train again."
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from accelerate.utils import parse_flag_from_env
 from torch import Tensor
 
 from emobench.training.trainer import ObjectiveTrainer
+
+ALONE = "without DeepSpeed"
 
 
 class ZeroTrainer(ObjectiveTrainer):
@@ -27,10 +30,28 @@ class ZeroTrainer(ObjectiveTrainer):
         # The exported model has the weights of all processes.
         plugin.deepspeed_config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
 
+    @property
+    def writer(self) -> str:
+        """What `writer_of` its checkpoints says."""
+        stage = self.accelerator.state.deepspeed_plugin.zero_stage  # type: ignore[union-attr]
+        return _shared(self.args.world_size, stage == 3)
+
     def gather_weights(self) -> dict[str, Tensor]:
         """Return the whole weights in the main process, and nothing in the others. All processes must call it."""
         weights: Any = self.accelerator.get_state_dict(self.model_wrapped)
         return weights or {}
+
+
+def writer_of(checkpoint: Path) -> str:
+    """Return what wrote a checkpoint, as far as that decides what can read it."""
+    count = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
+    return _shared(count, any(checkpoint.glob("global_step*/*zero_pp_rank_*_model_states.pt"))) if count else ALONE
+
+
+def _shared(processes: int, weights: bool) -> str:
+    return (
+        f"by DeepSpeed with {processes} processes, {'each with a share of' if weights else 'each with all'} the weights"
+    )
 
 
 def uses_deepspeed() -> bool:

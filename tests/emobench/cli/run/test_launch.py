@@ -154,7 +154,14 @@ def test_a_training_of_deepspeed_goes_on(given: list[str], tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=100)[1]
     assert process.returncode == 130, err
-    assert "was written with DeepSpeed" in started(words, tmp_path / "two").communicate(timeout=100)[1]
+    others = [((), "runs without DeepSpeed")]
+    others += [
+        (("--launch", "zero2", "--processes", "2"), "runs by DeepSpeed with 2 processes, each with all the weights")
+    ]
+    for other, sentence in others:
+        err = started(words, tmp_path / "two", *other).communicate(timeout=100)[1]
+        assert "was written by DeepSpeed with 2 processes, each with a share of the weights" in err
+        assert sentence in err
     folder = trained_by(words, tmp_path / "two", *launch)
     assert_same(folder, trained_by(words, tmp_path / "one"), "DeepSpeed")
 
