@@ -30,7 +30,7 @@ POLL = 0.5
 """Seconds between two looks at a task."""
 AGAIN = 20
 """How often a job of Slurm is queued again whose time ended."""
-LOOK, LATE = 5.0, 30.0
+LOOK, LATE = 30.0, 30.0
 """Seconds between two looks at Slurm's queue, and in which the result of a job that has ended is seen on a disk."""
 STOP = 75.0
 """Seconds in which a stage stops with a checkpoint: Slurm ends the job 90 seconds after it asked for that."""
@@ -162,22 +162,22 @@ class _Queue:
 
     def __init__(self) -> None:
         self._jobs: frozenset[str] = frozenset()
-        self._looked = -math.inf
+        self._asked = self._seen = -math.inf
         self._lock = threading.Lock()
 
     def has(self, job: str, since: float) -> bool:
         """Return whether a job that was submitted at a time, by `time.monotonic`, waits, runs or ends."""
         with self._lock:
-            if time.monotonic() - self._looked > LOOK or self._looked < since:
+            if time.monotonic() - self._asked > LOOK:
                 self._look()
-            return job in self._jobs or self._looked < since
+            return job in self._jobs or self._seen < since
 
     def _look(self) -> None:
-        began = time.monotonic()
+        self._asked = time.monotonic()
         command = ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:  # else Slurm is asked again: it may be restarting
-            self._jobs, self._looked = frozenset(done.stdout.split()), began
+        if done.returncode == 0:  # else Slurm is asked again later: it may be restarting
+            self._jobs, self._seen = frozenset(done.stdout.split()), self._asked
 
 
 class _SlurmTask:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from pathlib import Path
 
 import pytest
 
 from emobench.errors import ConfigError, RunError, UnknownNameError
 from emobench.extras import MissingPackageError
+from emobench.models.device import Place
+from emobench.pipeline.execution import clusters
 from emobench.pipeline.execution.clusters import cluster_of
 from emobench.pipeline.execution.reporter import Silent
+from emobench.pipeline.execution.workers import local_worker
 
 
 def of(text: str, runs: Path) -> object:
@@ -45,3 +49,35 @@ def test_a_stage_that_was_never_planned_comes_back_as_its_error(tmp_path: Path) 
     assert f"mle, seed 0, its training: KEY {'0' * 16}: {tmp_path} has no stage of this key" in str(error)
     worker.terminate()
     assert isinstance(worker.make("1" * 16, "mle, its training", Silent()), RunError)
+
+
+def test_a_job_is_lost_once_squeue_was_asked_after_it_and_lists_it_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = tmp_path / "jobs"
+    program = tmp_path / "squeue"
+    program.write_text(f"#!/bin/sh\nexec cat {listing}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(clusters, "LOOK", 0.0)
+    queue = clusters._Queue()
+    assert queue.has("7", since=0.0)  # squeue fails: the file is not there
+    listing.write_text("7\n8\n")
+    assert queue.has("7", since=0.0)
+    assert not queue.has("9", since=0.0)
+    assert queue.has("9", since=time.monotonic() + 1)  # submitted since then
+    listing.unlink()
+    assert queue.has("7", since=0.0)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs submitit")
+def test_a_job_whose_time_ends_stops_its_worker_and_goes_on_with_the_same_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = local_worker(Place("this node", "", {}), tmp_path)
+    monkeypatch.setattr(clusters, "_here", worker)
+    submission = clusters.SlurmStage().checkpoint(str(tmp_path), "0" * 16, "mle")
+    assert worker.ended
+    worker.finish()
+    assert isinstance(submission.function, clusters.SlurmStage)
+    assert submission.args == (str(tmp_path), "0" * 16, "mle")
