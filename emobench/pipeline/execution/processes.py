@@ -111,11 +111,13 @@ class WorkerProcess:
     def _death(self, what: str) -> EmobenchError:
         code = self._process.wait()
         self._reader.join(1.0)
-        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+        how = f"ended with exit code {code}" if code > 0 else "was stopped"
+        if code < 0:
+            how = f"ended with signal {signal.Signals(-code).name}"
         memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
         last = "".join(f"\n  {line}" for line in self._last)
         return RunError(
-            f"{what}: the process on {self._name} ended with {how}.{memory} What it finished is "
+            f"{what}: the process on {self._name} {how}.{memory} What it finished is "
             f"kept; give the same command again.{f' The last lines that it printed:{last}' if last else ''}"
         )
 
