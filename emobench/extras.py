@@ -36,8 +36,8 @@ class MissingPackageError(ConfigError):
     "This needs the package bm25s, which is not installed: pip install 'emobench[eval]'"
     """
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"This needs the package {package}, which is not installed: pip install '{OWN}[{extra}]'")
+    def __init__(self, package: str, extra: str, how: str = "") -> None:
+        super().__init__(f"This needs the package {package}, which is not installed: pip install {how}'{OWN}[{extra}]'")
 
 
 def require(module: str) -> ModuleSpec:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +135,10 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         if job.progress is not None:
             job.progress(values)
 
-    trainer = (ShardedTrainer if uses_fsdp() else ZeroTrainer if uses_deepspeed() else ObjectiveTrainer)(
+    made: Any = ShardedTrainer if uses_fsdp() else ObjectiveTrainer
+    if uses_deepspeed():
+        made = partial(ZeroTrainer, precision=recipe.precision)
+    trainer: ObjectiveTrainer = made(
         model=model,
         args=training_arguments(job, checkpoints),
         train_dataset=job.train,
@@ -175,7 +179,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     micro = recipe.micro_batch(torch_processes())
     schedules = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
     steps = total_steps(recipe, len(job.train), torch_processes())
-    configured = job.device == "cpu" and uses_deepspeed()
+    zero = uses_deepspeed()
+    configured = job.device == "cpu" and zero
     if configured:
         join_without_gpu()
     arguments = TrainingArguments(
@@ -193,8 +198,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         **(_checkpointing() if recipe.gradient_checkpointing else {}),
         seed=job.seed,
         data_seed=job.seed,
-        bf16=recipe.precision == "bfloat16",
-        fp16=recipe.precision == "float16",
+        bf16=recipe.precision == "bfloat16" and not zero,  # ZeroTrainer sets them
+        fp16=recipe.precision == "float16" and not zero,
         use_cpu=job.device == "cpu" and not configured,
         torch_compile=recipe.compile,
         eval_strategy="epoch",
@@ -317,7 +322,7 @@ def _refuse_other_checkpoint(checkpoint: Path, trainer: ObjectiveTrainer) -> Non
     before, now = writer_of(checkpoint), trainer.writer if isinstance(trainer, ZeroTrainer) else ALONE
     if before != now:
         raise StorageError(
-            f"{checkpoint} was written {before}, and this training runs {now}; start it as it was started before, or "
+            f"{checkpoint} was written {before}, and this training is run {now}; start it as it was started before, or "
             f"delete {checkpoint.parent} to train again."
         )
 

@@ -24,17 +24,25 @@ ALONE = "without DeepSpeed"
 class ZeroTrainer(ObjectiveTrainer):
     """Trains a model with DeepSpeed."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, precision: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         plugin: Any = self.accelerator.state.deepspeed_plugin
+        config = plugin.deepspeed_config
         # The exported model has the weights of all processes.
-        plugin.deepspeed_config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+        config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+        if precision in ("bfloat16", "float16"):
+            # Autocast over float32, as the other engines. The flags of the arguments would make DeepSpeed round the
+            # weights, and so the exported ones; here only the objective's engine reads them.
+            self.args.bf16, self.args.fp16 = precision == "bfloat16", precision == "float16"
+            for name in ("bf16", "fp16"):
+                config.pop(name, None)
+            config["torch_autocast"] = {"enabled": True, "dtype": precision}
 
     @property
     def writer(self) -> str:
         """What `writer_of` its checkpoints says."""
         stage = self.accelerator.state.deepspeed_plugin.zero_stage  # type: ignore[union-attr]
-        return _shared(self.args.world_size, stage == 3)
+        return _shared(self.args.world_size if stage else 0, stage == 3)
 
     def gather_weights(self) -> dict[str, Tensor]:
         """Return the whole weights in the main process, and nothing in the others. All processes must call it."""
@@ -44,14 +52,17 @@ class ZeroTrainer(ObjectiveTrainer):
 
 def writer_of(checkpoint: Path) -> str:
     """Return what wrote a checkpoint, as far as that decides what can read it."""
+    if not any(checkpoint.glob("global_step*")):
+        return ALONE
     count = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
-    return _shared(count, any(checkpoint.glob("global_step*/*zero_pp_rank_*_model_states.pt"))) if count else ALONE
+    return _shared(count, any(checkpoint.glob("global_step*/*zero_pp_rank_*_model_states.pt")))
 
 
 def _shared(processes: int, weights: bool) -> str:
-    return (
-        f"by DeepSpeed with {processes} processes, {'each with a share of' if weights else 'each with all'} the weights"
-    )
+    if not processes:
+        return "by DeepSpeed without ZeRO"
+    held = "a share of the weights" if weights else "all weights"
+    return f"by DeepSpeed with {processes} processes, each with {held}"
 
 
 def uses_deepspeed() -> bool:

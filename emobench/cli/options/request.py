@@ -206,7 +206,7 @@ class LaunchOptions(ParallelOptions):
         if self.launch not in (None, *LAUNCHERS):
             raise ConfigError(f"--launch is {self.launch}; expected {', '.join(LAUNCHERS[:-1])} or {LAUNCHERS[-1]}.")
         if self.launch in ZERO and find_spec("deepspeed") is None:
-            raise MissingPackageError("deepspeed", "deepspeed")
+            raise MissingPackageError("deepspeed", "deepspeed", "--no-build-isolation ")
         if world_size() > 1:
             if self.devices is not None or self.processes is not None:
                 raise ConfigError("torchrun has started the processes; drop --devices and --processes.")

@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +31,7 @@ POLL = 0.5
 """Seconds between two looks at a task."""
 AGAIN = 20
 """How often a job of Slurm is queued again whose time ended."""
-LOOK, LATE = 30.0, 30.0
+LOOK, LATE = 30.0, 90.0
 """Seconds between two looks at Slurm's queue, and in which the result of a job that has ended is seen on a disk."""
 STOP = 75.0
 """Seconds in which a stage stops with a checkpoint: Slurm ends the job 90 seconds after it asked for that."""
@@ -97,9 +98,11 @@ class _Remote:
     def make(self, key: str, what: str, reporter: Reporter) -> EmobenchError | None:
         if self._stopped:
             return RunError(f"{what}: stopped before it began.")
-        self._task = self._submit(str(self._runs), key, what)
         with reporter.work(what, "stages"):
             try:
+                self._task = self._submit(str(self._runs), key, what)
+                if self._stopped:  # meanwhile
+                    self._task.cancel()
                 while not self._task.done():
                     time.sleep(POLL)
                 failure = self._task.result()
@@ -174,8 +177,9 @@ class _Queue:
 
     def _look(self) -> None:
         self._asked = time.monotonic()
-        command = ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = ["squeue", "--all", "--noheader", f"--user={os.getuid()}", "--format=%A"]
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}  # filters
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
         if done.returncode == 0:  # else Slurm is asked again later: it may be restarting
             self._jobs, self._seen = frozenset(done.stdout.split()), self._asked
 
@@ -184,12 +188,13 @@ class _SlurmTask:
     def __init__(self, job: Any, queue: _Queue) -> None:
         self._job, self._queue = job, queue
         self._submitted = time.monotonic()
+        self._cancelled = False
 
     def done(self) -> bool:
-        return self._has_result() or not self._queue.has(self._job.job_id, self._submitted)
+        return self._has_result() or self._cancelled or not self._queue.has(self._job.job_id, self._submitted)
 
     def result(self) -> Failure | None:
-        end = time.monotonic() + LATE
+        end = time.monotonic() + (0 if self._cancelled else LATE)
         while not self._has_result():
             if time.monotonic() > end:
                 raise RunError(f"job {self._job.job_id} has left Slurm without a result; see {self._job.paths.stderr}")
@@ -197,9 +202,13 @@ class _SlurmTask:
         return self._job.result()
 
     def cancel(self) -> None:
+        self._cancelled = True
         self._job.cancel(check=False)
 
     def _has_result(self) -> bool:
+        folder = self._job.paths.folder
+        with suppress(OSError):
+            folder.chmod(folder.stat().st_mode)  # a client of NFS then asks its server
         return self._job.paths.result_pickle.exists()
 
 

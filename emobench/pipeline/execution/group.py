@@ -26,7 +26,12 @@ FSDP = {
     "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",  # the head is probed in every process
 }
 """What `accelerate launch --use_fsdp --fsdp_version 2` sets."""
-LEFT_OUT = ("ACCELERATE_MIXED_PRECISION", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "ACCELERATE_DYNAMO_BACKEND")
+LEFT_OUT = (
+    "ACCELERATE_MIXED_PRECISION",
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+    "ACCELERATE_GRADIENT_CLIPPING",
+    "ACCELERATE_DYNAMO_BACKEND",
+)
 """Variables of accelerate for what the recipe decides."""
 LOST = "another process of this training ended, and this one with it"
 

@@ -59,6 +59,8 @@ class LocalLaunch:
             given |= place.environment
         if all(VISIBLE in place.environment for place in places):  # each process sees all of them
             given[VISIBLE] = ",".join(place.environment[VISIBLE] for place in places)
+        elif all(place.device == "cpu" for place in places):  # DeepSpeed would take a GPU that it sees
+            given[VISIBLE] = ""
         given = launched_environment(given, launcher)
         sizes = {"WORLD_SIZE": str(self.size), "LOCAL_WORLD_SIZE": str(self.size), "MASTER_ADDR": HERE, GROUP: "0"}
         self._ranks = [

@@ -146,6 +146,20 @@ def test_deepspeed_trains_adapters_too(given: list[str], tmp_path: Path, launch:
 
 
 @DEEPSPEED
+def test_deepspeed_keeps_float32_weights_in_half_precision(given: list[str], tmp_path: Path) -> None:
+    words = [*given, "--set", "recipe.precision=bfloat16", "--set", "recipe.epochs=1"]
+    folders = [trained_by(words, tmp_path / one, "--launch", one, "--processes", "2") for one in ("ddp", "zero3")]
+    first, second = (load_file(folder / "model/model.safetensors") for folder in folders)
+    assert {str(weight.dtype) for weight in second.values()} == {"torch.float32"}
+    assert any((weight != weight.bfloat16().float()).any() for weight in second.values())
+    lines, others = (log_of(folder) for folder in folders)
+    for line, other in zip(lines, others, strict=True):
+        assert line.keys() == other.keys()
+        assert {k: line.get(k, 0.0) for k in KEYS} == pytest.approx({k: other.get(k, 0.0) for k in KEYS}, rel=2e-2)
+    assert max(float((first[n] - w).abs().max()) for n, w in second.items()) < 5e-3
+
+
+@DEEPSPEED
 def test_a_training_of_deepspeed_goes_on(given: list[str], tmp_path: Path) -> None:
     words = [*given, "--set", "recipe.epochs=8"]
     launch = ("--launch", "zero3", "--processes", "2")
@@ -154,9 +168,9 @@ def test_a_training_of_deepspeed_goes_on(given: list[str], tmp_path: Path) -> No
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=100)[1]
     assert process.returncode == 130, err
-    others = [((), "runs without DeepSpeed")]
+    others = [((), "is run without DeepSpeed")]
     others += [
-        (("--launch", "zero2", "--processes", "2"), "runs by DeepSpeed with 2 processes, each with all the weights")
+        (("--launch", "zero2", "--processes", "2"), "is run by DeepSpeed with 2 processes, each with all weights")
     ]
     for other, sentence in others:
         err = started(words, tmp_path / "two", *other).communicate(timeout=100)[1]
