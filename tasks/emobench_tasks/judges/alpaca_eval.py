@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,7 +44,9 @@ class AlpacaEval(emobench.PairJudge):
     @cached_property
     def _annotator(self) -> Mapping[str, Any]:
         import yaml
-        from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
+
+        with warnings.catch_warnings(action="ignore"):  # of pkg_resources, which the package imports
+            from alpaca_eval.constants import EVALUATORS_CONFIG_DIR
 
         folder = Path(EVALUATORS_CONFIG_DIR)
         file = folder / self.config / "configs.yaml"
