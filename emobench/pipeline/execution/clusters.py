@@ -146,7 +146,7 @@ class _RayTask:
 class SlurmStage:
     """What a job of Slurm calls; submitit keeps it in a file.
 
-    Near the end of its time, or when it must make room, a job stops its stage with a checkpoint and is queued again.
+    At Slurm's user signal, as near the end of its time, a job stops its stage with a checkpoint and is queued again.
     """
 
     def __call__(self, runs: str, key: str, what: str) -> Failure | None:

@@ -111,9 +111,10 @@ class WorkerProcess:
     def _death(self, what: str) -> EmobenchError:
         code = self._process.wait()
         self._reader.join(1.0)
-        how = f"ended with exit code {code}" if code > 0 else "was stopped"
         if code < 0:
             how = f"ended with signal {signal.Signals(-code).name}"
+        else:
+            how = f"ended with exit code {code}" if code else "was stopped"
         memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
         last = "".join(f"\n  {line}" for line in self._last)
         return RunError(

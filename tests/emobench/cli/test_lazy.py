@@ -20,20 +20,24 @@ def test_the_summaries_are_those_of_the_commands() -> None:
     }
 
 
+def last_line(code: str) -> str:
+    """Return the last line that a program prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
 def test_help_imports_no_command() -> None:
     code = "import sys, contextlib\nfrom emobench.cli import app\n"
     code += "with contextlib.suppress(SystemExit): app(['--help'])\n"
     code += "print({'torch', 'numpy', 'rich', 'emobench.registry', 'emobench.cli.run'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+    assert last_line(code) == "set()"
 
 
 def test_no_command_imports_torch_before_it_works() -> None:
     code = "import sys, typer\nfrom emobench.cli import app\nfrom emobench.cli.lazy import load_commands\n"
     code += "load_commands(typer.main.get_command(app))\n"
     code += "print({'torch', 'transformers', 'scipy'} & sys.modules.keys())"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+    assert last_line(code) == "set()"
 
 
 def test_a_dry_run_without_the_model_does_not_import_transformers(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from pathlib import Path
 
@@ -37,7 +36,6 @@ def test_a_package_that_is_missing_is_named(
         of(name, tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs submitit")
 def test_a_stage_that_was_never_planned_comes_back_as_its_error(tmp_path: Path) -> None:
     """A job of its own makes it, in a process that the job starts; the error has the words of `emobench stage run`."""
     cluster = cluster_of("slurm(cluster=local)", runs=tmp_path, device="cpu", processes=2, memory=None)
@@ -70,7 +68,6 @@ def test_a_job_is_lost_once_squeue_was_asked_after_it_and_lists_it_not(
     assert queue.has("7", since=0.0)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="needs submitit")
 def test_a_job_whose_time_ends_stops_its_worker_and_goes_on_with_the_same_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
