@@ -1,6 +1,6 @@
 """The transport cost between tokens: 1 - cosine of their rows in an embedding (EMO paper, Eq. 14).
 
-Legend: V vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a chunk.
+Legend: V vocabulary, P padded vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a chunk.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from emobench.errors import UserError
-from emobench.objectives.engine.products import has_triton, multiply_wide, row_buffer
+from emobench.objectives.engine.products import has_triton, multiply_wide, padded_head, row_buffer, whole_rows
 
+_GPU_MULTIPLE = 128
 _SLICE_BYTES = 64 << 20  # of float32 cosines, which are then rounded to half precision
 
 
@@ -42,9 +43,13 @@ class CostEmbedding:
             tiny = torch.finfo(exact).tiny
             for _ in range(2):  # the second pass removes the rounding error of the first
                 rows_VE /= torch.linalg.vector_norm(rows_VE, dim=1, keepdim=True).clamp_min(tiny)
-            self.rows_VE = rows_VE.to(dtype or exact)
+            dtype = dtype or exact
+            # On a GPU with the padding that its products take; see `padded_head`.
+            multiple = _GPU_MULTIPLE if rows_VE.is_cuda and dtype != exact else 1
+            self._rows_PE = padded_head(rows_VE, len(rows_VE), multiple, dtype)
+            self.rows_VE = self._rows_PE[: len(rows_VE)]
         else:
-            self.rows_VE = weight_VE.detach().to(device=device, dtype=dtype)
+            self.rows_VE = self._rows_PE = weight_VE.detach().to(device=device, dtype=dtype)
         norm_V = torch.linalg.vector_norm(self.rows_VE, dim=1, dtype=exact)
         self.inverse_norm_V = torch.where(norm_V > 0, 1 / norm_V, 0.0)
         self._normalised = copy
@@ -66,7 +71,8 @@ class CostEmbedding:
         if vocabulary == len(self):
             return self
         part = object.__new__(CostEmbedding)
-        part.rows_VE, part.inverse_norm_V = self.rows_VE[:vocabulary], self.inverse_norm_V[:vocabulary]
+        part.rows_VE, part._rows_PE = self.rows_VE[:vocabulary], self._rows_PE
+        part.inverse_norm_V = self.inverse_norm_V[:vocabulary]
         part._normalised, part._unit, part.slot_V, part._kept = self._normalised, self._unit, None, None
         return part
 
@@ -109,8 +115,9 @@ class CostEmbedding:
         if out.is_cuda and self._normalised and out.dtype == self.rows_VE.dtype and has_triton():
             # The product's epilogue rounds 1 - cos once, so almost equal tokens keep their digits. This needs rows of
             # length 1: for other lengths, 1 - <x, y> could round to exactly 1 or overflow.
-            ones_V = out.new_ones(len(self))
-            torch.addmm(ones_V, self.rows_VE[tokens_U], self.rows_VE.T, alpha=-1, out=out)
+            out_UP = whole_rows(out)
+            rows_PE = self._rows_PE[: out_UP.shape[1]]
+            torch.addmm(out.new_ones(len(rows_PE)), self.rows_VE[tokens_U], rows_PE.T, alpha=-1, out=out_UP)
             from emobench.objectives.engine.triton_rows import finish_costs
 
             finish_costs(out, tokens_U, self.inverse_norm_V)
@@ -144,7 +151,8 @@ class CostEmbedding:
 
     def to(self, device: torch.device | str) -> CostEmbedding:
         """Move the rows to a device, in place. `model.to()` does not move them."""
-        self.rows_VE = self.rows_VE.to(device)
+        self._rows_PE = self._rows_PE.to(device)
+        self.rows_VE = self._rows_PE[: len(self)]
         self.inverse_norm_V = self.inverse_norm_V.to(device)
         self._kept = None if self._kept is None else (self._kept[0].to(device), self._kept[1].to(device))
         return self

@@ -18,12 +18,14 @@ from emobench.training.recipe import Recipe
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _KEPT_SHARE, _KEPT_OF_FREE = 32, 8
+_RAN_OUT = ("DefaultCPUAllocator", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory", "[CUDA]: out of memory")
 
 
 def keepable_bytes(device: torch.device) -> int:
     """Return how much memory tables may take that only save time: 1/32 of it, and on a GPU 1/8 of what is free."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
+        total = int(total * torch.cuda.get_per_process_memory_fraction(device))  # see `limit_memory`
         return min(total // _KEPT_SHARE, free // _KEPT_OF_FREE)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or one without a limit
@@ -42,15 +44,16 @@ def limit_memory(name: str, limit: int) -> None:
             f"--max-memory is for GPUs, and --device is {name}; drop it, and take smaller micro-batches with --set "
             "recipe.accumulation=N."
         )
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(limit / total, 1.0), device)
+    place = torch.cuda.current_device() if device.index is None else device.index
+    total = torch.cuda.get_device_properties(place).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(limit / total, 1.0), place)
 
 
 def ran_out(error: BaseException) -> bool:
     """Return whether an error says that there is no memory left."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _RAN_OUT)
 
 
 def in_what_fits(recipe: Recipe, attempt: Callable[[Recipe], None], note: Callable[[str], None]) -> None:

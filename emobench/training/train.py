@@ -183,6 +183,8 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
     configured = job.device == "cpu" and zero
     if configured:
         join_without_gpu()
+    # With torch_compile, transformers lets float32 products of the whole process round to TF32.
+    precise = torch.backends.fp32_precision  # type: ignore[attr-defined]
     arguments = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=recipe.epochs,
@@ -219,6 +221,9 @@ def training_arguments(job: Training, folder: Path) -> TrainingArguments:
         dataloader_num_workers=0,
         ddp_find_unused_parameters=False,
     )
+    torch.backends.fp32_precision = precise  # type: ignore[attr-defined]
+    if not zero:  # else ACCELERATE_MIXED_PRECISION of the environment would decide
+        arguments.mixed_precision = "fp16" if arguments.fp16 else "bf16" if arguments.bf16 else "no"
     # One GPU per process; use torchrun for more. DataParallel would copy the model without its attached objective.
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments

@@ -37,7 +37,7 @@ class Emo(emobench.StatisticsObjective):
     def weight(self, s: emobench.TokenStatistics) -> Tensor:
         """Return MLE / DEMD of each token as a constant, (N,), 0 where DEMD is 0."""
         ratio = (-s.log_prob / s.expected_cost).detach()
-        return torch.where(torch.isfinite(ratio), ratio, 0.0)
+        return torch.nan_to_num(ratio, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @emobench.hookimpl

@@ -5,6 +5,7 @@
 # on where a part fails, and ends with a summary; exit code 1 if a part failed.
 #
 #     tests/benchmarks/gpu.sh             PYTHON=python3 by default
+#     tests/benchmarks/gpu.sh check       small shapes of everything on the GPU, all at once: for errors, not for times
 #     tests/benchmarks/gpu.sh toy         small shapes on the CPU, to see that it runs; $OUT must be set
 #
 # Needs no network: packages that are missing are installed from .wheels/ (see wheels.sh) into a temporary folder.
@@ -34,6 +35,26 @@ part() { # part NAME SECONDS COMMAND...: run it under a time limit, and note how
     summary+=("$(printf '%-28s%5d s  %s' "$name" $((SECONDS - start)) "$ended")")
 }
 
+running=()
+names=()
+together() { # together NAME SECONDS COMMAND...: the same in the background, its output in a file of its own
+    local name=$1
+    ({ part "$@"; printf '%s\n' "${summary[@]: -1}" >"$out/$name.end"; } >"$out/$name.log" 2>&1) &
+    running+=($!)
+    names+=("$name")
+}
+
+collect() { # wait for what runs in the background, and print the ends of its output
+    wait "${running[@]}"
+    local name
+    for name in "${names[@]}"; do
+        tail -n 40 "$out/$name.log" | cut -c1-400
+        summary+=("$(<"$out/$name.end")")
+        grep -q '  ok$' "$out/$name.end" || failures=$((failures + 1))
+        rm "$out/$name.end"
+    done
+}
+
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 export PYTHONPATH="$PWD:$PWD/plugins:$PWD/tasks:$site${PYTHONPATH:+:$PYTHONPATH}"
@@ -46,6 +67,10 @@ if [ "$mode" != toy ] && [ ${#wheels[@]} -gt 0 ]; then
 fi
 
 bench=tests/benchmarks
+# Warnings of other versions of other packages are no failures here.
+tests=("$python" -m pytest -q -W default -p no:cacheprovider)
+# Only files with such a test: others import packages that such a machine need not have.
+mapfile -t marked < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
 if [ "$mode" = toy ]; then
     part "linear loss" 120 "$python" $bench speed.linear_loss --shape 512,1500,16 --only mle --only emo \
         --out "$out/linear_loss-toy.json"
@@ -55,23 +80,34 @@ if [ "$mode" = toy ]; then
         --out "$out/whole_step-toy.json"
     part "prompts with shots" 60 "$python" $bench speed.icl_rate --device cpu --toy --rounds 2 --out "$out/icl_rate-toy.json"
     part "generation" 60 "$python" $bench speed.generation --toy --rounds 2 --out "$out/generation-toy.json"
+elif [ "$mode" = check ]; then
+    nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
+    together kernels 240 "${tests[@]}" --numprocesses 6 tests/emobench/objectives/test_triton.py
+    together marked 240 "${tests[@]}" --numprocesses 4 -m gpu --continue-on-collection-errors "${marked[@]}"
+    together linear_loss 240 "$python" $bench speed.linear_loss --device cuda --shape 4096,50257,768 --rounds 2 \
+        --out "$out/linear_loss-check.json"
+    together whole_step 240 "$python" $bench speed.whole_step --rounds 1 --steps 2 --uncounted 1 --sequences 1 \
+        --out "$out/whole_step-check.json"
+    together icl_rate 240 "$python" $bench speed.icl_rate --examples 6 --rounds 1 --out "$out/icl_rate-check.json"
+    together generation 240 "$python" $bench speed.generation --device cuda --prefixes 4 --rounds 1 \
+        --out "$out/generation-check.json"
+    together kernel_rates 240 "$python" $bench speed.kernel_rates --shape 4096,50257,768 --repetitions 2 \
+        --out "$out/kernel_rates-check.json"
+    collect
 else
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
-    # Warnings of other versions of other packages are no failures here.
-    tests=("$python" -m pytest -q -W default -p no:cacheprovider)
-    part "kernels, compiled" 75 "${tests[@]}" --numprocesses 8 --junit-xml "$out/pytest-kernels.xml" \
+    together kernels 120 "${tests[@]}" --numprocesses 5 --junit-xml "$out/pytest-kernels.xml" \
         tests/emobench/objectives/test_triton.py
-    # Only files with such a test: others import packages that such a machine need not have.
-    mapfile -t marked < <(grep -rlE 'mark\.gpu|pytestmark.*gpu' tests --include='test_*.py')
-    part "tests marked gpu" 90 "${tests[@]}" --numprocesses 4 -m gpu --continue-on-collection-errors \
+    together marked 120 "${tests[@]}" --numprocesses 10 -m gpu --continue-on-collection-errors \
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
+    collect
     part "linear loss" 125 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"
-    part "whole step" 75 "$python" $bench speed.whole_step --out "$out/whole_step-cuda.json"
+    part "whole step" 110 "$python" $bench speed.whole_step --out "$out/whole_step-cuda.json"
     part "whole step, bfloat16" 60 "$python" $bench speed.whole_step --dtype bfloat16 --rounds 2 \
         --out "$out/whole_step-cuda-bfloat16.json"
-    part "prompts with shots" 55 "$python" $bench speed.icl_rate --out "$out/icl_rate-cuda.json"
-    part "generation" 55 "$python" $bench speed.generation --device cuda --prefixes 32 --rounds 1 \
-        --out "$out/generation-cuda.json"
+    part "prompts with shots" 55 "$python" $bench speed.icl_rate --examples 24 --rounds 2 --out "$out/icl_rate-cuda.json"
+    part "generation" 75 "$python" $bench speed.generation --device cuda --rounds 3 \
+        --arm ours --arm loop --arm static --arm by-hand --out "$out/generation-cuda.json"
     part "kernel rates" 30 "$python" $bench speed.kernel_rates --out "$out/kernel_rates-cuda.json"
 fi
 

@@ -1,6 +1,7 @@
 """The chunked engine: loss and gradients without the logits of a whole batch in memory.
 
-Legend: N tokens, C tokens of a chunk, U distinct targets of a chunk, V vocabulary, D hidden width.
+Legend: N tokens, C tokens of a chunk, U distinct targets of a chunk, V vocabulary, P vocabulary with the padding that
+products take (on a GPU, else V), D hidden width.
 
 For each chunk the engine
 1. computes the logits,
@@ -27,7 +28,14 @@ from emobench.objectives.base import LogitsObjective, StatisticsObjective
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.job import EngineCall
-from emobench.objectives.engine.products import accumulator_dtype, add_product_wide, row_buffer
+from emobench.objectives.engine.products import (
+    accumulator_dtype,
+    add_product_wide,
+    padded,
+    padded_head,
+    row_buffer,
+    whole_rows,
+)
 from emobench.objectives.engine.targets import Chunk
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows, map_slope, square_sums
 from emobench.objectives.statistics import TokenStatistics
@@ -60,28 +68,36 @@ class Gradients:
         self.dtypes = [None if t is None else t.dtype for t in (hidden_ND, weight_VD, bias_V)]
         # Each row of dX comes from one chunk, so dX needs no wider accumulator.
         self.hidden = _zeros_if_needed(hidden_ND, hidden_ND.dtype)
-        self.weight = torch.empty_like(weight_VD, dtype=accumulator) if weight_VD.requires_grad else None
+        self.weight: Tensor | None = None
+        if weight_VD.requires_grad:
+            rows = max(len(weight_VD), padded(job.vocabulary, job.rows.row_multiple if job.rows.pads_head else 1))
+            # One product is rounded once in any case. float16 could overflow.
+            once = weight_VD.is_cuda and len(job.targets.chunks) == 1 and weight_VD.dtype == torch.bfloat16
+            self.weight = weight_VD.new_empty(rows, weight_VD.shape[1], dtype=weight_VD.dtype if once else accumulator)
+        self._rows = len(weight_VD)
         self.bias = _zeros_if_needed(bias_V, accumulator)
         self._vocabulary = job.vocabulary
         self._first = True
 
-    def add(self, dlogits_CV: Tensor, hidden_CD: Tensor, weight_VD: Tensor, positions_C: Tensor) -> None:
-        """Add the part of one chunk. `dlogits_CV` has the dtype of the products or a wider one."""
+    def add(self, dlogits_CP: Tensor, hidden_CD: Tensor, weight_PD: Tensor, positions_C: Tensor) -> None:
+        """Add the part of one chunk. `dlogits_CP` has the dtype of the products or a wider one."""
+        low_CP = dlogits_CP.to(weight_PD.dtype)
         if self.bias is not None:
-            self.bias[: self._vocabulary] += dlogits_CV.sum(dim=0, dtype=self.bias.dtype)
+            self.bias[: self._vocabulary] += dlogits_CP[:, : self._vocabulary].sum(dim=0, dtype=self.bias.dtype)
         if self.hidden is not None:
-            self.hidden[positions_C] = (dlogits_CV.to(weight_VD.dtype) @ weight_VD).to(self.hidden.dtype)
+            self.hidden[positions_C] = (low_CP @ weight_PD).to(self.hidden.dtype)
         if self.weight is not None:
-            low_CV = dlogits_CV.to(weight_VD.dtype) if dlogits_CV.is_cuda else dlogits_CV
             # The first product overwrites dW. Filling dW with zeros first would cost a pass over memory.
-            add_product_wide(self.weight[: self._vocabulary], low_CV, hidden_CD, first=self._first)
+            part_CP = low_CP if low_CP.is_cuda else dlogits_CP
+            add_product_wide(self.weight[: len(weight_PD)], part_CP, hidden_CD, first=self._first)
             if self._first:
-                self.weight[self._vocabulary :] = 0
+                self.weight[len(weight_PD) :] = 0
         self._first = False
 
     def scaled(self, scale: Tensor) -> list[Tensor | None]:
         """Return dX, dW and db times `scale`, each in the dtype of its input. Can be called once."""
-        return [_scaled(g, d, scale) for g, d in zip((self.hidden, self.weight, self.bias), self.dtypes, strict=True)]
+        weight = None if self.weight is None else self.weight[: self._rows]
+        return [_scaled(g, d, scale) for g, d in zip((self.hidden, weight, self.bias), self.dtypes, strict=True)]
 
 
 def run_chunks(
@@ -89,23 +105,24 @@ def run_chunks(
 ) -> tuple[Tensor, Gradients | None]:
     """Return the summed loss, and its gradients if the job needs them. Losses and parts are added to the job."""
     grads = Gradients(hidden_ND, weight_VD, bias_V, job) if job.with_grad else None
-    weight_VD = weight_VD.detach()[: job.vocabulary].to(job.dtype)
-    bias_V = None if bias_V is None else bias_V.detach()[: job.vocabulary].to(job.dtype)
-    # One buffer for all chunks. On a CPU, new memory for each chunk would take about 5 % of the time.
     rows, targets, multiple = job.rows, job.targets, job.rows.row_multiple
-    buffer_CV = row_buffer(weight_VD, targets.most_tokens, job.vocabulary, rows.logits_dtype(job.dtype), multiple)
-    job.follow(weight_VD)
+    taken = multiple if rows.pads_head else 1
+    weight_PD = padded_head(weight_VD.detach(), job.vocabulary, taken, job.dtype)
+    bias_P = None if bias_V is None else padded_head(bias_V.detach(), job.vocabulary, taken, job.dtype)
+    # One buffer for all chunks. On a CPU, new memory for each chunk would take about 5 % of the time.
+    buffer_CV = row_buffer(weight_PD, targets.most_tokens, job.vocabulary, rows.logits_dtype(job.dtype), multiple)
+    job.follow(weight_PD[: job.vocabulary])
     cost_UV = None
     if job.cost is not None:
-        cost_UV = row_buffer(weight_VD, targets.most_distinct, job.vocabulary, rows.cost_dtype(job.dtype), multiple)
+        cost_UV = row_buffer(weight_PD, targets.most_distinct, job.vocabulary, rows.cost_dtype(job.dtype), multiple)
     for chunk in targets.chunks:
         positions_C = targets.order_M[chunk.start : chunk.stop]
         hidden_CD = hidden_ND.detach()[positions_C].to(job.dtype)
         logits_CV = buffer_CV[: len(hidden_CD)]
-        rows.make_logits(hidden_CD, weight_VD, bias_V, job.logit_map, logits_CV)
+        rows.make_logits(hidden_CD, weight_PD, bias_P, job.logit_map, logits_CV)
         _differentiate_chunk(job, chunk, logits_CV, cost_UV)
         if grads is not None:
-            grads.add(logits_CV, hidden_CD, weight_VD, positions_C)
+            grads.add(whole_rows(logits_CV) if rows.pads_head else logits_CV, hidden_CD, weight_PD, positions_C)
     job.note_together()
     losses_M = job.weighted(torch.cat(job.losses))
     return losses_M.sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads

@@ -19,7 +19,7 @@ from emobench.objectives.base import LogitsObjective, Objective, StatisticsObjec
 from emobench.objectives.cost import CostEmbedding
 from emobench.objectives.engine.chunked import ChunkedLoss, make_costs
 from emobench.objectives.engine.job import EngineCall, LossResult, frozen_cost
-from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, row_buffer
+from emobench.objectives.engine.products import accumulator_dtype, compute_dtype, has_triton, padded_head, row_buffer
 from emobench.objectives.engine.targets import Targets, prepare_targets
 from emobench.objectives.engine.torch_rows import TorchRows, logits_by_product
 from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics, statistics_from_logits
@@ -136,10 +136,11 @@ def token_statistics(
     elif cost is None:
         raise UserError("`expected_cost` needs a cost embedding; give cost=CostEmbedding(weight).")
     dtype = compute_dtype(hidden_ND, head.linear.weight)
-    weight_VD = head.linear.weight[: head.vocabulary].to(dtype)
-    bias_V = None if head.linear.bias is None else head.linear.bias[: head.vocabulary].to(dtype)
-    vocabulary = len(weight_VD)
+    vocabulary = head.tokens
     rows = rows_for(impl, hidden_ND.device, dtype)
+    multiple = rows.row_multiple if rows.pads_head else 1
+    weight_PD = padded_head(head.linear.weight, vocabulary, multiple, dtype)
+    bias_P = None if head.linear.bias is None else padded_head(head.linear.bias, vocabulary, multiple, dtype)
     plain = type(rows) is TorchRows and hidden_ND.device.type == "cpu" and dtype == torch.float32
     product = head.packed_product if plain else None
     limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)
@@ -147,17 +148,17 @@ def token_statistics(
     values_N = {name: hidden_ND.new_zeros(targets.tokens, dtype=accumulator_dtype(dtype)) for name in names}
     # Reported statistics use float32 logits, even if the model is trained in half precision.
     wide = accumulator_dtype(dtype)
-    buffer_CV = row_buffer(weight_VD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
+    buffer_CV = row_buffer(weight_PD, targets.most_tokens, vocabulary, wide, rows.row_multiple)
     cost_UV = None
     if cost is not None:
-        cost_UV = row_buffer(weight_VD, targets.most_distinct, vocabulary, rows.cost_dtype(wide), rows.row_multiple)
+        cost_UV = row_buffer(weight_PD, targets.most_distinct, vocabulary, rows.cost_dtype(wide), rows.row_multiple)
     with torch.autocast(hidden_ND.device.type, enabled=False):
         for part in targets.chunks:
             positions_C = targets.order_M[part.start : part.stop]
             logits_CV = buffer_CV[: len(positions_C)]
             hidden_CD = hidden_ND[positions_C].to(dtype)
             if product is None:
-                rows.make_logits(hidden_CD, weight_VD, bias_V, head.logit_map, logits_CV)
+                rows.make_logits(hidden_CD, weight_PD, bias_P, head.logit_map, logits_CV)
             else:
                 logits_by_product(product, hidden_CD, head.logit_map, logits_CV)
             costs = None if cost is None or cost_UV is None else make_costs(cost, part, cost_UV, rows)

@@ -1,6 +1,7 @@
 """The dtypes and buffers of the engine, and products of half-precision matrices with a float32 result.
 
-Legend: A and B rows of the two factors, S rows of a slice of B, D width, C tokens of a chunk, V vocabulary.
+Legend: A and B rows of the two factors, S rows of a slice of B, D width, C tokens of a chunk, V vocabulary, P padded
+vocabulary, X anything.
 """
 
 from __future__ import annotations
@@ -41,6 +42,27 @@ def row_buffer(like: Tensor, rows: int, vocabulary: int, dtype: torch.dtype, mul
     # Some matrix products read entries in pairs and past the end of a row: the padding must not contain NaN.
     buffer[:, vocabulary:] = 0
     return buffer[:, :vocabulary]
+
+
+def whole_rows(rows_XV: Tensor) -> Tensor:
+    """Return rows of a `row_buffer` with their padding, (X, P)."""
+    row = rows_XV.stride(0)
+    return rows_XV.as_strided((len(rows_XV), row), (row, 1), rows_XV.storage_offset())
+
+
+def padded_head(weight_VX: Tensor, vocabulary: int, multiple: int, dtype: torch.dtype) -> Tensor:
+    """Return the rows of a head, or the entries of its bias, up to a multiple of `multiple`, (P, X).
+
+    Rows after the vocabulary are the head's own padding, or 0. On a GPU, products with GPT-2's 50,257 rows take seven
+    times as long as with 50,304 (measured on an H200 in bfloat16: 95 and 642 TFLOP/s).
+    """
+    rows = padded(vocabulary, multiple)
+    if rows <= len(weight_VX):
+        return weight_VX[:rows].to(dtype)
+    whole_PX = weight_VX.new_empty(rows, *weight_VX.shape[1:], dtype=dtype)
+    whole_PX[:vocabulary] = weight_VX[:vocabulary]
+    whole_PX[vocabulary:] = 0
+    return whole_PX
 
 
 def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:

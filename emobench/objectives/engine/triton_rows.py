@@ -1,6 +1,6 @@
 """The two elementwise passes of the engine as Triton kernels, with the interface of `torch_rows.py`.
 
-Legend: C tokens of a chunk, U distinct targets, V vocabulary, D hidden width.
+Legend: C tokens of a chunk, U distinct targets, V vocabulary, P padded vocabulary, D hidden width.
 
 The buffer of a chunk contains the head's raw output in the dtype of the matrix product (float32, bfloat16 or float16).
 The gradient overwrites it in the same dtype, and the next products read it. Logits and cost rows come from
@@ -17,7 +17,7 @@ from torch import Tensor
 from emobench.models.head import LogitMap
 from emobench.objectives.engine import triton_kernels
 from emobench.objectives.engine.coefficients import Coefficients
-from emobench.objectives.engine.products import multiply_wide, padded
+from emobench.objectives.engine.products import multiply_wide, padded, whole_rows
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows
 
 kernels: Any = triton_kernels  # a type checker does not know the syntax of a kernel launch
@@ -33,6 +33,7 @@ class TritonRows(TorchRows):
 
     row_multiple = 128
     """Rows begin at multiples of 256 bytes for any vocabulary: the matrix products then use their fast kernels."""
+    pads_head = True
 
     @staticmethod
     def logits_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -46,17 +47,18 @@ class TritonRows(TorchRows):
 
     @staticmethod
     def make_logits(
-        hidden_CD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, map_: LogitMap, out_CV: Tensor
+        hidden_CD: Tensor, weight_PD: Tensor, bias_P: Tensor | None, map_: LogitMap, out_CV: Tensor
     ) -> None:
         """Write the head's raw output for a chunk, in the dtype of the products or wider. The kernels scale it."""
-        if out_CV.dtype != hidden_CD.dtype:
-            multiply_wide(hidden_CD, weight_VD, out_CV)
-            if bias_V is not None:
-                out_CV += bias_V
-        elif bias_V is None:
-            torch.mm(hidden_CD, weight_VD.T, out=out_CV)
+        out_CP = whole_rows(out_CV)
+        if out_CP.dtype != hidden_CD.dtype:
+            multiply_wide(hidden_CD, weight_PD, out_CP)
+            if bias_P is not None:
+                out_CP += bias_P
+        elif bias_P is None:
+            torch.mm(hidden_CD, weight_PD.T, out=out_CP)
         else:
-            torch.addmm(bias_V, hidden_CD, weight_VD.T, out=out_CV)
+            torch.addmm(bias_P, hidden_CD, weight_PD.T, out=out_CP)
 
     @staticmethod
     def reduce(

@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def _switch(on: bool) -> str:
     return "on" if on else "off"
 
 
+@cache
 def _driver() -> str:
     """Return the version of the GPU's driver."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]

@@ -124,6 +124,10 @@ class Evaluator:
 
         return self._stages.make(planned.generation, generate, continues=True)
 
+    def forget_models(self) -> None:
+        """Let go of the auxiliary models; they are loaded again where they are needed."""
+        self._others.clear()
+
     def _other(self, auxiliary: AuxiliaryModel) -> _Other:
         if auxiliary not in self._others:
             folder = self._base_folder if auxiliary.name == PRETRAINED else lambda: None

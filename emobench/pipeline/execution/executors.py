@@ -81,7 +81,10 @@ class InProcess:
                 make = self._evaluator.generate if planned.stage.kind == "generate" else self._evaluator.evaluate
                 make(planned.work, self._loader(planned.work.training))
                 continue
-            self._loaded.clear()  # a training has the memory for itself
+            # A training has the memory for itself.
+            self._loaded.clear()
+            self._evaluator.forget_models()
+            free_memory()
             if isinstance(planned.work, MadeModel):
                 self._trainer.base_folder(planned.work)
             else:
@@ -112,11 +115,13 @@ class InProcess:
         def load(*, weights: bool = True) -> Any:
             if not weights or key not in self._loaded:
                 self._loaded.clear()
+                free_memory()
                 trained = None if training is None else self._trainer.folder(training, reads=True) / "model"
                 folder = self._trainer.base_folder(self._plan.model) if trained is None else trained
                 if not weights:
-                    free_memory()
+                    free_memory()  # of the training
                     return self._plan.model.load_without_weights(folder)
+                free_memory()
                 self._loaded[key] = self._plan.model.load(folder, frozen=True)
             return self._loaded[key]
 

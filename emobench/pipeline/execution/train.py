@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -126,7 +127,8 @@ class Trainer:
                 Training(
                     model=loaded.model,
                     tokenizer=tokenizer,
-                    objective=planned.objective.objective,
+                    # A copy, so that what it holds on a device is gone with this training.
+                    objective=copy.deepcopy(planned.objective.objective),
                     recipe=recipe,
                     split=recipe != planned.recipe,
                     train=rows["train"],

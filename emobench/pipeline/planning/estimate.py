@@ -96,6 +96,7 @@ def _timed(device: str, precision: str) -> float:
 
     size = 4096 if device.startswith("cuda") else 768
     a = torch.randn(size, size, device=device, dtype=getattr(torch, precision))
+    (a @ a).sum().item()  # loads libraries
     began, products = time.monotonic(), 0
     while products < 3 or time.monotonic() - began < 0.2:
         (a @ a).sum().item()

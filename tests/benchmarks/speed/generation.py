@@ -201,11 +201,13 @@ def main(argv: list[str]) -> None:
         "rounds": options.rounds,
         "variants": {arm: median_and_spread(times) for arm, times in seconds.items()},
         "over_ours": {arm: over(times, seconds["ours"]) for arm, times in seconds.items() if arm != "ours"},
-        "identical": arms.identical(min(SAME, len(prompts))),
     }
     del found["not_installed"]  # of other benchmarks' peers
+    out = options.out or RESULTS / "speed" / f"generation-{options.device}.json"
+    write(found, out)  # a time limit keeps what was measured
+    found["identical"] = arms.identical(min(SAME, len(prompts)))
     found["targets"] = [] if options.toy else verdicts(GENERATION, found, options.device)
-    write(found, options.out or RESULTS / "speed" / f"generation-{options.device}.json")
+    write(found, out)
     for arm, row in found["variants"].items():
         ratio = row["seconds"] / found["variants"]["ours"]["seconds"]
         print(f"  {arm:12}{row['seconds']:9.2f} s{row['spread']:8.1%}{ratio:7.2f} x ours")

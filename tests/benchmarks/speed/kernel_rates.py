@@ -26,7 +26,7 @@ from emobench.models.head import LogitMap
 from emobench.objectives.engine.chunked import make_costs
 from emobench.objectives.engine.coefficients import Coefficients
 from emobench.objectives.engine.linear import rows_for
-from emobench.objectives.engine.products import add_product_wide, row_buffer
+from emobench.objectives.engine.products import add_product_wide, padded_head, row_buffer, whole_rows
 from emobench.objectives.engine.torch_rows import TorchRows
 
 NEEDS = frozenset({"log_prob", "expected_cost", "alternatives"})  # what `emo` makes a training step find
@@ -37,14 +37,16 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
     rows, chunk = _rows(problem, impl), problem.prepared["emo"].chunks[0]
     head_VD, device = problem.head_VD.detach(), problem.head_VD.device
     C, U, (V, D) = chunk.stop - chunk.start, len(chunk.distinct_U), head_VD.shape
+    head_PD = padded_head(head_VD, V, rows.row_multiple if rows.pads_head else 1, head_VD.dtype)
     hidden_CD = problem.hidden_ND.detach()[:C].contiguous()
     targets_C = problem.prepared["emo"].ids_M[chunk.start : chunk.stop]
     logits_CV = row_buffer(head_VD, C, V, rows.logits_dtype(head_VD.dtype), rows.row_multiple)
     cost_UV = row_buffer(head_VD, U, V, rows.cost_dtype(head_VD.dtype), rows.row_multiple)
     cost = problem.own["emo"].cost_embedding
     assert cost is not None
-    dW_VD = torch.zeros(V, D, device=device, dtype=torch.float32)
-    rows.make_logits(hidden_CD, head_VD, None, LogitMap(), logits_CV)
+    dlogits_CP = whole_rows(logits_CV) if rows.pads_head else logits_CV
+    dW_PD = torch.zeros(len(head_PD), D, device=device, dtype=torch.float32)
+    rows.make_logits(hidden_CD, head_PD, None, LogitMap(), logits_CV)
     costs = make_costs(cost, chunk, cost_UV, rows)
     base_C, slope_C, target_C = (torch.rand(C, device=device) for _ in range(3))
     numbers = Coefficients(base_C=base_C, cost_C=slope_C, log_q_C=None, q_C=None, shift_C=None, target_C=target_C)
@@ -59,7 +61,7 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
         make_costs(cost, chunk, cost_UV, rows)
 
     passes: list[tuple[str, Callable[[], object], dict[str, float]]] = [
-        ("logits", lambda: rows.make_logits(hidden_CD, head_VD, None, LogitMap(), logits_CV), {"flops": 2 * C * V * D}),
+        ("logits", lambda: rows.make_logits(hidden_CD, head_PD, None, LogitMap(), logits_CV), {"flops": 2 * C * V * D}),
         ("cost rows", costs_anew, {"flops": 2 * U * V * D}),
         (
             "statistics",
@@ -71,8 +73,8 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
             gradient,
             {"bytes": 2 * C * V * size + cost_bytes, "bytes, rows read": 2 * C * V * size + read_bytes},
         ),
-        ("dX", lambda: logits_CV.to(head_VD.dtype) @ head_VD, {"flops": 2 * C * V * D}),
-        ("dW", lambda: add_product_wide(dW_VD, logits_CV, hidden_CD), {"flops": 2 * C * V * D}),
+        ("dX", lambda: dlogits_CP.to(head_PD.dtype) @ head_PD, {"flops": 2 * C * V * D}),
+        ("dW", lambda: add_product_wide(dW_PD, dlogits_CP, hidden_CD), {"flops": 2 * C * V * D}),
         ("copy", lambda: logits_CV.clone(), {"bytes": 2 * C * V * size}),
     ]
     found = []

@@ -120,7 +120,7 @@ class Bench:
                 self.models[liger_body] = LlamaForCausalLM(self.config).to(weights)
         model = self.models[liger_body]
         for module in (model, model.lm_head):
-            for name in ("forward", "_original_forward", "accepts_loss_kwargs"):
+            for name in ("forward", "_original_forward", "accepts_loss_kwargs", "_is_accelerate_prepared"):
                 vars(module).pop(name, None)
         if liger_body:
             _liger_body(model)
@@ -132,8 +132,10 @@ class Bench:
         """Train for a few steps; returns tokens per second of the counted ones, and the peak of memory."""
         cuda = self.options.device == "cuda"
         model = self.model(variant.liger_body)
+        elsewhere = 0  # bytes of the model with the other body
         if cuda:
             torch.cuda.reset_peak_memory_stats()
+            elsewhere = torch.cuda.memory_allocated() - sum(weight.nbytes for weight in model.parameters())
         watch = Stopwatch(self.options.uncounted, self.options.device)
         with tempfile.TemporaryDirectory() as folder:
             job = self._job(model, variant, Path(folder))
@@ -156,8 +158,10 @@ class Bench:
             trainer.remove_callback(PrinterCallback)
             trainer.train()
         tokens = self.options.steps * self.options.sequences * self.length
-        peak = torch.cuda.max_memory_allocated() if cuda else 0
-        del trainer, common
+        peak = torch.cuda.max_memory_allocated() - elsewhere if cuda else 0
+        del trainer, common, job
+        model.zero_grad()
+        self.model(variant.liger_body)  # lets go of the objective
         gc.collect()
         if cuda:
             torch.cuda.empty_cache()

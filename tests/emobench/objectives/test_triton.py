@@ -263,7 +263,15 @@ def test_kernels_agree_with_the_torch_passes_on_the_statistics_of_tokens(dtype: 
 @pytest.mark.parametrize("backend", [TorchRows, TritonRows])
 def test_both_backends_offer_the_same(backend: Any) -> None:
     offered = {name for name in vars(backend) if not name.startswith("_")}
-    assert offered == {"row_multiple", "logits_dtype", "cost_dtype", "make_logits", "reduce", "differentiate"}
+    assert offered == {
+        "row_multiple",
+        "pads_head",
+        "logits_dtype",
+        "cost_dtype",
+        "make_logits",
+        "reduce",
+        "differentiate",
+    }
 
 
 def test_float64_is_refused() -> None:

@@ -24,4 +24,5 @@ def test_a_container_limits_what_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(("free", "expected"), [(80, 2.5), (16, 2), (0, 0)])
 def test_a_gpu_in_use_keeps_less(free: int, expected: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     assert memory.keepable_bytes(torch.device("cuda")) == expected * GIB

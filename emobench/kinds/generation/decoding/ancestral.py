@@ -126,7 +126,7 @@ class Allowed(LogitsProcessor):
 
     def __init__(self, prompt_length: int, eos: tuple[int, ...], suppressed_steps: int, vocabulary: int | None) -> None:
         self.prompt_length = prompt_length
-        self.eos = list(eos)
+        self.eos = eos
         self.suppressed_steps = suppressed_steps
         self.vocabulary = vocabulary
 
@@ -135,7 +135,8 @@ class Allowed(LogitsProcessor):
         if self.vocabulary is not None:
             scores[:, self.vocabulary :] = -torch.inf
         if self.eos and input_ids.shape[1] - self.prompt_length < self.suppressed_steps:
-            scores[:, self.eos] = -torch.inf
+            for token in self.eos:  # a list as an index would wait for the device
+                scores[:, token] = -torch.inf
         return scores
 
 

@@ -38,7 +38,7 @@ from emobench.kinds.generation.decoding.ancestral import (
 from emobench.kinds.generation.decoding.attention import one_query_attention
 from emobench.kinds.generation.decoding.request import Batch, Continuation
 from emobench.kinds.generation.decoding.shared_cache import repeat_cache
-from emobench.kinds.generation.decoding.stepwise import can_step, decode_steps, takes_fixed_layers
+from emobench.kinds.generation.decoding.stepwise import can_step, decode_steps, takes_fixed_layers, without_padding
 from emobench.kinds.shared_rules import Sampling
 from emobench.metrics.batching import pad
 
@@ -93,7 +93,7 @@ def _decode_shared(
         return _decode_alone(model, ids_RT, mask_RT, LogitsProcessorList([*processors, chooser]), batch, cached=cached)
     logits_RV = read.logits[0].repeat_interleave(samples, 0)
     if stepwise:
-        with one_query_attention(model):
+        with one_query_attention(model), without_padding(model):
             return decode_steps(model, batch, ids_RT, logits_RV, read.past_key_values, processors, chooser)
     rows_R = torch.arange(len(ids_RT), device=ids_RT.device)
     first_R1 = chooser.choose(ids_RT, processors(ids_RT, logits_RV), rows_R)[:, None]  # type: ignore[arg-type]

@@ -62,18 +62,19 @@ def descend_blocks(masses_RV: Tensor, sums_RK: Tensor, uniform_RL: Tensor, bits:
     """Return the drawn ids_R and their margins_R; blocks have 2^`bits` ids, and `sums_RK` are their sums."""
     ids_R = torch.empty(len(masses_RV), dtype=torch.int64, device=masses_RV.device)
     margin_R = torch.empty(len(masses_RV), dtype=torch.float64, device=masses_RV.device)
-    descend_kernel[(len(masses_RV),)](
-        masses_RV,
-        sums_RK,
-        uniform_RL,
-        ids_R,
-        margin_R,
-        masses_RV.shape[1],
-        sums_RK.shape[1],
-        masses_RV.stride(0),
-        sums_RK.stride(0),
-        uniform_RL.stride(0),
-        UPPER=uniform_RL.shape[1] - bits,
-        LOWER=bits,
-    )
+    with torch.cuda.device_of(masses_RV):
+        descend_kernel[(len(masses_RV),)](
+            masses_RV,
+            sums_RK,
+            uniform_RL,
+            ids_R,
+            margin_R,
+            masses_RV.shape[1],
+            sums_RK.shape[1],
+            masses_RV.stride(0),
+            sums_RK.stride(0),
+            uniform_RL.stride(0),
+            UPPER=uniform_RL.shape[1] - bits,
+            LOWER=bits,
+        )
     return ids_R, margin_R

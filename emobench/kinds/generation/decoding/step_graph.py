@@ -6,7 +6,8 @@ Legend: A rows, V vocabulary.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -55,9 +56,7 @@ class GraphStep:
         why = "it gave other scores"
         try:
             expected_AV = self._warmed_up(positions)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._scores_AV = self._read(self._ids_A1)
+            self._capture()
             self._graph.replay()
             same = torch.allclose(self._scores_AV, expected_AV, rtol=1e-2, atol=1e-2, equal_nan=True)
         except RuntimeError as error:
@@ -68,17 +67,48 @@ class GraphStep:
         return same
 
     def _warmed_up(self, positions: list[Tensor]) -> Tensor:
-        """Return the scores of the model's own step, after what libraries set up at a first call."""
+        """Return the scores of the model's own step, after what libraries set up at a first call.
+
+        Raises RuntimeError if the step waits for the device, which a graph cannot do.
+        """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             self._read(self._ids_A1)
             self._rewind(positions)
-            scores_AV = self._read(self._ids_A1)
+            with _no_waiting():
+                scores_AV = self._read(self._ids_A1)
             self._rewind(positions)
         torch.cuda.current_stream().wait_stream(stream)
         return scores_AV
 
+    def _capture(self) -> None:
+        """Record the step. After an error the process is as it was: torch leaves its stream and pool in use."""
+        stream, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
+        self._graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(self._graph, pool=pool):
+                self._scores_AV = self._read(self._ids_A1)
+        except RuntimeError:
+            torch.cuda.set_stream(stream)
+            for give_back in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
+                with suppress(RuntimeError):
+                    give_back(stream.device_index, pool)
+            raise
+
     def _rewind(self, positions: list[Tensor]) -> None:
         for layer, position in zip(self._cache.layers, positions, strict=True):
             layer.cumulative_length.copy_(position)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _no_waiting() -> Iterator[None]:
+    """Raise RuntimeError where the host would wait for the device."""
+    mode = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls it a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)

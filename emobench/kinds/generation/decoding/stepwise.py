@@ -10,7 +10,8 @@ Legend: R rows (prompt x sample), A rows that are still written, T positions, V 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ from emobench.kinds.generation.decoding.step_graph import GraphStep
 
 LEAVE = 4
 """Rows leave when at least one in so many of those in the batch has ended."""
+WAITING = frozenset({"opt"})
+"""Types of models that read the cache's length from the device at each step."""
 LOOK = 16
 """Steps between two looks for ended rows on CUDA, where a look waits for the device."""
 
@@ -36,7 +39,23 @@ def can_step(model: Any) -> bool:
 
 def takes_fixed_layers(model: Any) -> bool:
     """Say whether the model masks the empty positions of a fixed layer, as for transformers' static cache."""
-    return can_step(model) and bool(getattr(model, "_can_compile_fullgraph", False))
+    # A model with its own attention, such as BLOOM, may fail with such a layer.
+    takes = all(getattr(model, name, False) for name in ("_can_compile_fullgraph", "_supports_attention_backend"))
+    return can_step(model) and takes and model.config.model_type not in WAITING
+
+
+@contextmanager
+def without_padding(model: Any) -> Iterator[None]:
+    """Let a model not search its input for padding: some do at each step, and wait for the device."""
+    token = getattr(model.config, "pad_token_id", None)
+    if token is None:
+        yield
+        return
+    model.config.pad_token_id = None
+    try:
+        yield
+    finally:
+        model.config.pad_token_id = token
 
 
 def decode_steps(

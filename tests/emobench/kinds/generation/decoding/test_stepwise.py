@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -137,9 +138,10 @@ def test_a_cache_of_a_fixed_shape_changes_nothing(name: str, monkeypatch: pytest
 
     monkeypatch.setattr(batched, "repeat_cache", repeat)
     assert decoded(model, samples=3, suppress_eos=False) == expected
-    assert ("FixedLayer" in layers) == (name != "gpt-neo, local")
+    assert ("FixedLayer" in layers) == (name not in ("gpt-neo, local", "bloom", "opt"))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("vocabulary", [2, 37, 128, 129, 1000, 5001])
 def test_the_kernel_walks_as_torch_does(vocabulary: int) -> None:
     """Compiled where there is a GPU, else in Triton's interpreter."""
@@ -150,8 +152,8 @@ def test_the_kernel_walks_as_torch_does(vocabulary: int) -> None:
     uniform_RL = torch.from_numpy(np.random.default_rng(0).random((64, levels)))
     expected = ancestral.draw(masses_RV, uniform_RL)
     bits = min(ancestral.BLOCK_BITS, levels)
-    moved = masses_RV.to(device)
-    ids_R, margin_R = descend_blocks(moved, ancestral.block_sums(moved, 2**bits), uniform_RL.to(device), bits)
+    inputs = (masses_RV, ancestral.block_sums(masses_RV, 2**bits), uniform_RL)
+    ids_R, margin_R = descend_blocks(*(rows.to(device) for rows in inputs), bits)
     assert ids_R.tolist() == expected.ids_R.tolist()
     torch.testing.assert_close(margin_R.cpu(), expected.margin_R, rtol=1e-6, atol=1e-9)
 
@@ -169,9 +171,32 @@ def test_a_batch_is_what_fits_the_device() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", ["gpt2", "llama", "opt"])
+@pytest.mark.filterwarnings("error:The model's step is read without")
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gpt-neox"])
 def test_a_graph_of_a_step_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = with_many_ends(name).cuda()
+    model, replays = with_many_ends(name).cuda(), list[int]()
+    replay = torch.cuda.CUDAGraph.replay
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: (replays.append(1), replay(graph)))
     found = decoded(model, samples=3)
+    assert replays
     monkeypatch.setattr(stepwise.GraphStep, "is_possible", staticmethod(lambda *_: False))
     assert decoded(model, samples=3) == found
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("seen_before", [True, False])
+def test_what_no_graph_can_hold_is_read_without_one(seen_before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the first steps show that it waits for the device, or the recording itself fails."""
+    model = with_many_ends("gpt2").cuda()
+    expected = decoded(model, samples=3)
+    if not seen_before:
+        monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+    hook = model.register_forward_pre_hook(lambda *_: print(torch.ones(1, device="cuda")))
+    with pytest.warns(UserWarning, match="read without a CUDA graph"):
+        assert decoded(model, samples=3) == expected
+    hook.remove()
+    torch.cuda.empty_cache()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert decoded(model, samples=3) == expected
