@@ -4,7 +4,7 @@ Legend: C tokens of a chunk, U distinct targets, V vocabulary, P padded vocabula
 
 The buffer of a chunk contains the head's raw output in the dtype of the matrix product (float32, bfloat16 or float16).
 The gradient overwrites it in the same dtype, and the next products read it. Logits and cost rows come from
-`row_buffer`. Statistics are float32. Tested in Triton's interpreter and compiled for sm_90; not yet run on a GPU.
+`row_buffer`. Statistics are float32.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ OUTPUTS = ("log_prob", "log_partition", "expected_cost", "entropy", "mean_log_pr
 """The rows of the output of `reduce_kernel`."""
 REDUCE_BLOCK, DIFFERENTIATE_BLOCK = 4096, 2048
 """Number of vocabulary entries that a program processes at once."""
+REDUCE_WARPS, DIFFERENTIATE_WARPS = 8, 4
 
 
 class TritonRows(TorchRows):
@@ -87,7 +88,7 @@ class TritonRows(TorchRows):
                     HAS_SQUARES=squares,
                     HAS_MEAN="mean_log_prob" in needs,
                     BLOCK=REDUCE_BLOCK,
-                    num_warps=8,
+                    num_warps=REDUCE_WARPS,
                 )
         names = {"log_prob", "log_partition", *needs} | ({"sum_squares", "alternatives"} if squares else set())
         return {name: row for name, row in zip(OUTPUTS, out, strict=True) if name in names}
@@ -134,7 +135,7 @@ class TritonRows(TorchRows):
                 HAS_Q=numbers.q_C is not None,
                 HAS_SHIFT=numbers.shift_C is not None,
                 BLOCK=DIFFERENTIATE_BLOCK,
-                num_warps=4,
+                num_warps=DIFFERENTIATE_WARPS,
             )
         return squares_CB.sum(dim=1)
 

@@ -163,3 +163,20 @@ def test_a_layer_of_another_class_keeps_its_own_product() -> None:
     layers = nn.Sequential(Doubled(8, 8), nn.Linear(8, 8))
     optimize_for_inference(layers)
     assert packed(layers) == [layers[1]]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_head_is_padded_on_a_gpu(dtype: torch.dtype) -> None:
+    config = GPT2Config(vocab_size=1009, n_embd=64, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    plain: Any = GPT2LMHeadModel(config).eval().to("cuda", dtype)
+    padded = copy.deepcopy(plain)
+    optimize_for_inference(padded)
+    assert "forward" in vars(padded.lm_head)
+    ids_BT = torch.randint(1009, (3, 17), device="cuda")
+    with torch.no_grad():
+        expected, found = plain(ids_BT).logits, padded(ids_BT).logits
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+        padded.lm_head.weight.mul_(2)
+        torch.testing.assert_close(padded(ids_BT).logits, 2 * expected, rtol=0.02, atol=0.04)

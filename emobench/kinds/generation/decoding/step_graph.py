@@ -45,56 +45,72 @@ class GraphStep:
         if self._graph is None and not self._refused:
             self._ids_A1 = ids_A1.clone()
             self._refused = not self._record()
-        if self._refused or self._graph is None:
+            return self._read(ids_A1) if self._refused else self._scores_AV
+        if self._refused:
             return self._read(ids_A1)
         self._ids_A1.copy_(ids_A1)
         self._graph.replay()
         return self._scores_AV
 
     def _record(self) -> bool:
+        """Record the step, and take it; False, and none is taken, where that is not possible."""
         positions = [layer.cumulative_length.clone() for layer in self._cache.layers]  # type: ignore[attr-defined]
         why = "it gave other scores"
         try:
-            expected_AV = self._warmed_up(positions)
+            expected_AV = self._own_step(positions)
             self._capture()
             self._graph.replay()
             same = torch.allclose(self._scores_AV, expected_AV, rtol=1e-2, atol=1e-2, equal_nan=True)
         except RuntimeError as error:
             same, why = False, str(error).splitlines()[0]
-        self._rewind(positions)
         if not same:
+            self._rewind(positions)
             warnings.warn(f"The model's step is read without a CUDA graph: {why}.", stacklevel=2)
         return same
 
-    def _warmed_up(self, positions: list[Tensor]) -> Tensor:
-        """Return the scores of the model's own step, after what libraries set up at a first call.
+    def _own_step(self, positions: list[Tensor]) -> Tensor:
+        """Return the scores of the model's own step, which is taken back.
 
-        Raises RuntimeError if the step waits for the device, which a graph cannot do.
+        Raises RuntimeError if the step waits for the device, which a graph cannot do; at a first call libraries may.
         """
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._read(self._ids_A1)
-            self._rewind(positions)
-            with _no_waiting():
-                scores_AV = self._read(self._ids_A1)
-            self._rewind(positions)
+            try:
+                scores_AV = self._without_waiting(positions)
+            except RuntimeError:
+                scores_AV = self._without_waiting(positions)
         torch.cuda.current_stream().wait_stream(stream)
         return scores_AV
 
+    def _without_waiting(self, positions: list[Tensor]) -> Tensor:
+        try:
+            with _no_waiting():
+                return self._read(self._ids_A1)
+        finally:
+            self._rewind(positions)
+
     def _capture(self) -> None:
-        """Record the step. After an error the process is as it was: torch leaves its stream and pool in use."""
-        stream, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
+        """Record the step. After an error the process is as it was: torch leaves the pool in use.
+
+        Not by `torch.cuda.graph`, which first collects garbage and gives all free memory back.
+        """
+        current, stream, pool = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        stream.wait_stream(current)
         self._graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(self._graph, pool=pool):
-                self._scores_AV = self._read(self._ids_A1)
+            with torch.cuda.stream(stream):
+                self._graph.capture_begin(pool=pool)
+                try:
+                    self._scores_AV = self._read(self._ids_A1)
+                finally:
+                    self._graph.capture_end()
         except RuntimeError:
-            torch.cuda.set_stream(stream)
             for give_back in (torch._C._cuda_endAllocateToPool, torch._C._cuda_releasePool):
                 with suppress(RuntimeError):
-                    give_back(stream.device_index, pool)
+                    give_back(current.device_index, pool)
             raise
+        current.wait_stream(stream)
 
     def _rewind(self, positions: list[Tensor]) -> None:
         for layer, position in zip(self._cache.layers, positions, strict=True):
