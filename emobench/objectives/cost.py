@@ -1,6 +1,7 @@
 """The transport cost between tokens: 1 - cosine of their rows in an embedding (EMO paper, Eq. 14).
 
-Legend: V vocabulary, P padded vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a chunk.
+Legend: V vocabulary, P padded vocabulary, E width of the embedding, U distinct targets, K kept tokens, C tokens of a
+chunk.
 """
 
 from __future__ import annotations

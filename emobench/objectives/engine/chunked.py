@@ -31,6 +31,7 @@ from emobench.objectives.engine.job import EngineCall
 from emobench.objectives.engine.products import (
     accumulator_dtype,
     add_product_wide,
+    has_triton,
     padded,
     padded_head,
     row_buffer,
@@ -209,6 +210,10 @@ def _scaled(grad: Tensor | None, dtype: torch.dtype | None, scale: Tensor) -> Te
         return None
     if grad.dtype != dtype and not grad.is_cuda:
         return grad.mul_(scale).to(dtype)  # on a CPU, torch.mul would first make a wide copy
+    if grad.is_cuda and grad.dtype != torch.float64 and grad.is_contiguous() and has_triton():
+        from emobench.objectives.engine.triton_rows import scaled
+
+        return scaled(grad, scale, grad.dtype if dtype is None else dtype)
     # One pass, rounded once. dX is scaled in place to save memory. The scale gets a dimension: torch would round a
     # scalar tensor to the half-precision dtype of dX.
     return torch.mul(grad, scale.reshape(1), out=grad if grad.dtype == dtype else torch.empty_like(grad, dtype=dtype))

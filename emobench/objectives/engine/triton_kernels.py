@@ -11,7 +11,7 @@ because the interpreter of triton 3.6 cannot loop to a variable number.
 """
 
 # A type checker does not understand Triton's language.
-# pyright: reportOperatorIssue=false, reportPossiblyUnboundVariable=false
+# pyright: reportOperatorIssue=false, reportPossiblyUnboundVariable=false, reportArgumentType=false
 
 from __future__ import annotations
 
@@ -280,3 +280,18 @@ def finish_costs_kernel(
     cost = tl.maximum(far * norm + (1.0 - norm), 0.0)
     cost = tl.where(at == token.to(tl.int32), 0.0, cost)
     tl.store(entry_ptr, cost.to(rows_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["count"])
+def scale_kernel(
+    values_ptr,  # (count,)
+    scale_ptr,  # (), float32
+    out_ptr,  # (count,); may be the values
+    count,
+    BLOCK: tl.constexpr,
+):
+    """Multiply by a number on the device, in float32, rounded once."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    values = tl.load(values_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + at, (values * tl.load(scale_ptr)).to(out_ptr.dtype.element_ty), mask=inside)

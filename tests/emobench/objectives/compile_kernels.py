@@ -18,7 +18,13 @@ from triton.compiler import ASTSource
 
 from emobench.objectives.engine import triton_kernels as kernels
 from emobench.objectives.engine.products import padded
-from emobench.objectives.engine.triton_rows import DIFFERENTIATE_BLOCK, REDUCE_BLOCK, TritonRows
+from emobench.objectives.engine.triton_rows import (
+    DIFFERENTIATE_BLOCK,
+    DIFFERENTIATE_WARPS,
+    REDUCE_BLOCK,
+    REDUCE_WARPS,
+    TritonRows,
+)
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 WIDTH = {"WIDTH": padded(50257, TritonRows.row_multiple)}
@@ -60,10 +66,13 @@ def main() -> None:
             shared = {"SCALE": 1.0, "CAP": 30.0 * everything, "HAS_COST": True, "HAS_KEPT": everything} | WIDTH
             flags = dict.fromkeys(("HAS_ENTROPY", "HAS_SQUARES", "HAS_MEAN"), everything) | {"BLOCK": REDUCE_BLOCK}
             types = {**tables, "out_ptr": "*fp32", "tokens": "i32", **strides}
-            compile_kernel(f"reduce {name} {everything}", kernels.reduce_kernel, types, shared | flags, 8)
+            compile_kernel(f"reduce {name} {everything}", kernels.reduce_kernel, types, shared | flags, REDUCE_WARPS)
             flags = dict.fromkeys(("HAS_LOG_Q", "HAS_Q", "HAS_SHIFT"), everything) | {"BLOCK": DIFFERENTIATE_BLOCK}
             types = {**tables, **numbers, **strides}
-            compile_kernel(f"differentiate {name} {everything}", kernels.differentiate_kernel, types, shared | flags, 4)
+            flags |= shared
+            compile_kernel(
+                f"differentiate {name} {everything}", kernels.differentiate_kernel, types, flags, DIFFERENTIATE_WARPS
+            )
     types = {"rows_ptr": "*fp16", "tokens_ptr": "*i64", "inverse_norm_ptr": "*fp32"}
     types |= dict.fromkeys(("vocabulary", "stride"), "i32")
     compile_kernel("finish_costs", kernels.finish_costs_kernel, types, WIDTH | {"BLOCK": DIFFERENTIATE_BLOCK}, 4)

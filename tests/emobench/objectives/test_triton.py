@@ -21,7 +21,7 @@ from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.products import row_buffer
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows
-from emobench.objectives.engine.triton_rows import TritonRows, finish_costs
+from emobench.objectives.engine.triton_rows import TritonRows, finish_costs, scaled
 from emobench_objectives.emo import Emo
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -194,6 +194,17 @@ def test_costs_are_finished(dtype: torch.dtype) -> None:
     assert error(out_UV, expected_UV) <= 1e-3
     assert float(out_UV[0, 1]) == pytest.approx(float(expected_UV[0, 1]), rel=0.1, abs=1e-6)
     assert (out_UV[2].double() - 1).abs().max() in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
+@pytest.mark.parametrize("count", [0, 7, 5000])
+def test_a_gradient_is_scaled_and_rounded_once(count: int, dtype: torch.dtype) -> None:
+    values = torch.randn(count, generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    scale = torch.tensor(1.003, device=DEVICE)
+    for given in (values, values.to(dtype)):
+        expected = (given.float() * scale).to(dtype)
+        # The interpreter cuts bfloat16 where the GPU rounds.
+        torch.testing.assert_close(scaled(given.clone(), scale, dtype), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
 class All(emobench.StatisticsObjective):

@@ -46,7 +46,7 @@ class GraphStep:
             self._ids_A1 = ids_A1.clone()
             self._refused = not self._record()
             return self._read(ids_A1) if self._refused else self._scores_AV
-        if self._refused:
+        if self._graph is None or self._refused:
             return self._read(ids_A1)
         self._ids_A1.copy_(ids_A1)
         self._graph.replay()
