@@ -27,7 +27,7 @@ sys.path.insert(0, str(RESULTS.parent))  # as `python tests/benchmarks NAME` doe
 
 from evidence import figure_1, oracle_objectives  # noqa: E402
 from measuring import ratio_table  # noqa: E402
-from speed import generation, growth  # noqa: E402
+from speed import generation, growth, linear_loss  # noqa: E402
 
 README, CHANGES = "README.md", "CHANGELOG.md"
 GENERATION, ICL = "docs/guides/generation.md", "docs/guides/icl.md"
@@ -286,6 +286,28 @@ def test_the_table_of_figure_1_is_that_of_the_results() -> None:
 def test_the_table_of_generation_is_that_of_the_results() -> None:
     shown = generation.table([result(f"generation-loops-{name}cpu") for name in ("", "smollm2-", "smollm2-avx2-")])
     assert f"<!-- generation: begin -->\n{shown}\n<!-- generation: end -->" in (ROOT / SPEED).read_text()
+
+
+def test_what_is_said_of_a_gpu() -> None:
+    text = (ROOT / SPEED).read_text()
+    earlier = [one for one in result("linear_loss-cuda-earlier")["shapes"] if one["shape"]["vocabulary"] == 32000]
+    shown = linear_loss.gpu_table([*result("linear_loss-cuda")["shapes"], *earlier])
+    assert f"<!-- gpu-loss: begin -->\n{shown}\n<!-- gpu-loss: end -->" in text
+    found = {
+        name: result(f"whole_step-cuda{name}")["variants"]["emobench, emo, liger body"]["tokens_per_second"]
+        / result(f"whole_step-cuda{name}")["variants"]["trainer, mle, liger"]["tokens_per_second"]
+        for name in ("", "-bfloat16")
+    }
+    assert f"{found['']:.2f} times as many tokens a second" in text
+    assert f"and {found['-bfloat16']:.2f} times with bfloat16 weights" in text
+    over = result("generation-cuda")["over_ours"]
+    assert f"loop of ten lines takes {over['loop']['median']:.2f} times our time" in text
+    assert f"static cache {over['static']['median']:.2f} times" in text
+    rates = [
+        one["variants"]["trie"]["prompts_per_second"] / one["variants"]["plain"]["prompts_per_second"]
+        for one in result("icl_rate-cuda")["shapes"]
+    ]
+    assert f"{rates[0]:.1f}, {rates[1]:.1f} and {rates[2]:.1f} times as many prompts" in text
 
 
 def test_answers_through_lm_eval_are_the_same() -> None:

@@ -18,7 +18,7 @@ import argparse
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +130,19 @@ def show_variants(found: dict[str, Any]) -> None:
         peak, net = (b / 2**20 for b in (row["peak_bytes"], row["peak_bytes"] - found["gradient_bytes"]))
         times = f"{1e3 * row['seconds']:10.2f}{row['spread']:8.1%}"
         print(f"  {name:16}{times}{ratios}{prepare}{peak:10.0f}{net:9.0f}{share:8.3f}")
+
+
+def gpu_table(shapes: Sequence[dict[str, Any]]) -> str:
+    """Return a table in Markdown: milliseconds of each variant, and the peaks of EMO and Liger, at some shapes."""
+    names = ("mle", "emo", "emo-cached", "liger-8", "liger", "cce", "cross-entropy", "official")
+    heads = [*(f"`{name}`" for name in names), "MiB `emo-cached`", "MiB `liger-8`"]
+    lines = [f"| tokens, vocabulary, width | {' | '.join(heads)} |", f"|{' --- |' * (len(heads) + 1)}"]
+    for found in shapes:
+        case = ", ".join(f"{found['shape'][key]:,}" for key in ("tokens", "vocabulary", "width"))
+        cells = [f"{1e3 * found['variants'][name]['seconds']:.1f}" for name in names]
+        cells += [f"{found['variants'][name]['peak_bytes'] / 2**20:,.0f}" for name in ("emo-cached", "liger-8")]
+        lines.append(f"| {case} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main(argv: list[str]) -> None:

@@ -180,4 +180,4 @@ def test_a_head_is_padded_on_a_gpu(dtype: torch.dtype) -> None:
         torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
         for model in (plain, padded):
             model.lm_head.weight.mul_(2)
-        assert torch.equal(padded(ids_BT).logits, plain(ids_BT).logits)
+        torch.testing.assert_close(padded(ids_BT).logits, plain(ids_BT).logits, rtol=0.02, atol=0.04)

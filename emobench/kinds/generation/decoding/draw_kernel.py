@@ -1,4 +1,4 @@
-"""The walk down the tree of `ancestral.py` as one Triton kernel. Tested in Triton's interpreter; not yet run on a GPU.
+"""The walk down the tree of `ancestral.py` as one Triton kernel.
 
 Legend: R rows, V vocabulary, L levels of the tree, K blocks of the vocabulary.
 """

@@ -1,4 +1,4 @@
-"""A step of a model as a CUDA graph: one launch in place of hundreds. Not yet run on a GPU.
+"""A step of a model as a CUDA graph: one launch in place of hundreds.
 
 Legend: A rows, V vocabulary.
 """
