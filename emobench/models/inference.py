@@ -63,7 +63,7 @@ def optimize_for_inference(model: Any) -> None:
 def _pad_head(model: Any) -> None:
     """Give a head in half precision on a GPU a copy of its weight with a whole number of 64 rows.
 
-    With GPT-2's 50,257 rows the product takes seven times as long as with 50,304 (docs/evidence/speed.md).
+    With GPT-2's 50,257 rows the product takes several times as long as with 50,304 (docs/evidence/speed.md).
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if type(head) is not nn.Linear or "forward" in vars(head) or head.bias is not None or not head.out_features % 8:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import resource
@@ -13,6 +12,7 @@ from pathlib import Path
 import torch
 
 from emobench.errors import ConfigError, RunError
+from emobench.models.device import free_memory
 from emobench.training.recipe import Recipe
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -66,9 +66,7 @@ def in_what_fits(recipe: Recipe, attempt: Callable[[Recipe], None], note: Callab
     Raises RunError where one row does not fit.
     """
     while (problem := _problem(recipe, attempt)) is not None:
-        gc.collect()  # what the failed attempt holds
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        free_memory()  # of the failed attempt
         rows, smaller = recipe.micro_batch(1), recipe.in_less_memory()
         if smaller is None:
             raise RunError(

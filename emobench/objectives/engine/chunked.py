@@ -71,7 +71,7 @@ class Gradients:
         self.hidden = _zeros_if_needed(hidden_ND, hidden_ND.dtype)
         self.weight: Tensor | None = None
         if weight_VD.requires_grad:
-            rows = max(len(weight_VD), padded(job.vocabulary, job.rows.row_multiple if job.rows.pads_head else 1))
+            rows = max(len(weight_VD), padded(job.vocabulary, job.rows.head_multiple))
             # One product is rounded once in any case. float16 could overflow.
             once = weight_VD.is_cuda and len(job.targets.chunks) == 1 and weight_VD.dtype == torch.bfloat16
             self.weight = weight_VD.new_empty(rows, weight_VD.shape[1], dtype=weight_VD.dtype if once else accumulator)
@@ -107,9 +107,8 @@ def run_chunks(
     """Return the summed loss, and its gradients if the job needs them. Losses and parts are added to the job."""
     grads = Gradients(hidden_ND, weight_VD, bias_V, job) if job.with_grad else None
     rows, targets, multiple = job.rows, job.targets, job.rows.row_multiple
-    taken = multiple if rows.pads_head else 1
-    weight_PD = padded_head(weight_VD.detach(), job.vocabulary, taken, job.dtype)
-    bias_P = None if bias_V is None else padded_head(bias_V.detach(), job.vocabulary, taken, job.dtype)
+    weight_PD = padded_head(weight_VD.detach(), job.vocabulary, rows.head_multiple, job.dtype)
+    bias_P = None if bias_V is None else padded_head(bias_V.detach(), job.vocabulary, rows.head_multiple, job.dtype)
     # One buffer for all chunks. On a CPU, new memory for each chunk would take about 5 % of the time.
     buffer_CV = row_buffer(weight_PD, targets.most_tokens, job.vocabulary, rows.logits_dtype(job.dtype), multiple)
     job.follow(weight_PD[: job.vocabulary])
@@ -123,7 +122,7 @@ def run_chunks(
         rows.make_logits(hidden_CD, weight_PD, bias_P, job.logit_map, logits_CV)
         _differentiate_chunk(job, chunk, logits_CV, cost_UV)
         if grads is not None:
-            grads.add(whole_rows(logits_CV) if rows.pads_head else logits_CV, hidden_CD, weight_PD, positions_C)
+            grads.add(whole_rows(logits_CV)[:, : len(weight_PD)], hidden_CD, weight_PD, positions_C)
     job.note_together()
     losses_M = job.weighted(torch.cat(job.losses))
     return losses_M.sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads

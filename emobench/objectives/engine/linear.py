@@ -138,9 +138,9 @@ def token_statistics(
     dtype = compute_dtype(hidden_ND, head.linear.weight)
     vocabulary = head.tokens
     rows = rows_for(impl, hidden_ND.device, dtype)
-    multiple = rows.row_multiple if rows.pads_head else 1
-    weight_PD = padded_head(head.linear.weight, vocabulary, multiple, dtype)
-    bias_P = None if head.linear.bias is None else padded_head(head.linear.bias, vocabulary, multiple, dtype)
+    bias_V = head.linear.bias
+    weight_PD = padded_head(head.linear.weight, vocabulary, rows.head_multiple, dtype)
+    bias_P = None if bias_V is None else padded_head(bias_V, vocabulary, rows.head_multiple, dtype)
     plain = type(rows) is TorchRows and hidden_ND.device.type == "cpu" and dtype == torch.float32
     product = head.packed_product if plain else None
     limit = chunk or _chunk_rows(impl, hidden_ND.device, accumulator_dtype(dtype), vocabulary, None)

@@ -65,8 +65,9 @@ class TorchRows:
     row_multiple = 16
     """The length of the buffers' rows is a multiple of this number of entries. Rows that begin within a cache line, as
     those of an odd vocabulary do, would slow a CPU's matrix product by a third."""
-    pads_head = False
-    """Whether products take the padding of the rows, too; `differentiate` then overwrites it with 0."""
+    head_multiple = 1
+    """Products take the rows of the head up to a multiple of this number. `differentiate` writes 0 for those that are
+    padding."""
 
     @staticmethod
     def logits_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -35,7 +35,7 @@ class TritonRows(TorchRows):
 
     row_multiple = 128
     """Rows begin at multiples of 256 bytes for any vocabulary: the matrix products then use their fast kernels."""
-    pads_head = True
+    head_multiple = row_multiple
 
     @staticmethod
     def logits_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -118,10 +118,9 @@ class InProcess:
                 free_memory()
                 trained = None if training is None else self._trainer.folder(training, reads=True) / "model"
                 folder = self._trainer.base_folder(self._plan.model) if trained is None else trained
+                free_memory()  # of the training
                 if not weights:
-                    free_memory()  # of the training
                     return self._plan.model.load_without_weights(folder)
-                free_memory()
                 self._loaded[key] = self._plan.model.load(folder, frozen=True)
             return self._loaded[key]
 

@@ -37,14 +37,14 @@ def rates(problem: Problem, impl: str, repetitions: int) -> list[dict[str, Any]]
     rows, chunk = _rows(problem, impl), problem.prepared["emo"].chunks[0]
     head_VD, device = problem.head_VD.detach(), problem.head_VD.device
     C, U, (V, D) = chunk.stop - chunk.start, len(chunk.distinct_U), head_VD.shape
-    head_PD = padded_head(head_VD, V, rows.row_multiple if rows.pads_head else 1, head_VD.dtype)
+    head_PD = padded_head(head_VD, V, rows.head_multiple, head_VD.dtype)
     hidden_CD = problem.hidden_ND.detach()[:C].contiguous()
     targets_C = problem.prepared["emo"].ids_M[chunk.start : chunk.stop]
     logits_CV = row_buffer(head_VD, C, V, rows.logits_dtype(head_VD.dtype), rows.row_multiple)
     cost_UV = row_buffer(head_VD, U, V, rows.cost_dtype(head_VD.dtype), rows.row_multiple)
     cost = problem.own["emo"].cost_embedding
     assert cost is not None
-    dlogits_CP = whole_rows(logits_CV) if rows.pads_head else logits_CV
+    dlogits_CP = whole_rows(logits_CV)[:, : len(head_PD)]
     dW_PD = torch.zeros(len(head_PD), D, device=device, dtype=torch.float32)
     rows.make_logits(hidden_CD, head_PD, None, LogitMap(), logits_CV)
     costs = make_costs(cost, chunk, cost_UV, rows)

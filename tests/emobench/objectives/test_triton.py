@@ -276,7 +276,7 @@ def test_both_backends_offer_the_same(backend: Any) -> None:
     offered = {name for name in vars(backend) if not name.startswith("_")}
     assert offered == {
         "row_multiple",
-        "pads_head",
+        "head_multiple",
         "logits_dtype",
         "cost_dtype",
         "make_logits",
