@@ -382,6 +382,16 @@ def test_losses_and_shots_are_openicls() -> None:
         assert one["same_ordered_lists"] == one["queries"]
 
 
+def test_alpaca_evals_length_controlled_rates() -> None:
+    text = (ROOT / "docs" / "guides" / "judges.md").read_text()
+    far = []
+    for model, found in result("length_controlled")["models"].items():
+        cells = [found[key] for key in ("length_controlled_minimal", "length_controlled", "published")]
+        assert re.search(rf"{model} \| [\d.]+ \| " + r" \| ".join(f"{cell:.2f}" for cell in cells), text)
+        far.append(abs(found["length_controlled"] - found["published"]))
+    assert f"differences of up to {max(far):.2f} points remain" in text
+
+
 def test_a_head_with_padding_differs_by_the_probability_of_its_padding() -> None:
     """plain / emobench is exp(mean of -log(1 - m)) in every measured case; transformers' loss is float32."""
     for row in result("padded_head-cpu")["measured"]:
