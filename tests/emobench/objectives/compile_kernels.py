@@ -16,6 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from emobench.kinds.generation.decoding.attention_kernel import attend_kernel, constants_of
 from emobench.objectives.engine import triton_kernels as kernels
 from emobench.objectives.engine.products import padded
 from emobench.objectives.engine.triton_rows import (
@@ -34,7 +35,10 @@ ROW = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16"}
 def compile_kernel(label: str, fn: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> None:
     names = list(types)
     # As at a launch: what is not specialised is not known to be aligned, and a vocabulary may be any number.
-    free = {p.name for p in fn.params if p.do_not_specialize or p.do_not_specialize_on_alignment} | {"vocabulary"}
+    free = {p.name for p in fn.params if p.do_not_specialize or p.do_not_specialize_on_alignment} | {
+        "vocabulary",
+        "scaling",
+    }
     divisible: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n not in free}
     source = ASTSource(
         fn=fn, signature={**types, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=divisible
@@ -76,6 +80,16 @@ def main() -> None:
     types = {"rows_ptr": "*fp16", "tokens_ptr": "*i64", "inverse_norm_ptr": "*fp32"}
     types |= dict.fromkeys(("vocabulary", "stride"), "i32")
     compile_kernel("finish_costs", kernels.finish_costs_kernel, types, WIDTH | {"BLOCK": DIFFERENTIATE_BLOCK}, 4)
+    for name, states in ROW.items():
+        for group, width in ((1, 64), (3, 80), (4, 128), (8, 128)):
+            constants, warps = constants_of(heads=4, group=group, width=width, value_width=width, half=name != "fp32")
+            types = dict.fromkeys(("query_ptr", "key_ptr", "value_ptr", "out_ptr"), states) | {"seen_ptr": "*u8"}
+            types |= {"positions": "i32", "scaling": "fp32"} | {
+                p: "i32" for p in attend_kernel.arg_names if "stride" in p
+            }
+            types = {name: types[name] for name in attend_kernel.arg_names if name in types}
+            constants |= {"HAS_SEEN": True}
+            compile_kernel(f"attend {name} {group} x {width}", attend_kernel, types, constants, warps)
 
 
 main()

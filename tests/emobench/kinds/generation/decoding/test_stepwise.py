@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import FalconConfig, FalconForCausalLM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from emobench.kinds.generation.decoding import ancestral, batched, stepwise
 from emobench.kinds.generation.decoding.attention import attend, one_query_attention
+from emobench.kinds.generation.decoding.attention_kernel import attend_once, fits
 from emobench.kinds.generation.decoding.continuations import sample_continuations, token_budget
 from emobench.kinds.generation.decoding.draw_kernel import descend_blocks
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
@@ -156,6 +158,60 @@ def test_the_kernel_walks_as_torch_does(vocabulary: int) -> None:
     ids_R, margin_R = descend_blocks(*(rows.to(device) for rows in inputs), bits)
     assert ids_R.tolist() == expected.ids_R.tolist()
     torch.testing.assert_close(margin_R.cpu(), expected.margin_R, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("group", "width", "value_width"), [(1, 64, 64), (3, 80, 80), (4, 24, 16), (8, 128, 128)])
+def test_attention_by_a_kernel_is_that_of_torch(group: int, width: int, value_width: int, dtype: torch.dtype) -> None:
+    """Compiled where there is a GPU, else in Triton's interpreter, whose products of bfloat16 are wrong."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and dtype == torch.bfloat16:
+        pytest.skip("needs a CUDA device")
+    rows, heads, positions = 3, 2, 150
+    query_RHD = torch.randn(rows, heads * group, width, dtype=dtype, device=device)
+    key_RHTD = torch.randn(positions, rows, heads, width, dtype=dtype, device=device).permute(1, 2, 0, 3)
+    value_RHTE = torch.randn(rows, heads, positions, value_width, dtype=dtype, device=device)
+    seen_RT = torch.rand(rows, positions, device=device) < 0.5
+    seen_RT[0, :149], seen_RT[0, 149], seen_RT[1, 1:], seen_RT[1, 0] = False, True, False, True
+    exact = [states.double() for states in (query_RHD[:, :, None], key_RHTD, value_RHTE)]
+    for seen in (None, seen_RT, seen_RT[2:]):
+        found = attend_once(query_RHD, key_RHTD, value_RHTE, seen, scaling=0.2)
+        mask = None if seen is None else seen[:, None, None]
+        expected = scaled_dot_product_attention(*exact, attn_mask=mask, scale=0.2, enable_gqa=True)[:, :, 0]
+        close = 1e-5 if dtype == torch.float32 else 2e-3 if dtype == torch.float16 else 2e-2
+        torch.testing.assert_close(found.double(), expected, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize(("dtype", "group", "width", "expected"), [
+    (torch.bfloat16, 8, 256, True),
+    (torch.bfloat16, 1, 512, False),
+    (torch.float32, 8, 128, True),
+    (torch.float32, 8, 256, False),
+    (torch.float64, 1, 64, False),
+])  # fmt: skip
+def test_what_a_program_cannot_hold_is_left_to_torch(
+    dtype: torch.dtype, group: int, width: int, expected: bool
+) -> None:
+    query, states = torch.empty(1, 2 * group, 1, width, dtype=dtype), torch.empty(1, 2, 5, width, dtype=dtype)
+    assert fits(query, states, states) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral, short window", "gpt-neox"])
+def test_attention_by_a_kernel_gives_the_logits_of_sdpa(name: str, fixed: bool) -> None:
+    model, found = tiny_model(name).cuda(), {}
+    for own in (False, True):
+        with torch.no_grad(), one_query_attention(model) if own else nullcontext():
+            cache = model(input_ids=torch.tensor(PROMPTS, device="cuda"), use_cache=True).past_key_values
+            assert repeat_cache(cache, 3, 5, fixed=fixed)
+            for step in range(5):
+                ids_R1 = torch.arange(27, device="cuda")[:, None] + step
+                found[own, step] = model(input_ids=ids_R1, past_key_values=cache, use_cache=True).logits
+    for step in range(5):
+        torch.testing.assert_close(found[True, step], found[False, step], rtol=1e-3, atol=1e-4)
 
 
 def test_a_batch_is_what_fits_the_device() -> None:
