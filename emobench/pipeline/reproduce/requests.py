@@ -102,10 +102,11 @@ def at_scale(
         else:
             left_out.setdefault(why, []).append(name)
     if not kept:
-        names = ", ".join(name for some in left_out.values() for name in some)
+        names = [name for some in left_out.values() for name in some]
+        recipe, _ = parts_of(found, find_suite(table.suite))[0]
         raise DataError(
-            f"{table.name}: the data folders have texts for none of its tasks ({names}); "
-            "add --data-dir DIR, a folder with files such as wikitext2.train.jsonl, .validation.jsonl and .test.jsonl."
+            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(names)}); add --data-dir DIR, "
+            f"a folder with {recipe.corpus}.train.jsonl to train on and {names[0]}.test.jsonl to evaluate."
         )
     said += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
     return replace(found, settings={**found.settings, "tasks": kept}) if left_out else found, said
