@@ -11,9 +11,10 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,23 @@ def machine_facts(device: str) -> dict[str, str]:
 
 def installed() -> dict[str, str]:
     """Return the version of every installed distribution, by its name in lower case: a lock of the packages."""
+    return dict(_installed_in(tuple((place, _changed(place)) for place in sys.path)))
+
+
+@lru_cache(maxsize=1)  # reading all their metadata takes half a second
+def _installed_in(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
+    """Return what `installed` does; it holds until the search path or one of its folders changes."""
     found: dict[str, str] = {}
     for one in distributions():
         if name := one.metadata["Name"]:
             found.setdefault(re.sub(r"[-_.]+", "-", name).lower(), one.version)  # the first one is imported
     return dict(sorted(found.items()))
+
+
+def _changed(place: str) -> int:
+    with suppress(OSError):
+        return Path(place).stat().st_mtime_ns
+    return 0
 
 
 def write_environment(folder: Path, device: str) -> None:

@@ -56,7 +56,7 @@ class InProcess:
         self._reporter = reporter
         self._launch = launch
         elsewhere = None if launch is None else self._train_together
-        self._trainer = Trainer(stages, reporter, plan.request.trackers, elsewhere, corpora)
+        self._trainer = Trainer(stages, reporter, plan.request.trackers, elsewhere, corpora, self._make_room)
         self._evaluator = Evaluator(stages, reporter, plan.model, lambda: self._trainer.base_folder(plan.model))
         if plan.request.max_memory is not None:
             from emobench.training.memory import limit_memory
@@ -80,12 +80,7 @@ class InProcess:
             if isinstance(planned.work, PlannedTask):
                 make = self._evaluator.generate if planned.stage.kind == "generate" else self._evaluator.evaluate
                 make(planned.work, self._loader(planned.work.training))
-                continue
-            # A training has the memory for itself.
-            self._loaded.clear()
-            self._evaluator.forget_models()
-            free_memory()
-            if isinstance(planned.work, MadeModel):
+            elif isinstance(planned.work, MadeModel):
                 self._trainer.base_folder(planned.work)
             else:
                 self._trainer.folder(planned.work)
@@ -98,6 +93,12 @@ class InProcess:
         # Processes of a command that was killed may not have ended yet.
         with locked(folder.with_name(f"{training.stage.key}.training.lock")):
             self._trainer.train(training, folder)
+
+    def _make_room(self) -> None:
+        """A training has the memory for itself."""
+        self._loaded.clear()
+        self._evaluator.forget_models()
+        free_memory()
 
     def _train_together(self, training: PlannedTraining) -> None:
         assert self._launch is not None
@@ -114,11 +115,11 @@ class InProcess:
 
         def load(*, weights: bool = True) -> Any:
             if not weights or key not in self._loaded:
-                self._loaded.clear()
-                free_memory()
+                if self._loaded:
+                    self._loaded.clear()
+                    free_memory()
                 trained = None if training is None else self._trainer.folder(training, reads=True) / "model"
                 folder = self._trainer.base_folder(self._plan.model) if trained is None else trained
-                free_memory()  # of the training
                 if not weights:
                     return self._plan.model.load_without_weights(folder)
                 self._loaded[key] = self._plan.model.load(folder, frozen=True)

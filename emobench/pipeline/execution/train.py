@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.data.packing import RowCollator
 from emobench.data.responses import PackedCollator
 from emobench.models.catalog import find_model
-from emobench.models.device import LoadOptions
+from emobench.models.device import LoadOptions, free_memory, quick_collections
 from emobench.models.quiet import quiet_libraries
 from emobench.pipeline.execution.corpora import PackedCorpora
 from emobench.pipeline.execution.environment import write_environment
@@ -40,25 +40,30 @@ class Trainer:
         trackers: tuple[str, ...] = (),
         elsewhere: Callable[[PlannedTraining], None] | None = None,
         corpora: PackedCorpora | None = None,
+        make_room: Callable[[], None] = free_memory,
     ) -> None:
         """Trainings that `elsewhere` makes, if it is given, are made in their folder by other processes.
 
-        `corpora` may be those of another trainer with the same folder of runs.
+        `corpora` may be those of another trainer with the same folder of runs. `make_room` is called before a training.
         """
         self._stages = stages
         self._reporter = reporter
         self._trackers = trackers
         self._elsewhere = elsewhere
+        self._make_room = make_room
         self.corpora = corpora or PackedCorpora(stages, reporter)
 
     def folder(self, planned: PlannedTraining, *, reads: bool = False) -> Path:
         """Return the folder of a finished training, after training if need be; with `reads`, its weights are hashed."""
 
         def work(folder: Path) -> None:
-            if self._elsewhere is None:
-                self.train(planned, folder)
-            else:
+            self._make_room()
+            if self._elsewhere is not None:
                 self._elsewhere(planned)
+                return
+            with quick_collections():
+                self.train(planned, folder)
+                free_memory()
 
         return self._stages.make(planned.stage, work, continues=True, glance=not reads)
 
@@ -88,6 +93,7 @@ class Trainer:
         planned = model.pretraining
 
         def work(folder: Path) -> None:
+            self._make_room()
             self._reporter.note(f"{planned.model.name}: pre-trained once on {planned.recipe.corpus}, then kept")
             with fixed_threads():
                 write_untrained(model.tiny, folder / "untrained", model.tokenizer)
@@ -96,6 +102,7 @@ class Trainer:
                     planned, loaded, folder, f"pre-train {planned.model.name}", recipe=planned.recipe, pretrained=False
                 )
             leave_out_version(folder / "model")
+            free_memory()
 
         return self._stages.make(planned.stage, work, continues=True) / "model"
 

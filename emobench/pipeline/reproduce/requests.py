@@ -105,8 +105,8 @@ def at_scale(
         names = [name for some in left_out.values() for name in some]
         recipe, _ = parts_of(found, find_suite(table.suite))[0]
         raise DataError(
-            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(names)}); add --data-dir DIR, "
-            f"a folder with {recipe.corpus}.train.jsonl to train on and {names[0]}.test.jsonl to evaluate."
+            f"{table.name}: the data folders have texts for none of its tasks ({', '.join(names)}); "
+            f"add --data-dir DIR, a folder with {recipe.corpus}.train.jsonl and {names[0]}.test.jsonl."
         )
     said += [f"Left out: {', '.join(names)}, {why}." for why, names in left_out.items()]
     return replace(found, settings={**found.settings, "tasks": kept}) if left_out else found, said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +15,9 @@ from emobench.models.device import (
     THREADS,
     VISIBLE,
     check_device,
+    free_memory,
     is_here,
+    quick_collections,
     resolve_device,
     several_devices,
     several_processes,
@@ -135,3 +139,35 @@ def test_processes_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert several_processes(16)[15].environment == {THREADS: "1"}
     monkeypatch.setenv(THREADS, "5")
     assert several_processes(2)[0].environment == {}
+
+
+class _Own:
+    """Refers to itself, as a model does whose `forward` is a method of its own."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_collections_go_over_what_is_new_alone() -> None:
+    before = _Own()
+    old = weakref.ref(before)
+    with quick_collections():
+        assert gc.get_freeze_count() > 10_000
+        new = weakref.ref(_Own())
+        del before
+        free_memory()
+        assert new() is None
+        assert old() is not None
+    assert gc.get_freeze_count() == 0
+    free_memory()
+    assert old() is None
+
+
+def test_what_a_user_left_out_of_collections_stays_so() -> None:
+    gc.freeze()
+    try:
+        with quick_collections():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
