@@ -35,10 +35,8 @@ ROW = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16"}
 def compile_kernel(label: str, fn: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> None:
     names = list(types)
     # As at a launch: what is not specialised is not known to be aligned, and a vocabulary may be any number.
-    free = {p.name for p in fn.params if p.do_not_specialize or p.do_not_specialize_on_alignment} | {
-        "vocabulary",
-        "scaling",
-    }
+    free = {p.name for p in fn.params if p.do_not_specialize or p.do_not_specialize_on_alignment}
+    free |= {"vocabulary", "scaling"}
     divisible: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n not in free}
     source = ASTSource(
         fn=fn, signature={**types, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=divisible
@@ -83,11 +81,9 @@ def main() -> None:
     for name, states in ROW.items():
         for group, width in ((1, 64), (3, 80), (4, 128), (8, 128)):
             constants, warps = constants_of(heads=4, group=group, width=width, value_width=width, half=name != "fp32")
-            types = dict.fromkeys(("query_ptr", "key_ptr", "value_ptr", "out_ptr"), states) | {"seen_ptr": "*u8"}
-            types |= {"positions": "i32", "scaling": "fp32"} | {
-                p: "i32" for p in attend_kernel.arg_names if "stride" in p
-            }
-            types = {name: types[name] for name in attend_kernel.arg_names if name in types}
+            pointers = dict.fromkeys(("query_ptr", "key_ptr", "value_ptr"), states)
+            types = {**pointers, "seen_ptr": "*u8", "out_ptr": states, "positions": "i32", "scaling": "fp32"}
+            types |= {argument: "i32" for argument in attend_kernel.arg_names if argument.endswith("stride")}
             constants |= {"HAS_SEEN": True}
             compile_kernel(f"attend {name} {group} x {width}", attend_kernel, types, constants, warps)
 

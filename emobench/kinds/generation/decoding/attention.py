@@ -32,15 +32,20 @@ def attend(
     """
     scaling = query.shape[-1] ** -0.5 if given.get("scaling") is None else given["scaling"]
     plain = query.shape[2] == 1 and all(given.get(name) is None for name in OTHERS)
-    if plain and query.is_cuda and _is_by_position(attention_mask):
+    kernel = _has_kernel(query)
+    if plain and kernel and _is_by_position(attention_mask):
         from emobench.kinds.generation.decoding.attention_kernel import attend_once, fits
 
         if fits(query, key, value):
             seen_RT = None if attention_mask is None else attention_mask[:, 0, 0]
             return attend_once(query[:, :, 0], key, value, seen_RT, scaling)[:, None], None
-    if plain and not query.is_cuda and attention_mask is None:
+    if plain and not kernel and attention_mask is None:
         return _products(query[:, :, 0], key, value, scaling)[:, None], None
     return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
+
+
+def _has_kernel(query: Tensor) -> bool:
+    return query.is_cuda
 
 
 def _is_by_position(mask: Tensor | None) -> bool:
