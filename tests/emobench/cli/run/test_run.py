@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 from emobench.leaderboard.schema.entry import JSON_SCHEMA
+from emobench.pipeline.execution.evaluate import Evaluator
 
 SMALL = (
     *("--suite", "lm-quick", "--limit", "30", "--offline", "--quiet"),
@@ -151,7 +152,11 @@ def test_finished_stages_are_reused_and_no_entry_is_added(finished: tuple[Job, A
     assert job.files() == before
 
 
-def test_deleted_scores_are_made_again_from_the_generations(again: Job, finished: tuple[Job, Any]) -> None:
+def test_deleted_scores_are_made_again_from_the_generations(
+    again: Job, finished: tuple[Job, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = list[int]()
+    monkeypatch.setattr(Evaluator, "forget_models", lambda _: forgotten.append(1))
     before, scores = again.files("train", "generate"), again.files("score")
     assert scores
     shutil.rmtree(again.folder / "runs" / "score")
@@ -160,6 +165,7 @@ def test_deleted_scores_are_made_again_from_the_generations(again: Job, finished
     assert again.files("train", "generate") == before
     assert again.files("score").keys() == scores.keys()
     assert not set(again.files("score").items()) & set(scores.items())
+    assert not forgotten  # metrics keep their models where nothing is trained
 
 
 def test_another_seed_supersedes_the_entry_of_fewer(again: Job, finished: tuple[Job, Any]) -> None:
