@@ -65,22 +65,23 @@ class DrawnIds(NamedTuple):
     finite: Tensor
 
 
-def draw(masses_RV: Tensor, uniform_RL: Tensor) -> DrawnIds:
-    """Draw an id for each row from unnormalised float32 masses.
+def draw(scores_RV: Tensor, uniform_RL: Tensor) -> DrawnIds:
+    """Draw an id for each row from scores, whose exponentials are its masses. On a CPU the scores are overwritten.
 
     The upper levels need no more than the sums of blocks of 128 ids, the lower ones a single block: one pass over the
     vocabulary. Sums and shares are float64 from there on; a block's own sum is float32, relative error 1e-7, a tenth
     of what float32 logits have.
     """
-    vocabulary = masses_RV.shape[1]
+    vocabulary = scores_RV.shape[1]
     bits = min(BLOCK_BITS, levels_of(vocabulary))
-    upper = levels_of(vocabulary) - bits
-    sums_RK = block_sums(masses_RV, 2**bits)
-    if masses_RV.is_cuda:
-        from emobench.kinds.generation.decoding.draw_kernel import descend_blocks
+    if scores_RV.is_cuda:
+        from emobench.kinds.generation.decoding.draw_kernel import draw_scores
 
-        return DrawnIds(*descend_blocks(masses_RV, sums_RK, uniform_RL, bits), sums_RK.isfinite().all())
-    sums_RK = sums_RK.double()
+        return DrawnIds(*draw_scores(scores_RV, uniform_RL, bits))
+    # In place: new memory for all scores costs more than their exponentials.
+    masses_RV = torch.softmax(scores_RV, -1, out=scores_RV)
+    upper = levels_of(vocabulary) - bits
+    sums_RK = block_sums(masses_RV, 2**bits).double()
     block_R, above_R = descend(sums_RK, uniform_RL[:, :upper])
     ids_RJ = (block_R[:, None] << bits) + torch.arange(2**bits, device=masses_RV.device)
     masses_RJ = masses_RV.gather(1, ids_RJ.clamp(max=vocabulary - 1)).double()
@@ -191,12 +192,11 @@ class TreeSampler(Chooser):
     def choose(self, ids_RT: Tensor, scores_AV: Tensor, rows_A: Tensor) -> Tensor:
         """See `Chooser`."""
         uniform_AL = self.uniform_RSL[rows_A, ids_RT.shape[1] - self.prompt_length]
-        # In place: new memory for all scores costs more than their exponentials.
-        drawn = draw(torch.softmax(scores_AV, -1, out=scores_AV), uniform_AL)
+        drawn = draw(scores_AV, uniform_AL)
         self.finite &= drawn.finite
         if self.alone is not None:
             for place in (drawn.margin_R < NEAR).nonzero()[:, 0].tolist():
                 row = int(rows_A[place])
                 own_1V = self.alone(ids_RT[row : row + 1], row)
-                drawn.ids_R[place] = draw(own_1V.softmax(-1), uniform_AL[place : place + 1]).ids_R[0]
+                drawn.ids_R[place] = draw(own_1V, uniform_AL[place : place + 1]).ids_R[0]
         return drawn.ids_R

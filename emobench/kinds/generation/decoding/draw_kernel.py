@@ -1,4 +1,6 @@
-"""The walk down the tree of `ancestral.py` as one Triton kernel.
+"""The draw of `ancestral.py` as two Triton kernels: the sums of blocks of masses, and the walk down the tree.
+
+Scores are read once, in the dtype of the model, and no masses are stored.
 
 Legend: R rows, V vocabulary, L levels of the tree, K blocks of the vocabulary.
 """
@@ -13,6 +15,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+TILE = 32
+"""Blocks of the vocabulary that a program sums at once."""
 
 
 @triton.jit
@@ -31,16 +36,43 @@ def _descend(masses, index, uniform_ptr, LEVELS: tl.constexpr):
 
 
 @triton.jit
+def sum_blocks_kernel(
+    scores_ptr,  # (R, V), rows scores_stride apart
+    tops_ptr,  # (R, K), float32: the largest score of each block
+    sums_ptr,  # (R, K), float32: the sum of exp(score - largest)
+    vocabulary,
+    blocks,
+    scores_stride,
+    BITS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    ids = block[:, None] * 2**BITS + tl.arange(0, 2**BITS)[None, :]
+    places = scores_ptr + row * scores_stride + ids
+    if (tl.program_id(1) + 1) * TILE * 2**BITS <= vocabulary:
+        scores = tl.load(places).to(tl.float32)  # with a mask, each load would take a single score
+    else:
+        scores = tl.load(places, mask=ids < vocabulary, other=float("-inf")).to(tl.float32)
+    top = tl.max(scores, axis=1)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    out = row * blocks + block
+    tl.store(tops_ptr + out, top, mask=block < blocks)
+    tl.store(sums_ptr + out, tl.sum(tl.exp(scores - base[:, None]), axis=1), mask=block < blocks)
+
+
+@triton.jit
 def descend_kernel(
-    masses_ptr,  # (R, V), float32, rows masses_stride apart
-    sums_ptr,  # (R, K), float32, rows sums_stride apart
+    scores_ptr,  # (R, V), rows scores_stride apart
+    tops_ptr,  # (R, K), float32
+    sums_ptr,  # (R, K), float32
     uniform_ptr,  # (R, UPPER + LOWER), float64, rows uniform_stride apart
     ids_ptr,  # (R,), int64
     margin_ptr,  # (R,), float64
+    finite_ptr,  # (R,), bool
     vocabulary,
     blocks,
-    masses_stride,
-    sums_stride,
+    scores_stride,
     uniform_stride,
     UPPER: tl.constexpr,
     LOWER: tl.constexpr,
@@ -48,33 +80,49 @@ def descend_kernel(
     row = tl.program_id(0).to(tl.int64)
     uniform = uniform_ptr + row * uniform_stride
     block = tl.arange(0, 2**UPPER)
-    sums = tl.load(sums_ptr + row * sums_stride + block, mask=block < blocks, other=0.0).to(tl.float64)
-    node, above = _descend(sums, block, uniform, UPPER)
+    tops = tl.load(tops_ptr + row * blocks + block, mask=block < blocks, other=float("-inf"))
+    top = tl.max(tops, axis=0)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    sums = tl.load(sums_ptr + row * blocks + block, mask=block < blocks, other=0.0) * tl.exp(tops - base)
+    whole = tl.sum(sums, axis=0)
+    node, above = _descend(sums.to(tl.float64), block, uniform, UPPER)
     inside = tl.arange(0, 2**LOWER)
     ids = node * 2**LOWER + inside
-    masses = tl.load(masses_ptr + row * masses_stride + ids, mask=ids < vocabulary, other=0.0).to(tl.float64)
+    scores = tl.load(scores_ptr + row * scores_stride + ids, mask=ids < vocabulary, other=float("-inf"))
+    masses = tl.exp(scores.to(tl.float32) - base).to(tl.float64)
     leaf, below = _descend(masses, inside, uniform + UPPER, LOWER)
     tl.store(ids_ptr + row, (node * 2**LOWER + leaf).to(tl.int64))
     tl.store(margin_ptr + row, tl.minimum(above, below))
+    tl.store(finite_ptr + row, ((whole > 0) & (whole < float("inf"))).to(tl.int8))  # neither is true of NaN
 
 
-def descend_blocks(masses_RV: Tensor, sums_RK: Tensor, uniform_RL: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Return the drawn ids_R and their margins_R; blocks have 2^`bits` ids, and `sums_RK` are their sums."""
-    ids_R = torch.empty(len(masses_RV), dtype=torch.int64, device=masses_RV.device)
-    margin_R = torch.empty(len(masses_RV), dtype=torch.float64, device=masses_RV.device)
-    with torch.cuda.device_of(masses_RV):
-        descend_kernel[(len(masses_RV),)](
-            masses_RV,
+def draw_scores(scores_RV: Tensor, uniform_RL: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `ancestral.draw` does; blocks have 2^`bits` ids."""
+    (rows, vocabulary), device = scores_RV.shape, scores_RV.device
+    blocks = -(-vocabulary // 2**bits)
+    if scores_RV.stride(1) != 1:
+        scores_RV = scores_RV.contiguous()
+    tops_RK, sums_RK = torch.empty(2, rows, blocks, dtype=torch.float32, device=device)
+    ids_R = torch.empty(rows, dtype=torch.int64, device=device)
+    margin_R = torch.empty(rows, dtype=torch.float64, device=device)
+    finite_R = torch.empty(rows, dtype=torch.bool, device=device)
+    with torch.cuda.device_of(scores_RV):
+        sum_blocks_kernel[(rows, -(-blocks // TILE))](
+            scores_RV, tops_RK, sums_RK, vocabulary, blocks, scores_RV.stride(0), BITS=bits, TILE=TILE
+        )
+        descend_kernel[(rows,)](
+            scores_RV,
+            tops_RK,
             sums_RK,
             uniform_RL,
             ids_R,
             margin_R,
-            masses_RV.shape[1],
-            sums_RK.shape[1],
-            masses_RV.stride(0),
-            sums_RK.stride(0),
+            finite_R.view(torch.int8),
+            vocabulary,
+            blocks,
+            scores_RV.stride(0),
             uniform_RL.stride(0),
             UPPER=uniform_RL.shape[1] - bits,
             LOWER=bits,
         )
-    return ids_R, margin_R
+    return ids_R, margin_R, finite_R.all()

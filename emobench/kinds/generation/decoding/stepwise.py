@@ -75,7 +75,9 @@ def decode_steps(
     all_RT = torch.cat((ids_RT, ids_RT.new_full((rows, steps), batch.ends[0] if batch.ends else 0)), 1)
     ends_E = torch.tensor(batch.ends, device=ids_RT.device)
     rows_A, ended_A = torch.arange(rows, device=ids_RT.device), torch.zeros_like(ids_RT[:, 0], dtype=torch.bool)
-    read, scores_AV = _reader(model, cache, steps), logits_RV.float()
+    # Cuts and temperatures compute with scores. A mask and the draw by a kernel read them in any dtype.
+    wide = len(processors) > 1 or not ids_RT.is_cuda
+    read, scores_AV = _reader(model, cache, steps, wide=wide), logits_RV.float() if wide else logits_RV
     for end in range(width, width + steps):
         written_RT = all_RT[:, :end]
         chosen_A = chooser.choose(written_RT, processors(written_RT, scores_AV), rows_A)  # type: ignore[arg-type]
@@ -90,15 +92,16 @@ def decode_steps(
                     break
                 if keep_rows(cache, kept_K):
                     rows_A, chosen_A, ended_A = rows_A[kept_K], chosen_A[kept_K], ended_A[kept_K]
-                    read = _reader(model, cache, width + steps - end)
+                    read = _reader(model, cache, width + steps - end, wide=wide)
         scores_AV = read(chosen_A[:, None])
     return all_RT
 
 
-def _reader(model: Any, cache: Cache, steps: int) -> Callable[[Tensor], Tensor]:
-    """Return what gives float32 scores_AV after reading one more token of each row, ids_A1."""
+def _reader(model: Any, cache: Cache, steps: int, *, wide: bool) -> Callable[[Tensor], Tensor]:
+    """Return what gives scores_AV, float32 if `wide`, after reading one more token of each row, ids_A1."""
 
     def read(ids_A1: Tensor) -> Tensor:
-        return model(input_ids=ids_A1, past_key_values=cache, use_cache=True).logits[:, -1].float()
+        logits_AV = model(input_ids=ids_A1, past_key_values=cache, use_cache=True).logits[:, -1]
+        return logits_AV.float() if wide else logits_AV
 
     return GraphStep(read, cache) if GraphStep.is_possible(cache, steps) else read

@@ -20,7 +20,7 @@ from emobench.kinds.generation.decoding import ancestral, attention, attention_k
 from emobench.kinds.generation.decoding.attention import attend, one_query_attention
 from emobench.kinds.generation.decoding.attention_kernel import attend_once, fits
 from emobench.kinds.generation.decoding.continuations import sample_continuations, token_budget
-from emobench.kinds.generation.decoding.draw_kernel import descend_blocks
+from emobench.kinds.generation.decoding.draw_kernel import draw_scores
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
 from emobench.kinds.generation.decoding.shared_cache import repeat_cache
 from emobench.kinds.shared_rules import Sampling
@@ -144,20 +144,35 @@ def test_a_cache_of_a_fixed_shape_changes_nothing(name: str, monkeypatch: pytest
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("vocabulary", [2, 37, 128, 129, 1000, 5001])
-def test_the_kernel_walks_as_torch_does(vocabulary: int) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("vocabulary", [2, 37, 128, 129, 1000, 4096, 5001])
+def test_the_kernels_draw_as_torch_does(vocabulary: int, dtype: torch.dtype) -> None:
     """Compiled where there is a GPU, else in Triton's interpreter."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    masses_RV = torch.randn(64, vocabulary, generator=torch.Generator().manual_seed(0)).mul(3).softmax(-1)
-    masses_RV[:, 1::3] = 0.0
+    scores_RV = torch.randn(24, vocabulary, generator=torch.Generator().manual_seed(0)).mul(3).to(dtype)
+    scores_RV[:, 1::3] = -torch.inf
     levels = ancestral.levels_of(vocabulary)
-    uniform_RL = torch.from_numpy(np.random.default_rng(0).random((64, levels)))
-    expected = ancestral.draw(masses_RV, uniform_RL)
+    uniform_RL = torch.from_numpy(np.random.default_rng(0).random((24, levels)))
     bits = min(ancestral.BLOCK_BITS, levels)
-    inputs = (masses_RV, ancestral.block_sums(masses_RV, 2**bits), uniform_RL)
-    ids_R, margin_R = descend_blocks(*(rows.to(device) for rows in inputs), bits)
+    ids_R, margin_R, finite = draw_scores(scores_RV.to(device), uniform_RL.to(device), bits)
+    expected = ancestral.draw(scores_RV.float(), uniform_RL)
     assert ids_R.tolist() == expected.ids_R.tolist()
-    torch.testing.assert_close(margin_R.cpu(), expected.margin_R, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(margin_R.cpu(), expected.margin_R, rtol=1e-4, atol=1e-5)
+    assert bool(finite)
+    assert bool(expected.finite)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:(invalid value|All-NaN slice) encountered:RuntimeWarning")  # of the interpreter
+@pytest.mark.parametrize("score", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", [0, slice(None)], ids=str)
+def test_scores_that_give_no_masses_are_seen(score: float, where: Any) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    scores_RV, uniform_RL = torch.zeros(3, 200), torch.zeros(3, 8, dtype=torch.float64)
+    scores_RV[1, where] = score
+    *_, finite = draw_scores(scores_RV.to(device), uniform_RL.to(device), 7)
+    assert bool(finite) == (score == -torch.inf and where == 0)
+    assert bool(finite) == bool(ancestral.draw(scores_RV, uniform_RL).finite)
 
 
 @pytest.mark.gpu
