@@ -101,7 +101,7 @@ else
     together marked 120 "${tests[@]}" --numprocesses 10 -m gpu --continue-on-collection-errors \
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
     collect
-    part "linear loss" 125 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"
+    part "linear loss" 160 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"
     part "whole step" 110 "$python" $bench speed.whole_step --out "$out/whole_step-cuda.json"
     part "whole step, bfloat16" 60 "$python" $bench speed.whole_step --dtype bfloat16 --rounds 2 \
         --out "$out/whole_step-cuda-bfloat16.json"

@@ -11,8 +11,9 @@ For each chunk the engine
 5. adds the chunk's part to dX and dW.
 The backward pass only scales dX and dW.
 
-Precision: products use the dtype of the inputs. Statistics, losses and the sum dW are float32 (float64 for float64
-inputs). The engine does not divide gradients by the number of tokens: in float16 most of them would underflow to 0.
+Precision: products use the dtype of the inputs. Statistics and losses are float32 (float64 for float64 inputs), and so
+is the sum dW, except for a bfloat16 head on a GPU with few chunks. The engine does not divide gradients by the number
+of tokens: in float16 most of them would underflow to 0.
 """
 
 from __future__ import annotations
@@ -37,9 +38,13 @@ from emobench.objectives.engine.products import (
     row_buffer,
     whole_rows,
 )
-from emobench.objectives.engine.targets import Chunk
+from emobench.objectives.engine.targets import Chunk, Targets
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows, map_slope, square_sums
 from emobench.objectives.statistics import TokenStatistics
+
+ROUNDED_SUM = 6
+"""Chunks up to which dW of a bfloat16 head on a GPU is summed in bfloat16. Its rounding errors are then at most twice
+those of a float32 sum that is rounded at the end, which would take three times the memory."""
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -64,49 +69,64 @@ class ChunkedLoss(torch.autograd.Function):
 class Gradients:
     """The sums of dX, dW and db over chunks. None for an input that needs no gradient."""
 
-    def __init__(self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall) -> None:
+    def __init__(
+        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, hidden_MD: Tensor, job: EngineCall
+    ) -> None:
         accumulator = accumulator_dtype(job.dtype)
-        self.dtypes = [None if t is None else t.dtype for t in (hidden_ND, weight_VD, bias_V)]
-        # Each row of dX comes from one chunk, so dX needs no wider accumulator.
-        self.hidden = _zeros_if_needed(hidden_ND, hidden_ND.dtype)
+        self._dtype = hidden_ND.dtype
+        self._head_dtype = weight_VD.dtype
+        self.hidden_MD = hidden_MD if hidden_ND.requires_grad else None
+        """The hidden states of the target tokens. Chunk by chunk, dX takes their place."""
+        self._targets = job.targets
         self.weight: Tensor | None = None
         if weight_VD.requires_grad:
             rows = max(len(weight_VD), padded(job.vocabulary, job.rows.head_multiple))
-            # One product is rounded once in any case. float16 could overflow.
-            once = weight_VD.is_cuda and len(job.targets.chunks) == 1 and weight_VD.dtype == torch.bfloat16
-            self.weight = weight_VD.new_empty(rows, weight_VD.shape[1], dtype=weight_VD.dtype if once else accumulator)
+            # float16 could overflow.
+            few = len(job.targets.chunks) <= ROUNDED_SUM
+            rounded = weight_VD.is_cuda and weight_VD.dtype == job.dtype == torch.bfloat16 and few
+            self.weight = weight_VD.new_empty(rows, weight_VD.shape[1], dtype=job.dtype if rounded else accumulator)
         self._rows = len(weight_VD)
-        self.bias = _zeros_if_needed(bias_V, accumulator)
+        self.bias: Tensor | None = None
+        if bias_V is not None and bias_V.requires_grad:
+            self.bias = torch.zeros_like(bias_V, dtype=accumulator)
+            self._bias_dtype = bias_V.dtype
         self._vocabulary = job.vocabulary
         self._first = True
 
-    def add(self, dlogits_CP: Tensor, hidden_CD: Tensor, weight_PD: Tensor, positions_C: Tensor) -> None:
-        """Add the part of one chunk. `dlogits_CP` has the dtype of the products or a wider one."""
+    def add(self, dlogits_CP: Tensor, hidden_CD: Tensor, weight_PD: Tensor) -> None:
+        """Add the part of one chunk, and overwrite its hidden states with dX.
+
+        `dlogits_CP` has the dtype of the products or a wider one.
+        """
         low_CP = dlogits_CP.to(weight_PD.dtype)
         if self.bias is not None:
             self.bias[: self._vocabulary] += dlogits_CP[:, : self._vocabulary].sum(dim=0, dtype=self.bias.dtype)
-        if self.hidden is not None:
-            self.hidden[positions_C] = (low_CP @ weight_PD).to(self.hidden.dtype)
         if self.weight is not None:
             # The first product overwrites dW. Filling dW with zeros first would cost a pass over memory.
             part_CP = low_CP if low_CP.is_cuda else dlogits_CP
             add_product_wide(self.weight[: len(weight_PD)], part_CP, hidden_CD, first=self._first)
             if self._first:
                 self.weight[len(weight_PD) :] = 0
+        if self.hidden_MD is not None:
+            torch.mm(low_CP, weight_PD, out=hidden_CD)
         self._first = False
 
     def scaled(self, scale: Tensor) -> list[Tensor | None]:
         """Return dX, dW and db times `scale`, each in the dtype of its input. Can be called once."""
-        weight = None if self.weight is None else self.weight[: self._rows]
-        return [_scaled(g, d, scale) for g, d in zip((self.hidden, weight, self.bias), self.dtypes, strict=True)]
+        hidden_MD, self.hidden_MD = self.hidden_MD, None
+        hidden_ND = None if hidden_MD is None else _unsorted(hidden_MD, self._targets, self._dtype, scale)
+        del hidden_MD  # before dW is rounded into new memory
+        weight_VD = None if self.weight is None else _scaled(self.weight[: self._rows], self._head_dtype, scale)
+        return [hidden_ND, weight_VD, None if self.bias is None else _scaled(self.bias, self._bias_dtype, scale)]
 
 
 def run_chunks(
     hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall
 ) -> tuple[Tensor, Gradients | None]:
     """Return the summed loss, and its gradients if the job needs them. Losses and parts are added to the job."""
-    grads = Gradients(hidden_ND, weight_VD, bias_V, job) if job.with_grad else None
     rows, targets, multiple = job.rows, job.targets, job.rows.row_multiple
+    hidden_MD = hidden_ND.detach()[targets.order_M].to(job.dtype)
+    grads = Gradients(hidden_ND, weight_VD, bias_V, hidden_MD, job) if job.with_grad else None
     weight_PD = padded_head(weight_VD.detach(), job.vocabulary, rows.head_multiple, job.dtype)
     bias_P = None if bias_V is None else padded_head(bias_V.detach(), job.vocabulary, rows.head_multiple, job.dtype)
     # One buffer for all chunks. On a CPU, new memory for each chunk would take about 5 % of the time.
@@ -116,13 +136,12 @@ def run_chunks(
     if job.cost is not None:
         cost_UV = row_buffer(weight_PD, targets.most_distinct, job.vocabulary, rows.cost_dtype(job.dtype), multiple)
     for chunk in targets.chunks:
-        positions_C = targets.order_M[chunk.start : chunk.stop]
-        hidden_CD = hidden_ND.detach()[positions_C].to(job.dtype)
+        hidden_CD = hidden_MD[chunk.start : chunk.stop]
         logits_CV = buffer_CV[: len(hidden_CD)]
         rows.make_logits(hidden_CD, weight_PD, bias_P, job.logit_map, logits_CV)
         _differentiate_chunk(job, chunk, logits_CV, cost_UV)
         if grads is not None:
-            grads.add(whole_rows(logits_CV)[:, : len(weight_PD)], hidden_CD, weight_PD, positions_C)
+            grads.add(whole_rows(logits_CV)[:, : len(weight_PD)], hidden_CD, weight_PD)
     job.note_together()
     losses_M = job.weighted(torch.cat(job.losses))
     return losses_M.sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
@@ -200,19 +219,29 @@ def _gradients(loss_C: Tensor, leaves: dict[str, Tensor], name: str) -> dict[str
     return {n: g for n, g in zip(leaves, gradients, strict=True) if g is not None}
 
 
-def _zeros_if_needed(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return torch.zeros_like(tensor, dtype=dtype) if tensor is not None and tensor.requires_grad else None
+def _unsorted(hidden_MD: Tensor, targets: Targets, dtype: torch.dtype, scale: Tensor) -> Tensor:
+    """Return dX times `scale` in the order of the inputs, (N, D); 0 for what is no target. `hidden_MD` is used up."""
+    every = len(targets) == targets.tokens
+    hidden_ND = (hidden_MD.new_empty if every else hidden_MD.new_zeros)(targets.tokens, hidden_MD.shape[1], dtype=dtype)
+    if _by_kernel(hidden_MD):
+        from emobench.objectives.engine.triton_rows import place_scaled
+
+        place_scaled(hidden_MD, targets.order_M, scale, hidden_ND)
+        return hidden_ND
+    return hidden_ND.index_copy_(0, targets.order_M, _scaled(hidden_MD, dtype, scale))
 
 
-def _scaled(grad: Tensor | None, dtype: torch.dtype | None, scale: Tensor) -> Tensor | None:
-    if grad is None:
-        return None
-    if grad.dtype != dtype and not grad.is_cuda:
-        return grad.mul_(scale).to(dtype)  # on a CPU, torch.mul would first make a wide copy
-    if grad.is_cuda and grad.dtype != torch.float64 and grad.is_contiguous() and has_triton():
+def _scaled(grad: Tensor, dtype: torch.dtype, scale: Tensor) -> Tensor:
+    if not grad.is_cuda and grad.dtype.itemsize > dtype.itemsize:
+        return grad.mul_(scale).to(dtype)  # torch.mul would first make a wide copy
+    if _by_kernel(grad):
         from emobench.objectives.engine.triton_rows import scaled
 
-        return scaled(grad, scale, grad.dtype if dtype is None else dtype)
-    # One pass, rounded once. dX is scaled in place to save memory. The scale gets a dimension: torch would round a
-    # scalar tensor to the half-precision dtype of dX.
+        return scaled(grad, scale, dtype)
+    # One pass, rounded once, in place where the dtype stays. The scale gets a dimension: torch would round a scalar
+    # tensor to a half-precision dtype.
     return torch.mul(grad, scale.reshape(1), out=grad if grad.dtype == dtype else torch.empty_like(grad, dtype=dtype))
+
+
+def _by_kernel(grad: Tensor) -> bool:
+    return grad.is_cuda and grad.dtype != torch.float64 and grad.is_contiguous() and has_triton()

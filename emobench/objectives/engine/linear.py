@@ -26,8 +26,10 @@ from emobench.objectives.statistics import GREEDY, STATISTICS, TokenStatistics, 
 
 IMPLEMENTATIONS = ("chunked", "torch", "triton", "reference")
 """chunked: Triton or PyTorch, depending on the device. reference: plain autograd on whole logits."""
-CHUNK_BYTES = {"cpu": 160 << 20, "cuda": 960 << 20}
-"""Default limit in bytes for the logits and cost rows of a chunk."""
+CHUNK_BYTES = {"cpu": (160 << 20, 160 << 20), "cuda": (512 << 20, 960 << 20)}
+"""Default limits in bytes for the logits and cost rows of a chunk. The second one holds where the first is less than
+`ENOUGH_ROWS` rows: products with fewer rows are slower on a GPU."""
+ENOUGH_ROWS = 4096
 
 
 def objective_loss(
@@ -199,9 +201,11 @@ def _implementation(objective: Objective, impl: str) -> str:
 
 
 def _chunk_rows(impl: str, device: torch.device, dtype: torch.dtype, vocabulary: int, chunk_bytes: int | None) -> int:
-    budget = chunk_bytes or CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
-    item = rows_for("torch" if impl == "reference" else impl, device, dtype).logits_dtype(dtype).itemsize
-    return max(1, budget // (item * vocabulary))
+    row_bytes = (
+        vocabulary * rows_for("torch" if impl == "reference" else impl, device, dtype).logits_dtype(dtype).itemsize
+    )
+    usual, most = CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
+    return max(1, (chunk_bytes or min(max(usual, ENOUGH_ROWS * row_bytes), most)) // row_bytes)
 
 
 def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, vocabulary: int) -> None:

@@ -86,7 +86,7 @@ def multiply_wide(left_AD: Tensor, right_BD: Tensor, out_AB: Tensor) -> None:
 
 
 def add_product_wide(sum_VD: Tensor, left_CV: Tensor, right_CD: Tensor, *, first: bool = False) -> None:
-    """Add left.T @ right to a float32 sum. Rounding each chunk's product to half precision would accumulate errors.
+    """Add left.T @ right to a float32 sum, or on a GPU to one of their own dtype, which is rounded each time.
 
     The `first` product overwrites `sum_VD`. `left_CV` is float32 or has the dtype of `right_CD`.
     """

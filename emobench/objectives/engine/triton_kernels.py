@@ -282,12 +282,12 @@ def finish_costs_kernel(
     tl.store(entry_ptr, cost.to(rows_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["count"])
+@triton.jit
 def scale_kernel(
     values_ptr,  # (count,)
     scale_ptr,  # (), float32
     out_ptr,  # (count,); may be the values
-    count,
+    count,  # Triton compiles a multiple of 16 by itself, with loads of 16 bytes
     BLOCK: tl.constexpr,
 ):
     """Multiply by a number on the device, in float32, rounded once."""
@@ -295,3 +295,21 @@ def scale_kernel(
     inside = at < count
     values = tl.load(values_ptr + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(out_ptr + at, (values * tl.load(scale_ptr)).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def place_scaled_kernel(
+    rows_ptr,  # (M, D), contiguous
+    places_ptr,  # (M,), int64: each another row of out
+    scale_ptr,  # (), float32
+    out_ptr,  # (N, D), contiguous
+    width,
+    BLOCK: tl.constexpr,
+):
+    """Write each row times a number on the device to its place; in float32, rounded once."""
+    row = tl.program_id(0).to(tl.int64)
+    place = tl.load(places_ptr + row)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    values = tl.load(rows_ptr + row * width + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + place * width + at, (values * tl.load(scale_ptr)).to(out_ptr.dtype.element_ty), mask=inside)

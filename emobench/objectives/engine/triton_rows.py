@@ -183,5 +183,15 @@ def scaled(values: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
+def place_scaled(rows_MD: Tensor, places_M: Tensor, scale: Tensor, out_ND: Tensor) -> None:
+    """Write contiguous rows times a float32 scalar to their places, each to another one, in the dtype of `out_ND`."""
+    rows, width = rows_MD.shape
+    if rows:
+        with torch.cuda.device_of(rows_MD):
+            kernels.place_scaled_kernel[(rows, -(-width // SCALE_BLOCK))](
+                rows_MD, places_M, scale, out_ND, width, BLOCK=SCALE_BLOCK
+            )
+
+
 def _map_arguments(map_: LogitMap) -> dict[str, float]:
     return {"SCALE": float(map_.scale), "CAP": float(map_.cap or 0.0)}

@@ -35,7 +35,7 @@ from measuring import (
     reuse_memory,
     write,
 )
-from speed.problem import CACHED_ROWS, VARIANTS, Problem, available, count
+from speed.problem import VARIANTS, Problem, available, count
 from speed.targets import LINEAR_LOSS, show, verdicts
 
 # The shapes of the targets: tokens, vocabulary, width, layers. On a CPU: the heads of GPT-2 and of SmolLM2-135M, whose
@@ -73,7 +73,8 @@ def measure(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
         "distinct_share": round(problem.distinct / N, 4),
         "missing_from_cache_share": round(problem.missing / N, 4),
         # Held before the step, so that it is not in the peak of `emo-cached`.
-        "cache_bytes": min(CACHED_ROWS, V) * V * problem.head_VD.element_size(),
+        "kept_rows": problem.kept,
+        "cache_bytes": problem.kept * V * problem.head_VD.element_size(),
         "rounds": options.rounds,
         "gradient_bytes": problem.gradient_bytes,
         "counted": counted,
@@ -117,7 +118,7 @@ def _layers(options: argparse.Namespace) -> int:
 def show_variants(found: dict[str, Any]) -> None:
     """Print the table of one shape."""
     shape, share, variants = found["shape"], found["distinct_share"], found["variants"]
-    missing = f"missing from a cache of {CACHED_ROWS} rows {found['missing_from_cache_share']:.3f}"
+    missing = f"missing from a cache of {found['kept_rows']} rows {found['missing_from_cache_share']:.3f}"
     print(f"\n{shape}, U/N {share:.3f}, {missing}")
     heads = (("", 16), ("ms", 10), ("spread", 8), ("x mle", 8), ("x CE", 8), ("prepare ms", 12), ("peak MiB", 10))
     print("  " + "".join(f"{head:>{width}}" for head, width in (*heads, ("-dX-dW", 9), ("U/N", 8))))

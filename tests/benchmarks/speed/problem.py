@@ -22,10 +22,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from emobench.objectives import CostEmbedding, StatisticsObjective, Targets, objective_loss, prepare_for
 from emobench.objectives.engine.linear import rows_for
 from emobench.objectives.engine.products import padded
+from emobench.training.memory import keepable_bytes
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
 
-CACHED_ROWS = 4096
 OWN: dict[str, type[StatisticsObjective]] = {"mle": Mle, "emo": Emo, "emo-cached": Emo}
 
 
@@ -38,6 +38,8 @@ class Problem:
     targets_N: Tensor
     own: dict[str, StatisticsObjective]
     prepared: dict[str, Targets]
+    kept: int
+    """Cost rows that `emo-cached` keeps: as many as a training by default; on a CPU 4,096, about as many."""
     body: nn.Module = field(default_factory=nn.Identity)
 
     @staticmethod
@@ -49,12 +51,13 @@ class Problem:
         there = torch.Generator(device).manual_seed(0)
         hidden_ND = torch.randn(N, D, generator=there, device=device).to(getattr(torch, dtype))
         head_VD = torch.randn(V, D, generator=there, device=device).div_(D**0.5).to(getattr(torch, dtype))
+        kept = min(V, 4096 if device == "cpu" else keepable_bytes(head_VD.device) // (2 * V))
         own = {name: objective() for name, objective in OWN.items() if name in only}
         if "emo" in own:
             own["emo"].use_cost(_cost(head_VD))
         if "emo-cached" in own:
-            own["emo-cached"].use_cost(_cost(head_VD, min(CACHED_ROWS, V)))
-        problem = Problem(hidden_ND.requires_grad_(), head_VD.requires_grad_(), targets_N, own, {})
+            own["emo-cached"].use_cost(_cost(head_VD, kept))
+        problem = Problem(hidden_ND.requires_grad_(), head_VD.requires_grad_(), targets_N, own, {}, kept)
         problem.prepared = {name: problem.prepare(name) for name in own}
         if layers:
             problem.body = _body(D, *layers).to(device, head_VD.dtype)
@@ -96,7 +99,7 @@ class Problem:
     @property
     def missing(self) -> int:
         """Distinct targets without a row in a cache of the most frequent tokens, whose ids come first."""
-        return int((self.targets_N.unique() >= CACHED_ROWS).sum())
+        return int((self.targets_N.unique() >= self.kept).sum())
 
     @property
     def gradient_bytes(self) -> int:

@@ -17,6 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from emobench.kinds.generation.decoding.attention_kernel import attend_kernel, constants_of
+from emobench.kinds.generation.decoding.draw_kernel import TILE, sum_blocks_kernel
 from emobench.objectives.engine import triton_kernels as kernels
 from emobench.objectives.engine.products import padded
 from emobench.objectives.engine.triton_rows import (
@@ -24,6 +25,7 @@ from emobench.objectives.engine.triton_rows import (
     DIFFERENTIATE_WARPS,
     REDUCE_BLOCK,
     REDUCE_WARPS,
+    SCALE_BLOCK,
     TritonRows,
 )
 
@@ -32,11 +34,13 @@ WIDTH = {"WIDTH": padded(50257, TritonRows.row_multiple)}
 ROW = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16"}
 
 
-def compile_kernel(label: str, fn: Any, types: dict[str, str], constants: dict[str, Any], warps: int) -> None:
+def compile_kernel(
+    label: str, fn: Any, types: dict[str, str], constants: dict[str, Any], warps: int, *, masked: int = 0
+) -> None:
     names = list(types)
     # As at a launch: what is not specialised is not known to be aligned, and a vocabulary may be any number.
     free = {p.name for p in fn.params if p.do_not_specialize or p.do_not_specialize_on_alignment}
-    free |= {"vocabulary", "scaling"}
+    free |= {"vocabulary", "blocks", "scaling"}
     divisible: dict[Any, Any] = {(names.index(n),): [["tt.divisibility", 16]] for n in names if n not in free}
     source = ASTSource(
         fn=fn, signature={**types, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=divisible
@@ -50,7 +54,7 @@ def compile_kernel(label: str, fn: Any, types: dict[str, str], constants: dict[s
     stack = re.search(r"STACK:(\d+)", usage)
     assert stack is not None, usage
     # 16-bit rows have 16-bit narrow loads; of float32 rows, a narrow load looks like one of a number per token.
-    narrow = len(re.findall(r"LDG\.E\.U16", code)) - ("LDG.E.U16" in code and "reduce" in label)
+    narrow = len(re.findall(r"LDG\.E\.U16", code)) - masked - ("LDG.E.U16" in code and "reduce" in label)
     wide = len(re.findall(r"LDG\.E\.128", code))
     assert wide, f"{label}: no 16-byte loads"
     print(f"{label}: spilled {stack[1]}, narrow {narrow}, wide {wide}")
@@ -78,6 +82,15 @@ def main() -> None:
     types = {"rows_ptr": "*fp16", "tokens_ptr": "*i64", "inverse_norm_ptr": "*fp32"}
     types |= dict.fromkeys(("vocabulary", "stride"), "i32")
     compile_kernel("finish_costs", kernels.finish_costs_kernel, types, WIDTH | {"BLOCK": DIFFERENTIATE_BLOCK}, 4)
+    for name, row in ROW.items():
+        types = {"rows_ptr": row, "places_ptr": "*i64", "scale_ptr": "*fp32", "out_ptr": row, "width": "i32"}
+        scale = {"values_ptr": row, "scale_ptr": "*fp32", "out_ptr": row, "count": "i32"}
+        compile_kernel(f"scale {name}", kernels.scale_kernel, scale, {"BLOCK": SCALE_BLOCK}, 4)
+        compile_kernel(f"place_scaled {name}", kernels.place_scaled_kernel, types, {"BLOCK": SCALE_BLOCK}, 4)
+        last = 0 if name == "fp32" else 32  # loads where the vocabulary ends
+        sums = {"scores_ptr": row, "tops_ptr": "*fp32", "sums_ptr": "*fp32"}
+        sums |= dict.fromkeys(("vocabulary", "blocks", "scores_stride"), "i32")
+        compile_kernel(f"sum_blocks {name}", sum_blocks_kernel, sums, {"BITS": 7, "TILE": TILE}, 4, masked=last)
     for name, states in ROW.items():
         for group, width in ((1, 64), (3, 80), (4, 128), (8, 128)):
             constants, warps = constants_of(heads=4, group=group, width=width, value_width=width, half=name != "fp32")

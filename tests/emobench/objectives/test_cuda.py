@@ -15,6 +15,7 @@ from torch import Tensor
 import emobench
 from emobench.models.head import LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, prepare_for
+from emobench.objectives.engine.chunked import ROUNDED_SUM
 from emobench.objectives.engine.products import add_product_wide, multiply_wide, row_buffer
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
@@ -131,6 +132,24 @@ def test_products_of_half_precision_are_summed_in_single(dtype: torch.dtype) -> 
     for number in range(3):
         add_product_wide(sum_VD, low_NV, hidden_ND, first=number == 0)
     assert error(sum_VD, 3 * low_NV.double().T @ hidden_ND.double()) <= 3e-6
+
+
+def test_few_chunks_are_summed_in_bfloat16() -> None:
+    """That is as exact as a float32 sum that is rounded at the end, up to a factor of 2."""
+    leaves, labels_N = inputs(torch.bfloat16, GPU)
+    hidden_ND, head_VD, _ = leaves
+    double = [t.detach().double().cpu().requires_grad_() for t in (hidden_ND, head_VD)]
+    total = objective_loss(Mle(), *double, None, labels_N.cpu(), vocabulary=V, impl="reference").total
+    expected_VD = torch.autograd.grad(total, double)[1]
+    errors = []
+    for chunks in (ROUNDED_SUM, ROUNDED_SUM + 1):
+        rows = -(-int((labels_N >= 0).sum()) // chunks)
+        targets = prepare_for(Mle(), labels_N, vocabulary=V, dtype=torch.bfloat16, chunk_bytes=2 * V * rows)
+        assert len(targets.chunks) == chunks
+        found = objective_loss(Mle(), hidden_ND, head_VD, None, targets, vocabulary=V).total
+        errors.append(error(torch.autograd.grad(found, head_VD)[0], expected_VD))
+    rounded, single = errors
+    assert single <= rounded <= 2 * single
 
 
 def test_a_loss_scale_keeps_small_gradients() -> None:

@@ -21,7 +21,7 @@ from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.products import row_buffer
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows
-from emobench.objectives.engine.triton_rows import TritonRows, finish_costs, scaled
+from emobench.objectives.engine.triton_rows import TritonRows, finish_costs, place_scaled, scaled
 from emobench_objectives.emo import Emo
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -207,6 +207,19 @@ def test_a_gradient_is_scaled_and_rounded_once(count: int, dtype: torch.dtype) -
         torch.testing.assert_close(scaled(given.clone(), scale, dtype), expected, rtol=torch.finfo(dtype).eps, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
+@pytest.mark.parametrize(("rows", "width"), [(0, 8), (5, 7), (6, 4099)])
+def test_rows_are_scaled_and_put_in_their_places(rows: int, width: int, dtype: torch.dtype) -> None:
+    rng = torch.Generator().manual_seed(5)
+    rows_MD = torch.randn(rows, width, generator=rng).to(DEVICE, dtype)
+    places_M = torch.randperm(7, generator=rng)[:rows].to(DEVICE)
+    scale, out_ND = torch.tensor(1.003, device=DEVICE), torch.zeros(7, width, device=DEVICE, dtype=dtype)
+    expected_ND = out_ND.clone()
+    expected_ND[places_M] = (rows_MD.float() * scale).to(dtype)
+    place_scaled(rows_MD, places_M, scale, out_ND)
+    torch.testing.assert_close(out_ND, expected_ND, rtol=torch.finfo(dtype).eps, atol=0)
+
+
 class All(emobench.StatisticsObjective):
     """Reads everything, and not linearly."""
 
@@ -299,7 +312,7 @@ def test_kernels_compile_for_hopper_with_wide_loads_and_no_spills() -> None:
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=_environment(), check=False)
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
-    assert len(lines) == 25
+    assert len(lines) == 34
     for line in lines:
         assert "spilled 0" in line
         assert "narrow 0" in line, line
