@@ -290,9 +290,15 @@ def test_the_table_of_generation_is_that_of_the_results() -> None:
 
 def test_what_is_said_of_a_gpu() -> None:
     text = (ROOT / SPEED).read_text()
-    earlier = [one for one in result("linear_loss-cuda-earlier")["shapes"] if one["shape"]["vocabulary"] == 32000]
-    shown = linear_loss.gpu_table([*result("linear_loss-cuda")["shapes"], *earlier])
-    assert f"<!-- gpu-loss: begin -->\n{shown}\n<!-- gpu-loss: end -->" in text
+    losses = result("linear_loss-cuda")["shapes"]
+    assert f"<!-- gpu-loss: begin -->\n{linear_loss.gpu_table(losses)}\n<!-- gpu-loss: end -->" in text
+    large, odd, even, small = (
+        one["variants"]["emo-cached"]["seconds"] / one["variants"]["liger-8"]["seconds"] for one in losses
+    )
+    assert 0.18 < odd < 0.22
+    assert f"EMO takes {even:.2f} times its time" in text
+    assert f"EMO takes {large:.2f} times the time of Liger's MLE with 128,256 tokens, and {small:.2f} times" in text
+    assert max(one["cache_bytes"] for one in losses) < 4.4 * 2**30
     found = {
         name: result(f"whole_step-cuda{name}")["variants"]["emobench, emo, liger body"]["tokens_per_second"]
         / result(f"whole_step-cuda{name}")["variants"]["trainer, mle, liger"]["tokens_per_second"]
@@ -303,6 +309,7 @@ def test_what_is_said_of_a_gpu() -> None:
     over = result("generation-cuda")["over_ours"]
     assert f"loop of ten lines takes {over['loop']['median']:.2f} times our time" in text
     assert f"static cache {over['static']['median']:.2f} times" in text
+    assert f"{result('generation-cuda')['identical']['64']:.1%} of those".replace("%", " %") in text
     rates = [
         one["variants"]["trie"]["prompts_per_second"] / one["variants"]["plain"]["prompts_per_second"]
         for one in result("icl_rate-cuda")["shapes"]

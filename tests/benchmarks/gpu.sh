@@ -98,7 +98,7 @@ else
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv || true
     together kernels 120 "${tests[@]}" --numprocesses 5 --junit-xml "$out/pytest-kernels.xml" \
         tests/emobench/objectives/test_triton.py
-    together marked 120 "${tests[@]}" --numprocesses 10 -m gpu --continue-on-collection-errors \
+    together marked 170 "${tests[@]}" --numprocesses 10 -m gpu --continue-on-collection-errors \
         --junit-xml "$out/pytest-gpu.xml" "${marked[@]}"
     collect
     part "linear loss" 160 "$python" $bench speed.linear_loss --device cuda --out "$out/linear_loss-cuda.json"

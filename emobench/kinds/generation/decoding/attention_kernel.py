@@ -100,7 +100,7 @@ def constants_of(*, heads: int, group: int, width: int, value_width: int, half: 
     block_g, block_d, block_e = (max(least, triton.next_power_of_2(size)) for size in (group, width, value_width))
     widest = block_g * max(block_d, block_e)
     if half:
-        block_t, warps = (16, 1) if widest <= 1024 else (32, 4)
+        block_t, warps = (16, 1) if widest <= 1024 else (32, 2)
     else:
         block_t = max(16, 4096 // widest)
         warps = min(8, max(1, widest * block_t // 2048))
