@@ -28,11 +28,11 @@ function differences(rows) {
     const save = () => savePicture(tablePicture(node.querySelector("table"), `Differences from ${name}`), fileName(title));
     return section(
       title,
-      "Better and worse are beyond the noise of seeds and examples; tied and undetermined are not shown to differ. Of perplexities the change is relative. Open a name for intervals and p‑values.",
+      "A difference is better or worse if it is beyond the noise of seeds and examples; otherwise it is tied or undetermined. For perplexities, it is relative. Open a name for intervals and p‑values.",
       [select("Baseline", same(names), name, chosen), node && h("button", { type: "button", class: "quiet", "aria-label": `Download ${title} as PNG`, click: save }, "PNG")],
       node || h("p", { class: "empty" }, "No row here has the baseline in its group."),
       notes.some(Boolean) && h("p", { class: "note" }, notes.filter(Boolean).join(" ")),
-      decided.length > 0 && more > 0 && h("p", { class: "note" }, `Of ${more} more ${more === 1 ? "row" : "rows"} nothing is decided: too few seeds or examples. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
+      decided.length > 0 && more > 0 && h("p", { class: "note" }, `${more} more ${more === 1 ? "row has" : "rows have"} no decided difference: too few seeds or examples. `, h("button", { type: "button", class: "quiet small", click: toggle }, view.undecided ? "Hide them" : "Show them")),
     );
   });
 }
