@@ -93,6 +93,9 @@ class Recipe:
     """Keep the cost rows of this many of the most frequent target tokens. 0: as many as 1/32 of the memory holds. The
     result is the same, and other rows are computed for each micro-batch. A row takes 2 bytes per token of the
     vocabulary on a GPU in half precision, else 4."""
+    liger: bool = field(default=False, metadata=OPTIONAL)
+    """Train with Liger's kernels for RMSNorm, gated layers and rotary positions, on a GPU: more tokens a second, other
+    rounding. Needs liger-kernel. Evaluation does not use them."""
     compile: bool = False
     """Compile the model with torch.compile. The loss is one operator in the graph."""
     engine: Literal["chunked", "torch", "triton", "reference"] = "chunked"

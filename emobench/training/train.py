@@ -38,6 +38,7 @@ from emobench.training.checkpoints import last_checkpoint, restore_objective
 from emobench.training.context import TrainingContext
 from emobench.training.curves import LOG
 from emobench.training.export import export
+from emobench.training.liger import liger_body, require_liger
 from emobench.training.memory import keepable_bytes, peak_bytes, reset_peak
 from emobench.training.packed import require_separate_conversations
 from emobench.training.recipe import Lora, Recipe, optimizer_of, total_steps
@@ -159,7 +160,7 @@ def _train(job: Training, result: Path) -> TrainingSummary:
         # The log of the checkpoint: the steps after it are trained again.
         log.write_bytes(b"" if checkpoint is None else (checkpoint / LOG).read_bytes())
     reset_peak(trainer.args.device)
-    with _interruptible(stop):
+    with _interruptible(stop), liger_body(job.model) if recipe.liger else nullcontext():
         steps = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None).global_step
     # Wait until every process has loaded the best weights and read the log: the main process deletes files below.
     trainer.accelerator.wait_for_everyone()
@@ -251,6 +252,8 @@ def _refuse_unusable(job: Training) -> None:
         raise ConfigError(
             f"`gradient_checkpointing` is true, and {type(job.model).__name__} does not support it; set it to false."
         )
+    if job.recipe.liger:
+        require_liger(job.model, job.device)
     if job.recipe.select == "objective" and isinstance(job.objective, ModelObjective):
         raise ConfigError(
             f"`select` is objective, but {job.objective.name} has no loss of tokens to validate; set it to mle or last."

@@ -123,7 +123,9 @@ def test_rows_of_which_nothing_is_decided_wait_until_they_are_asked_for(board: O
     page = board(entries)
     titles = page.locator("table.told strong")
     expect(titles).to_have_text(["small"])
-    expect(page.locator("#differences")).to_contain_text("1 more row has no decided difference: too few seeds or examples.")
+    expect(page.locator("#differences")).to_contain_text(
+        "1 more row has no decided difference: too few seeds or examples."
+    )
     page.get_by_role("button", name="Show them").click()
     expect(titles).to_have_text(["small", "large"])
     expect(page.locator("table.told tbody").last.get_by_role("rowheader").last).to_contain_text("seed")  # why

@@ -1,0 +1,69 @@
+"""Liger's kernels in a training. What they compute is tested on a GPU, in `test_on_a_gpu.py`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers.models.llama import modeling_llama
+
+from emobench.errors import ConfigError
+from emobench.training.liger import liger_body
+from emobench.training.train import train
+
+OTHERS = {"rms_norm": False, "swiglu": False}
+"""What Triton's interpreter cannot run."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "interpret", "installed", "message"),
+    [
+        ("llama", "0", True, "which needs a GPU, and --device is cpu"),
+        ("llama", "1", False, "liger-kernel is not installed: pip install liger-kernel"),
+        ("gpt2", "1", True, "has no kernels for models of type gpt2"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_before_the_training(
+    kind: str, interpret: str, installed: bool, message: str,
+    kit: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("TRITON_INTERPRET", interpret)
+    find = importlib.util.find_spec
+    hidden = lambda name, *rest: None if name == "liger_kernel" and not installed else find(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    with pytest.raises(ConfigError, match=message):
+        train(kit.job(tmp_path, model=kit.tiny(kind), recipe={"liger": True}))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_computes_by_it_and_transformers_is_as_before(kit: SimpleNamespace) -> None:
+    model, ids_BT = kit.tiny("llama", dtype=torch.float32), torch.arange(12).view(2, 6)
+    expected = model(input_ids=ids_BT).logits
+    before = {owner: dict(vars(owner)) for owner in (modeling_llama, modeling_llama.LlamaAttention)}
+    with liger_body(model, **OTHERS):
+        assert modeling_llama.apply_rotary_pos_emb.__module__.startswith("liger_kernel")
+        torch.testing.assert_close(model(input_ids=ids_BT).logits, expected)
+    assert all(dict(vars(owner)) == values for owner, values in before.items())
+
+
+def test_its_layers_are_for_the_trained_model_alone(kit: SimpleNamespace) -> None:
+    """A teacher that is loaded during the training gets the usual ones."""
+    model = kit.tiny("llama")
+    with liger_body(model):
+        other = kit.tiny("llama")
+    forwards: list[Any] = [one.model.layers[0].mlp.forward for one in (model, other)]
+    assert [forward.__module__.split(".")[0] for forward in forwards] == ["liger_kernel", "transformers"]
+
+
+@pytest.mark.parametrize("ends", ["in an error", "well"])
+def test_an_error_puts_all_back(kit: SimpleNamespace, ends: str) -> None:
+    rope = modeling_llama.apply_rotary_pos_emb
+    with pytest.raises(RuntimeError) if ends == "in an error" else torch.no_grad(), liger_body(kit.tiny("llama")):
+        assert modeling_llama.apply_rotary_pos_emb is not rope
+        if ends == "in an error":
+            raise RuntimeError
+    assert modeling_llama.apply_rotary_pos_emb is rope
