@@ -201,9 +201,8 @@ def _implementation(objective: Objective, impl: str) -> str:
 
 
 def _chunk_rows(impl: str, device: torch.device, dtype: torch.dtype, vocabulary: int, chunk_bytes: int | None) -> int:
-    row_bytes = (
-        vocabulary * rows_for("torch" if impl == "reference" else impl, device, dtype).logits_dtype(dtype).itemsize
-    )
+    passes = rows_for("torch" if impl == "reference" else impl, device, dtype)
+    row_bytes = vocabulary * passes.logits_dtype(dtype).itemsize
     usual, most = CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
     return max(1, (chunk_bytes or min(max(usual, ENOUGH_ROWS * row_bytes), most)) // row_bytes)
 
