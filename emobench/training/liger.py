@@ -6,12 +6,11 @@ process; here they are put back, so that a later evaluation is not computed by t
 
 from __future__ import annotations
 
-import importlib.util
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 from emobench.errors import ConfigError
@@ -19,14 +18,20 @@ from emobench.errors import ConfigError
 
 def require_liger(model: Any, device: str) -> None:
     """Raise ConfigError unless Liger has kernels for the model on the device."""
-    drop = "or drop `recipe.liger`."
-    if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise ConfigError(f"`liger` is true, which needs a GPU, and --device is cpu; give --device cuda, {drop}")
-    if importlib.util.find_spec("liger_kernel") is None:
-        raise ConfigError(f"`liger` is true, and liger-kernel is not installed: pip install liger-kernel, {drop}")
+    require_liger_on(device)
     kind = model.config.model_type
     if kind not in _kernels():
-        raise ConfigError(f"`liger` is true, and liger-kernel has no kernels for models of type {kind}; drop it.")
+        raise ConfigError(
+            f"`recipe.liger` is true, and liger-kernel has no kernels for models of type {kind}; drop it."
+        )
+
+
+def require_liger_on(device: str) -> None:
+    """Raise ConfigError if no kernel of Liger can run on a device."""
+    if not device.startswith("cuda"):
+        raise ConfigError(f"`recipe.liger` is true, which needs a CUDA device, and --device is {device}; drop it.")
+    if find_spec("liger_kernel") is None:
+        raise ConfigError("`recipe.liger` is true, and liger-kernel is not installed: pip install liger-kernel")
 
 
 @contextmanager

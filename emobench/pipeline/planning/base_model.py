@@ -15,6 +15,7 @@ from emobench.models.catalog import ModelSource, find_model
 from emobench.models.device import LoadOptions
 from emobench.models.encoder import SentenceEncoder, find_encoder
 from emobench.models.folder import identity, model_folder, read_config, require_weights_here, weight_files
+from emobench.training.liger import require_liger_on
 
 if TYPE_CHECKING:
     from emobench.kinds.auxiliary import AuxiliaryModel
@@ -127,6 +128,9 @@ class BaseModel:
                 f"{self.options.dtype} gives all weights others; use --set recipe.precision=bfloat16, --dtype float32, "
                 "or --set recipe.lora=true."
             )
+
+        if recipe.liger:
+            require_liger_on(self.options.device)
 
     def known(self, auxiliary: AuxiliaryModel) -> KnownModel:
         """Return what is known of a model that is read besides this one; "pretrained" is this one, as it is.

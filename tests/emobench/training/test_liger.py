@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,8 @@ import torch
 from transformers.models.llama import modeling_llama
 
 from emobench.errors import ConfigError
-from emobench.training.liger import liger_body
+from emobench.training import liger
+from emobench.training.liger import liger_body, require_liger
 from emobench.training.train import train
 
 OTHERS = {"rms_norm": False, "swiglu": False}
@@ -20,23 +20,25 @@ OTHERS = {"rms_norm": False, "swiglu": False}
 
 
 @pytest.mark.parametrize(
-    ("kind", "interpret", "installed", "message"),
+    ("kind", "device", "installed", "message"),
     [
-        ("llama", "0", True, "which needs a GPU, and --device is cpu"),
-        ("llama", "1", False, "liger-kernel is not installed: pip install liger-kernel"),
-        ("gpt2", "1", True, "has no kernels for models of type gpt2"),
+        ("llama", "cpu", True, "which needs a CUDA device, and --device is cpu; drop it"),
+        ("llama", "cuda", False, "liger-kernel is not installed: pip install liger-kernel"),
+        ("gpt2", "cuda:1", True, "has no kernels for models of type gpt2; drop it"),
     ],
 )
-def test_what_it_cannot_do_is_refused_before_the_training(
-    kind: str, interpret: str, installed: bool, message: str,
-    kit: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("TRITON_INTERPRET", interpret)
-    find = importlib.util.find_spec
-    hidden = lambda name, *rest: None if name == "liger_kernel" and not installed else find(name, *rest)  # noqa: E731
-    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+def test_what_it_cannot_do_is_refused(
+    kind: str, device: str, installed: bool, message: str, kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not installed:
+        monkeypatch.setattr(liger, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=message):
-        train(kit.job(tmp_path, model=kit.tiny(kind), recipe={"liger": True}))
+        require_liger(kit.tiny(kind), device)
+
+
+def test_it_is_refused_before_any_work(kit: SimpleNamespace, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a CUDA device"):
+        train(kit.job(tmp_path, model=kit.tiny("llama"), recipe={"liger": True}))
     assert not list(tmp_path.iterdir())
 
 

@@ -51,6 +51,7 @@ def nothing_was_made(folder: Path) -> None:
         (["--set", "recpe.epochs=1"], ["--set: There is no setting 'recpe'; did you mean 'recipe'?"]),
         (["--set", "sampling.top_p=0.9"], ["There is no setting 'sampling'", "Tasks have generation.sampling."]),
         (["--set", "recipe.epochs=.inf"], ["--set recipe: `epochs` is inf; expected a number above 0"]),
+        (["--set", "recipe.liger=true"], ["needs a CUDA device, and --device is cpu; drop it."]),
         (["--set", "recipe.accumulation=5"], ["`batch` is 32; expected a multiple of accumulation"]),
         (["--set", "recipe.max_length=32"], ["--set recipe.max_length=32: `recipe.max_length` is set twice"]),
         (["--set", "generation.sampling.seed=-1"], ["`seed` holds -1; expected a number from 0"]),
