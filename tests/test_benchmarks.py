@@ -238,9 +238,14 @@ def test_retrieval_is_compared_with_openicls(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     command = [sys.executable, str(FOLDER), "speed.icl_retrieval", "--data-dir", str(tmp_path), "--tasks", "sst2"]
     done = subprocess.run(
-        [*command, "--rounds", "1", "--out", str(out)], capture_output=True, text=True, env=_environment()
+        [*command, "--search", "300,40", "--rounds", "1", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        env=_environment(),
     )
     assert done.returncode == 0, done.stderr
+    (search,) = json.loads(out.read_text())["searches"]
+    assert search["same_ordered_lists"] == 40
     (found,) = json.loads(out.read_text())["measured"]
     assert (found["pool"], found["different_pool_texts"], found["same_ordered_lists"]) == (12, 9, 3)
     assert found["texts_encoded"] == {"first_run": 12, "second_run": 0}

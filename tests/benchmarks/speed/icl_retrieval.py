@@ -71,6 +71,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--tasks", nargs="*", default=TASKS)
     parser.add_argument("--pool", type=int, default=1500, help="first examples of the pool; 0: all")
     parser.add_argument("--queries", type=int, default=150, help="first test examples; 0: all")
+    parser.add_argument("--search", action="append", metavar="POOL,QUERIES", help="sizes of a search alone; repeatable")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS / "speed" / "icl_retrieval-cpu.json")
     options = parser.parse_args(argv)
@@ -78,7 +79,8 @@ def main(argv: list[str]) -> None:
     logging.disable(logging.WARNING)
     rows = [measured(name, options) for name in options.tasks]
     encoder = Path(options.encoder).parent.name if Path(options.encoder).is_dir() else options.encoder
-    searches = [searched(pool, queries, options.rounds) for pool, queries in SEARCHES]
+    sizes = [tuple(map(int, size.split(","))) for size in options.search or ()] or SEARCHES
+    searches = [searched(pool, queries, options.rounds) for pool, queries in sizes]
     write({**origin(__file__, argv, "cpu"), "encoder": encoder, "measured": rows, "searches": searches}, options.out)
 
 

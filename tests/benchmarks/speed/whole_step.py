@@ -243,7 +243,7 @@ def measure(bench: Bench, rounds: int) -> dict[str, Any]:
 
 
 def _available(variant: Variant) -> bool:
-    return not variant.liger_body or find_spec("liger_kernel") is not None
+    return not variant.liger_body or (torch.cuda.is_available() and find_spec("liger_kernel") is not None)
 
 
 def main(argv: list[str]) -> None:

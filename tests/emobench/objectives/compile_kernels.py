@@ -32,6 +32,8 @@ from emobench.objectives.engine.triton_rows import (
 CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 WIDTH = {"WIDTH": padded(50257, TritonRows.row_multiple)}
 ROW = {"fp32": "*fp32", "bf16": "*bf16", "fp16": "*fp16"}
+SHORT = {name: ROW[name] for name in ("fp32", "bf16")}
+"""For kernels that do the same with both halves."""
 
 
 def compile_kernel(
@@ -82,7 +84,7 @@ def main() -> None:
     types = {"rows_ptr": "*fp16", "tokens_ptr": "*i64", "inverse_norm_ptr": "*fp32"}
     types |= dict.fromkeys(("vocabulary", "stride"), "i32")
     compile_kernel("finish_costs", kernels.finish_costs_kernel, types, WIDTH | {"BLOCK": DIFFERENTIATE_BLOCK}, 4)
-    for name, row in ROW.items():
+    for name, row in SHORT.items():
         types = {"rows_ptr": row, "places_ptr": "*i64", "scale_ptr": "*fp32", "out_ptr": row, "width": "i32"}
         scale = {"values_ptr": row, "scale_ptr": "*fp32", "out_ptr": row, "count": "i32"}
         compile_kernel(f"scale {name}", kernels.scale_kernel, scale, {"BLOCK": SCALE_BLOCK}, 4)
@@ -91,7 +93,7 @@ def main() -> None:
         sums = {"scores_ptr": row, "tops_ptr": "*fp32", "sums_ptr": "*fp32"}
         sums |= dict.fromkeys(("vocabulary", "blocks", "scores_stride"), "i32")
         compile_kernel(f"sum_blocks {name}", sum_blocks_kernel, sums, {"BITS": 7, "TILE": TILE}, 4, masked=last)
-    for name, states in ROW.items():
+    for name, states in SHORT.items():
         for group, width in ((1, 64), (3, 80), (4, 128), (8, 128)):
             constants, warps = constants_of(heads=4, group=group, width=width, value_width=width, half=name != "fp32")
             pointers = dict.fromkeys(("query_ptr", "key_ptr", "value_ptr"), states)

@@ -14,6 +14,7 @@ import pytest
 
 from emobench.config import parse_overrides
 from emobench.errors import ConfigError
+from emobench.pipeline.planning import base_model
 from emobench.pipeline.planning.find_model import find_base_model
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan
@@ -88,12 +89,14 @@ RECIPE = (
         "recipe.engine=reference",
         "recipe.cost_rows=8",
         "recipe.compile=true",
+        "recipe.liger=true",
         "recipe.corpus=other",
     ),
 )
 
 
-def test_a_training_key_changes_with_every_fact(model: Path, data: Path) -> None:
+def test_a_training_key_changes_with_every_fact(model: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_model, "require_liger_on", lambda device: None)
     base = plan(model, data)
     found = {"base": keys(base)}
     found |= {name: keys(plan(model, data, **change)) for name, change in TRAINING.items()}
