@@ -79,7 +79,7 @@ def until(found: Callable[[], Any], seconds: float = 120) -> Any:
 @pytest.fixture
 def long(given: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A run of two processes whose trainings are long, when both train."""
-    words = [*given, "--objective", "mle", "--set", "recipe.epochs=400"]
+    words = [*given, "--objective", "mle", "--set", "recipe.epochs=200"]
     process = subprocess.Popen(
         [sys.executable, "-m", "emobench", *words, "--processes", "2"], stderr=subprocess.PIPE, text=True
     )
