@@ -20,6 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,13 +31,13 @@ import torch
 from measuring import RESULTS, origin, require, text_like_tokens, write
 from speed.targets import show, verdicts, whole_step_targets
 from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
-from transformers.models.llama import modeling_llama
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from emobench.models.device import resolve_dtype
 from emobench.models.head import probe_head
 from emobench.objectives import StatisticsObjective
 from emobench.training.attach import attach
+from emobench.training.liger import liger_body
 from emobench.training.recipe import Recipe
 from emobench.training.train import Training, set_up, training_arguments
 from emobench.training.trainer import ObjectiveTrainer
@@ -54,8 +55,6 @@ TINY_LLAMA = {
 }
 TOY = TINY_LLAMA | {"vocab_size": 500, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 TOY |= {"num_attention_heads": 4, "max_position_embeddings": 32}
-# What Liger replaces for the whole process, although it is given one model.
-REPLACED = {name: getattr(modeling_llama, name) for name in ("apply_rotary_pos_emb", "LlamaRMSNorm", "LlamaMLP")}
 
 
 @dataclass(frozen=True)
@@ -110,22 +109,17 @@ class Bench:
         self.rows = [{"input_ids": row, "labels": row} for row in tokens]
         self.distinct_share = float(len(tokens[: options.sequences].unique())) / batch
 
-    def model(self, liger_body: bool) -> Any:
-        """Return the model of that body, with every patch of a former training taken off."""
-        if liger_body not in self.models:
-            _without_liger()
+    def model(self, with_liger: bool) -> Any:
+        """Return the model that is trained with Liger's layers or the one without, free of a former training's loss."""
+        if with_liger not in self.models:
             torch.manual_seed(0)
             with torch.device(self.options.device):
                 weights = getattr(torch, resolve_dtype(self.options.dtype))
-                self.models[liger_body] = LlamaForCausalLM(self.config).to(weights)
-        model = self.models[liger_body]
+                self.models[with_liger] = LlamaForCausalLM(self.config).to(weights)
+        model = self.models[with_liger]
         for module in (model, model.lm_head):
             for name in ("forward", "_original_forward", "accepts_loss_kwargs", "_is_accelerate_prepared"):
                 vars(module).pop(name, None)
-        if liger_body:
-            _liger_body(model)
-        else:
-            _without_liger()
         return model.train()
 
     def train(self, variant: Variant) -> dict[str, float]:
@@ -156,7 +150,8 @@ class Bench:
                 attached = attach(model, job.objective, head)
                 trainer = ObjectiveTrainer(**common, attached=attached, on_step=lambda values: None)
             trainer.remove_callback(PrinterCallback)
-            trainer.train()
+            with liger_body(model) if variant.liger_body else nullcontext():
+                trainer.train()
         tokens = self.options.steps * self.options.sequences * self.length
         peak = torch.cuda.max_memory_allocated() - elsewhere if cuda else 0
         del trainer, common, job
@@ -195,17 +190,6 @@ class Bench:
 
 def _stack(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-
-
-def _without_liger() -> None:
-    for name, original in REPLACED.items():
-        setattr(modeling_llama, name, original)
-
-
-def _liger_body(model: Any) -> None:
-    from liger_kernel.transformers import apply_liger_kernel_to_llama  # type: ignore[import-not-found]
-
-    apply_liger_kernel_to_llama(model=model, cross_entropy=False, fused_linear_cross_entropy=False)
 
 
 def _liger_loss(model: Any) -> None:
