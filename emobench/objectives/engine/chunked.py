@@ -42,9 +42,9 @@ from emobench.objectives.engine.targets import Chunk, Targets
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows, map_slope, square_sums
 from emobench.objectives.statistics import TokenStatistics
 
-ROUNDED_SUM = 6
-"""Chunks up to which dW of a bfloat16 head on a GPU is summed in bfloat16. Its rounding errors are then at most twice
-those of a float32 sum that is rounded at the end, which would take three times the memory."""
+MOST_ROUNDINGS = 6
+"""How often dW of a bfloat16 head on a GPU may be rounded while it is summed: once a chunk. Its errors are then at
+most twice those of a float32 sum that is rounded at the end, which would take three times the memory."""
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -82,7 +82,7 @@ class Gradients:
         if weight_VD.requires_grad:
             rows = max(len(weight_VD), padded(job.vocabulary, job.rows.head_multiple))
             # float16 could overflow.
-            few = len(job.targets.chunks) <= ROUNDED_SUM
+            few = len(job.targets.chunks) <= MOST_ROUNDINGS
             rounded = weight_VD.is_cuda and weight_VD.dtype == job.dtype == torch.bfloat16 and few
             self.weight = weight_VD.new_empty(rows, weight_VD.shape[1], dtype=job.dtype if rounded else accumulator)
         self._rows = len(weight_VD)

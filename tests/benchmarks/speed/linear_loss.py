@@ -72,8 +72,8 @@ def measure(problem: Problem, options: argparse.Namespace) -> dict[str, Any]:
         "shape": {"tokens": N, "vocabulary": V, "width": D, "layers": _layers(options), "dtype": options.dtype},
         "distinct_share": round(problem.distinct / N, 4),
         "missing_from_cache_share": round(problem.missing / N, 4),
-        # Held before the step, so that it is not in the peak of `emo-cached`.
         "kept_rows": problem.kept,
+        # Held before the step, so that it is not in the peak of `emo-cached`.
         "cache_bytes": problem.kept * V * problem.head_VD.element_size(),
         "rounds": options.rounds,
         "gradient_bytes": problem.gradient_bytes,

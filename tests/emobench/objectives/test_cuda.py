@@ -15,7 +15,7 @@ from torch import Tensor
 import emobench
 from emobench.models.head import LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, prepare_for
-from emobench.objectives.engine.chunked import ROUNDED_SUM
+from emobench.objectives.engine.chunked import MOST_ROUNDINGS
 from emobench.objectives.engine.products import add_product_wide, multiply_wide, row_buffer
 from emobench_objectives.emo import Emo
 from emobench_objectives.mle import Mle
@@ -142,7 +142,7 @@ def test_few_chunks_are_summed_in_bfloat16() -> None:
     total = objective_loss(Mle(), *double, None, labels_N.cpu(), vocabulary=V, impl="reference").total
     expected_VD = torch.autograd.grad(total, double)[1]
     errors = []
-    for chunks in (ROUNDED_SUM, ROUNDED_SUM + 1):
+    for chunks in (MOST_ROUNDINGS, MOST_ROUNDINGS + 1):
         rows = -(-int((labels_N >= 0).sum()) // chunks)
         targets = prepare_for(Mle(), labels_N, vocabulary=V, dtype=torch.bfloat16, chunk_bytes=2 * V * rows)
         assert len(targets.chunks) == chunks
