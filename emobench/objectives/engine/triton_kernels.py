@@ -61,6 +61,22 @@ def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: t
 
 
 @triton.jit
+def _base(top):
+    return tl.where(top == float("-inf"), 0.0, top)
+
+
+@triton.jit
+def _shrunk(sums, base, HAS_ENTROPY: tl.constexpr):
+    """Return the sums of masses for another, larger top."""
+    top, rest, cost_sum, squares, weighted, total_logit = sums
+    shrink = _exp(tl.where(top == float("-inf"), base, top) - base)
+    if HAS_ENTROPY:
+        fall = tl.where(top == float("-inf"), 0.0, top - base)
+        weighted = (weighted + rest * fall) * shrink
+    return rest * shrink, cost_sum * shrink, squares * shrink * shrink, weighted, total_logit
+
+
+@triton.jit
 def _add_block(
     sums,
     row_ptr,
@@ -77,37 +93,40 @@ def _add_block(
     HAS_MEAN: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    top, rest, cost_sum, squares, weighted, total_logit = sums  # weighted: of mass * (z - top), for the entropy
+    """Add entries `at`, (rows, LANES), of one row of logits to the sums of each lane.
+
+    The entries of a lane belong to one thread, so that threads wait for each other only after the last block.
+    """
     other = at != target
+    mean = 0.0
     if MASKED:
         z = _logit(tl.load(row_ptr + at, mask=at < WIDTH, other=0.0), SCALE, CAP)
         inside = at < vocabulary
         if HAS_MEAN:
-            total_logit += tl.sum(tl.where(inside, z, 0.0), axis=0)
+            mean = tl.sum(tl.where(inside, z, 0.0), axis=0)
         other = inside & other
     else:
         z = _logit(tl.load(row_ptr + at), SCALE, CAP)
         if HAS_MEAN:
-            total_logit += tl.sum(z, axis=0)
+            mean = tl.sum(z, axis=0)
     z = tl.where(other, z, float("-inf"))
-    new_top = tl.maximum(top, tl.max(z, axis=0))
-    base = tl.where(new_top == float("-inf"), 0.0, new_top)
-    mass = _exp(z - base)
-    shrink = _exp(tl.where(top == float("-inf"), base, top) - base)
+    top = tl.maximum(sums[0], tl.max(z, axis=0))
+    base = _base(top)
+    rest, cost_sum, squares, weighted, total_logit = _shrunk(sums, base, HAS_ENTROPY)
+    gap = z - base[None, :]
+    mass = _exp(gap)
+    rest += tl.sum(mass, axis=0)
     if HAS_ENTROPY:
-        fall = tl.where(top == float("-inf"), 0.0, top - base)
-        gap = tl.where(mass > 0.0, z - base, 0.0)
-        weighted = (weighted + rest * fall) * shrink + tl.sum(mass * gap, axis=0)
-    rest = rest * shrink + tl.sum(mass, axis=0)
+        weighted += tl.sum(mass * tl.where(mass > 0.0, gap, 0.0), axis=0)
     if HAS_COST:
         if MASKED:
             cost = tl.load(cost_ptr + at, mask=at < WIDTH, other=0.0).to(tl.float32)
         else:
             cost = tl.load(cost_ptr + at).to(tl.float32)
-        cost_sum = cost_sum * shrink + tl.sum(mass * cost, axis=0)
+        cost_sum += tl.sum(mass * cost, axis=0)
     if HAS_SQUARES:
-        squares = squares * shrink * shrink + tl.sum(mass * mass, axis=0)
-    return new_top, rest, cost_sum, squares, weighted, total_logit
+        squares += tl.sum(mass * mass, axis=0)
+    return top, rest, cost_sum, squares, weighted, total_logit + mean
 
 
 # Per-token values are read one by one: a chunk with another start or size then needs no new compilation.
@@ -143,6 +162,7 @@ def reduce_kernel(
     HAS_SQUARES: tl.constexpr,
     HAS_MEAN: tl.constexpr,
     BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
     """Reduce one row of logits to its token's statistics in one pass (online softmax).
 
@@ -157,8 +177,9 @@ def reduce_kernel(
     if HAS_COST:
         cost_ptr = _cost_row(fresh_ptr, kept_ptr, tl.load(index_ptr + token), fresh_stride, kept_stride, HAS_KEPT)
 
-    sums = (target_logit, 0.0, 0.0, 0.0, 0.0, 0.0)
-    columns = tl.arange(0, BLOCK)
+    none = tl.zeros((LANES,), tl.float32)  # of each lane: weighted is of mass * (z - top), for the entropy
+    sums = (target_logit + none, none, none, none, none, none)
+    columns = tl.arange(0, BLOCK // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     # All entries of a whole block are of the vocabulary, since a row is at most 127 longer; the last one is masked.
     WHOLE: tl.constexpr = (WIDTH - 128) // BLOCK * BLOCK
     for start in range(0, WHOLE, BLOCK):
@@ -171,9 +192,9 @@ def reduce_kernel(
             sums, row_ptr, cost_ptr, start + columns, target, vocabulary, WIDTH, SCALE, CAP,
             HAS_COST, HAS_ENTROPY, HAS_SQUARES, HAS_MEAN, True,
         )  # fmt: skip
-    top, rest, cost_sum, squares, weighted, total_logit = sums
-
-    base = tl.where(top == float("-inf"), 0.0, top)
+    base = _base(tl.max(sums[0], axis=0))
+    rest, cost_sum, squares, weighted, total_logit = _shrunk(sums, base, HAS_ENTROPY)
+    rest = tl.sum(rest, axis=0)
     target_mass = tl.exp(target_logit - base)
     total = rest + target_mass
     log_partition = base + tl.log(total)
@@ -181,13 +202,14 @@ def reduce_kernel(
     tl.store(out_ptr + token, log_prob)
     tl.store(out_ptr + tokens + token, log_partition)
     if HAS_COST:
-        tl.store(out_ptr + 2 * tokens + token, cost_sum / total)
+        tl.store(out_ptr + 2 * tokens + token, tl.sum(cost_sum, axis=0) / total)
     if HAS_ENTROPY:
         own = tl.where(target_mass > 0.0, tl.exp(log_prob) * tl.where(target_mass > 0.0, log_prob, 0.0), 0.0)
-        tl.store(out_ptr + 3 * tokens + token, (rest * tl.log(total) - weighted) / total - own)
+        tl.store(out_ptr + 3 * tokens + token, (rest * tl.log(total) - tl.sum(weighted, axis=0)) / total - own)
     if HAS_MEAN:
-        tl.store(out_ptr + 4 * tokens + token, total_logit / vocabulary - log_partition)
+        tl.store(out_ptr + 4 * tokens + token, tl.sum(total_logit, axis=0) / vocabulary - log_partition)
     if HAS_SQUARES:
+        squares = tl.sum(squares, axis=0)
         tl.store(out_ptr + 5 * tokens + token, squares / (total * total) + tl.exp(2.0 * log_prob))
         some = squares > 0.0
         tl.store(out_ptr + 6 * tokens + token, tl.where(some, rest * rest / tl.where(some, squares, 1.0), 0.0))

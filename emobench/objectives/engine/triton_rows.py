@@ -27,6 +27,8 @@ OUTPUTS = ("log_prob", "log_partition", "expected_cost", "entropy", "mean_log_pr
 REDUCE_BLOCK, DIFFERENTIATE_BLOCK = 4096, 2048
 """Number of vocabulary entries that a program processes at once."""
 REDUCE_WARPS, DIFFERENTIATE_WARPS = 4, 4
+REDUCE_LANES = 1024
+"""Number of partial sums of a row: eight for each of a program's threads, which loads eight entries at once."""
 SCALE_BLOCK = 2048
 
 
@@ -92,6 +94,7 @@ class TritonRows(TorchRows):
                     HAS_SQUARES=squares,
                     HAS_MEAN="mean_log_prob" in needs,
                     BLOCK=REDUCE_BLOCK,
+                    LANES=REDUCE_LANES,
                     num_warps=REDUCE_WARPS,
                 )
         names = {"log_prob", "log_partition", *needs} | ({"sum_squares", "alternatives"} if squares else set())

@@ -1,7 +1,8 @@
-"""Compile every kernel for sm_90 and print, a line each: its name, spilled bytes, and loads of under 16 bytes.
+"""Compile every kernel for sm_90 and print a line for each: its name, spilled bytes, loads of under 16 bytes, barriers.
 
 Run by test_triton.py in a process of its own. A row of logits or costs must be read 16 bytes at a time; one narrow load
-of the target's logit is allowed, and those of numbers per token are not counted.
+of the target's logit is allowed, and those of numbers per token are not counted. Of the barriers, those within a loop
+count: there the threads of a program wait for each other again and again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from emobench.objectives.engine.triton_rows import (
     DIFFERENTIATE_BLOCK,
     DIFFERENTIATE_WARPS,
     REDUCE_BLOCK,
+    REDUCE_LANES,
     REDUCE_WARPS,
     SCALE_BLOCK,
     TritonRows,
@@ -59,7 +61,14 @@ def compile_kernel(
     narrow = len(re.findall(r"LDG\.E\.U16", code)) - masked - ("LDG.E.U16" in code and "reduce" in label)
     wide = len(re.findall(r"LDG\.E\.128", code))
     assert wide, f"{label}: no 16-byte loads"
-    print(f"{label}: spilled {stack[1]}, narrow {narrow}, wide {wide}")
+    print(f"{label}: spilled {stack[1]}, narrow {narrow}, wide {wide}, barriers {_barriers_in_loops(code)}")
+
+
+def _barriers_in_loops(code: str) -> int:
+    lines = [(int(at, 16), line) for at, line in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", code)]
+    jumps = ((at, re.search(r"BRA.* 0x([0-9a-f]+)", line)) for at, line in lines)
+    loops = [(int(jump[1], 16), at) for at, jump in jumps if jump is not None and int(jump[1], 16) < at]
+    return sum("BAR.SYNC" in line and any(first <= at <= last for first, last in loops) for at, line in lines)
 
 
 def main() -> None:
@@ -72,7 +81,8 @@ def main() -> None:
         }
         for everything in (False, True):
             shared = {"SCALE": 1.0, "CAP": 30.0 * everything, "HAS_COST": True, "HAS_KEPT": everything} | WIDTH
-            flags = dict.fromkeys(("HAS_ENTROPY", "HAS_SQUARES", "HAS_MEAN"), everything) | {"BLOCK": REDUCE_BLOCK}
+            flags = dict.fromkeys(("HAS_ENTROPY", "HAS_SQUARES", "HAS_MEAN"), everything)
+            flags |= {"BLOCK": REDUCE_BLOCK, "LANES": REDUCE_LANES}
             types = {**tables, "out_ptr": "*fp32", "tokens": "i32", **strides}
             compile_kernel(f"reduce {name} {everything}", kernels.reduce_kernel, types, shared | flags, REDUCE_WARPS)
             flags = dict.fromkeys(("HAS_LOG_Q", "HAS_Q", "HAS_SHIFT"), everything) | {"BLOCK": DIFFERENTIATE_BLOCK}

@@ -16,12 +16,12 @@ from torch import Tensor
 
 import emobench
 from emobench.errors import UserError
-from emobench.models.head import LogitMap
+from emobench.models.head import Head, LogitMap
 from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token_statistics
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.products import row_buffer
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows
-from emobench.objectives.engine.triton_rows import TritonRows, finish_costs, place_scaled, scaled
+from emobench.objectives.engine.triton_rows import REDUCE_BLOCK, TritonRows, finish_costs, place_scaled, scaled
 from emobench_objectives.emo import Emo
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -269,19 +269,31 @@ def test_a_whole_loss(make: Any, keep: bool, logit_map: LogitMap, dtype: torch.d
 
 
 @dtypes
-def test_kernels_agree_with_the_torch_passes_on_the_statistics_of_tokens(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("vocabulary", [V, 2 * REDUCE_BLOCK + V], ids=["one block", "whole blocks"])
+def test_statistics_of_tokens_are_those_in_double_precision(vocabulary: int, dtype: torch.dtype) -> None:
     """Also of a half-precision head: its logits are reported as they are, not rounded."""
     rng = torch.Generator().manual_seed(5)
-    linear = torch.nn.Linear(8, V).to(DEVICE, dtype)
-    head = emobench.objectives.engine.linear.Head(linear, LogitMap(cap=10.0))
-    hidden_ND, labels_N = torch.randn(12, 8, generator=rng).to(DEVICE, dtype), torch.arange(12, device=DEVICE)
-    cost = CostEmbedding(torch.randn(V, 4, generator=rng).to(DEVICE))
-    found = [
-        token_statistics(hidden_ND, head, labels_N, set(STATISTICS), chunk=5, cost=cost, impl=impl).values
-        for impl in ("triton", "torch")
-    ]
+    linear = torch.nn.Linear(8, vocabulary).to(DEVICE, dtype)
+    wide = torch.nn.Linear(8, vocabulary).to(DEVICE, torch.float64)
+    wide.load_state_dict(linear.state_dict())
+    hidden_ND = (20 * torch.randn(12, 8, generator=rng)).to(DEVICE, dtype)
+    labels_N = torch.arange(12, device=DEVICE) * (vocabulary // 12)
+    rows_VE = torch.randn(vocabulary, 4, generator=rng).to(DEVICE)
+    calls = (("triton", hidden_ND, linear, rows_VE), ("torch", hidden_ND.double(), wide, rows_VE.double()))
+    found, expected = (
+        token_statistics(
+            states_ND,
+            Head(head, LogitMap(cap=10.0)),
+            labels_N,
+            set(STATISTICS),
+            chunk=5,
+            cost=CostEmbedding(embedding_VE),
+            impl=impl,
+        )
+        for impl, states_ND, head, embedding_VE in calls
+    )
     for name in STATISTICS:
-        assert error(found[0][name], found[1][name]) <= 1e-6, name
+        assert error(found[name], expected[name]) <= 1e-6, name
 
 
 @pytest.mark.parametrize("backend", [TorchRows, TritonRows])
@@ -316,6 +328,7 @@ def test_kernels_compile_for_hopper_with_wide_loads_and_no_spills() -> None:
     for line in lines:
         assert "spilled 0" in line
         assert "narrow 0" in line, line
+        assert "barriers 0" in line or not line.startswith("reduce"), line
 
 
 def _environment() -> dict[str, str]:
