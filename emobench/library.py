@@ -145,17 +145,19 @@ class ObjectiveLoss:
         The logits of a whole batch are never in memory. `backward` can run only once. A cap or factor between head and
         logits is taken from the model that `objective` was given.
         """
+        labels_N = _targets(hidden, labels)
         found = objective_loss(
             self.objective,
             hidden.reshape(-1, hidden.shape[-1]),
             head_weight,
             bias,
-            _targets(hidden, labels),
+            labels_N,
             logit_map=None if self._head is None else self._head.logit_map,
+            denominator=_divisor(num_items_in_batch, int((labels_N != IGNORED).sum())),
             vocabulary=self._vocabulary(len(head_weight)),
         )
         self._sums, self._count = found.parts, found.count
-        return found.total / _divisor(num_items_in_batch, found.count)
+        return found.total
 
     def _vocabulary(self, rows: int) -> int:
         return rows if self._head is None else min(rows, self._head.tokens)

@@ -154,8 +154,8 @@ class _Benched(CheckedObjective):
             raise PluginError(f"{objective.name}: {problem}. See `emobench objectives check`.") from None
 
         def mean() -> Tensor:
-            result = objective_loss(objective, hidden_ND, weight_VD, None, targets, side=side)
-            return result.total / result.count
+            found = objective_loss(objective, hidden_ND, weight_VD, None, targets, side=side, denominator=len(targets))
+            return found.total
 
         return mean
 

@@ -138,11 +138,11 @@ class AttachedObjective:
         if training:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
             tokens = torch.full((), result.count, device=hidden_ND.device)  # torch.tensor would copy from the host
-            self.window.append({"loss": result.total.detach(), "tokens": tokens, **result.parts})
+            self.window.append({"loss": result.loss_sum, "tokens": tokens, **result.parts})
             if self.report:
                 statistics = token_statistics(hidden_ND.detach(), self.head, call.labels_BT.flatten(), self.report)
                 self.reported = {LOSS: result.losses_N, **{name: statistics[name] for name in self.report}}
-            return result.total / _divisor(call.denominator, result.weight)
+            return result.total if call.denominator is not None else result.total / _divisor(None, result.weight)
         if self.evaluate_loss:
             result = self._loss(hidden_ND, weight_VD, bias_V, call)
             mle_N, loss_N = -result.log_prob_N, result.losses_N
@@ -165,6 +165,7 @@ class AttachedObjective:
             logit_map=self.head.logit_map,
             side=call.side,
             weights_N=call.weights_N,
+            denominator=call.denominator,
             vocabulary=self.head.tokens,
             impl=self.engine,
         )

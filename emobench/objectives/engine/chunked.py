@@ -9,11 +9,12 @@ For each chunk the engine
 3. computes d loss / d statistic on these small vectors (by the objective's `slopes`, or by autograd),
 4. overwrites the logits with d loss / d logits,
 5. adds the chunk's part to dX and dW.
-The backward pass only scales dX and dW.
+The backward pass puts dX in the order of the inputs, and scales dW if the loss is multiplied by anything but 1.
 
 Precision: products use the dtype of the inputs. Statistics and losses are float32 (float64 for float64 inputs), and so
-is the sum dW, except for a bfloat16 head on a GPU with few chunks. The engine does not divide gradients by the number
-of tokens: in float16 most of them would underflow to 0.
+is the sum dW, except for a bfloat16 head on a GPU with few chunks. A denominator divides the hidden states that dW is
+summed from, C x D numbers, and not the V x D numbers of dW. In float16 most of them would underflow to 0: there, dW is
+divided in the backward pass, together with a GradScaler's factor.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ most twice those of a float32 sum that is rounded at the end, which would take t
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """`ChunkedLoss.apply(hidden_ND, weight_VD, bias_V, job)` is the summed loss; `forward` computes its gradients."""
+    """`ChunkedLoss.apply(hidden_ND, weight_VD, bias_V, job)` is the total loss; `forward` computes its gradients."""
 
     @staticmethod
     def forward(ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall) -> Tensor:  # type: ignore[override]
@@ -92,6 +93,8 @@ class Gradients:
             self._bias_dtype = bias_V.dtype
         self._vocabulary = job.vocabulary
         self._first = True
+        self._scale = job.inverse_denominator()
+        self._scales_hidden = self._scale is not None and job.dtype != torch.float16
 
     def add(self, dlogits_CP: Tensor, hidden_CD: Tensor, weight_PD: Tensor) -> None:
         """Add the part of one chunk, and overwrite its hidden states with dX.
@@ -102,6 +105,8 @@ class Gradients:
         if self.bias is not None:
             self.bias[: self._vocabulary] += dlogits_CP[:, : self._vocabulary].sum(dim=0, dtype=self.bias.dtype)
         if self.weight is not None:
+            if self._scale is not None and self._scales_hidden:
+                _scaled(hidden_CD, hidden_CD.dtype, self._scale)
             # The first product overwrites dW. Filling dW with zeros first would cost a pass over memory.
             part_CP = low_CP if low_CP.is_cuda else dlogits_CP
             add_product_wide(self.weight[: len(weight_PD)], part_CP, hidden_CD, first=self._first)
@@ -113,17 +118,21 @@ class Gradients:
 
     def scaled(self, scale: Tensor) -> list[Tensor | None]:
         """Return dX, dW and db times `scale`, each in the dtype of its input. Can be called once."""
+        whole = scale if self._scale is None else scale * self._scale
         hidden_MD, self.hidden_MD = self.hidden_MD, None
-        hidden_ND = None if hidden_MD is None else _unsorted(hidden_MD, self._targets, self._dtype, scale)
+        hidden_ND = None if hidden_MD is None else _unsorted(hidden_MD, self._targets, self._dtype, whole)
         del hidden_MD  # before dW is rounded into new memory
-        weight_VD = None if self.weight is None else _scaled(self.weight[: self._rows], self._head_dtype, scale)
-        return [hidden_ND, weight_VD, None if self.bias is None else _scaled(self.bias, self._bias_dtype, scale)]
+        weight_VD = None
+        if self.weight is not None:
+            left = scale if self._scales_hidden else whole
+            weight_VD = _scaled(self.weight[: self._rows], self._head_dtype, left)
+        return [hidden_ND, weight_VD, None if self.bias is None else _scaled(self.bias, self._bias_dtype, whole)]
 
 
 def run_chunks(
     hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall
 ) -> tuple[Tensor, Gradients | None]:
-    """Return the summed loss, and its gradients if the job needs them. Losses and parts are added to the job."""
+    """Return the total loss, and its gradients if the job needs them. Losses and parts are added to the job."""
     rows, targets, multiple = job.rows, job.targets, job.rows.row_multiple
     hidden_MD = hidden_ND.detach()[targets.order_M].to(job.dtype)
     grads = Gradients(hidden_ND, weight_VD, bias_V, hidden_MD, job) if job.with_grad else None
@@ -143,8 +152,9 @@ def run_chunks(
         if grads is not None:
             grads.add(whole_rows(logits_CV)[:, : len(weight_PD)], hidden_CD, weight_PD)
     job.note_together()
-    losses_M = job.weighted(torch.cat(job.losses))
-    return losses_M.sum(dtype=torch.float64).to(accumulator_dtype(job.dtype)), grads
+    job.loss_sum = job.weighted(torch.cat(job.losses)).sum(dtype=torch.float64)
+    # A copy, because autograd makes the result require gradients.
+    return job.divided(job.loss_sum).to(accumulator_dtype(job.dtype), copy=True), grads
 
 
 def make_costs(cost: CostEmbedding, chunk: Chunk, buffer_UV: Tensor, rows: TorchRows) -> CostRows:
@@ -232,6 +242,9 @@ def _unsorted(hidden_MD: Tensor, targets: Targets, dtype: torch.dtype, scale: Te
 
 
 def _scaled(grad: Tensor, dtype: torch.dtype, scale: Tensor) -> Tensor:
+    """Return a gradient times a number on its device, in another dtype; of the same dtype, in place."""
+    if not grad.is_cuda and float(scale) == 1:
+        return grad.to(dtype)
     if not grad.is_cuda and grad.dtype.itemsize > dtype.itemsize:
         return grad.mul_(scale).to(dtype)  # torch.mul would first make a wide copy
     if _by_kernel(grad):

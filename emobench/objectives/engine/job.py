@@ -29,8 +29,7 @@ class LossResult:
     """The result of one call of the engine."""
 
     total: Tensor
-    """Sum of the losses of the target tokens, times their weights if they have some: a scalar with gradients, not
-    divided by the number of tokens."""
+    """The loss sum divided by the `denominator` of the call, if it has one: a scalar with gradients."""
     losses_N: Tensor
     """Loss of each token, detached and without its weight; 0 where the label is -100."""
     log_prob_N: Tensor
@@ -42,6 +41,8 @@ class LossResult:
     (sum q)^2 / sum q^2 over all tokens except the target)."""
     count: int = 0
     """Number of target tokens."""
+    loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    """Sum of the losses of the target tokens, times their weights if they have some: a scalar, detached, float64."""
 
     @property
     def weight(self) -> Tensor | int:
@@ -63,7 +64,9 @@ class EngineCall:
         dtype: torch.dtype,
         vocabulary: int,
         weights_N: Tensor | None = None,
+        denominator: Tensor | float | None = None,
     ) -> None:
+        self.denominator = denominator
         self.weights_M = None if weights_N is None else _per_token("The weights have", weights_N, targets)
         self.objective = objective
         self.targets = targets
@@ -74,6 +77,7 @@ class EngineCall:
         self.dtype = dtype
         self.vocabulary = vocabulary
         self.with_grad = False
+        self.loss_sum = torch.zeros((), dtype=torch.float64)
         self.losses: list[Tensor] = []
         self.log_probs: list[Tensor] = []
         self.parts: dict[str, Tensor] = {}
@@ -158,6 +162,18 @@ class EngineCall:
         weight_C = self.weights_M if chunk is None else self.weights_M[chunk.start : chunk.stop]
         return values_C * weight_C.to(values_C.dtype)
 
+    def divided(self, value: Tensor) -> Tensor:
+        """Return a value divided by the denominator, if there is one."""
+        return value if self.denominator is None else value / self.denominator
+
+    def inverse_denominator(self) -> Tensor | None:
+        """Return 1 / denominator on the device of the targets. None without a denominator."""
+        if self.denominator is None:
+            return None
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        # torch.tensor would copy from the host, and wait for it.
+        return (torch.ones((), dtype=torch.float64, device=self.targets.ids_M.device) / self.denominator).to(wide)
+
     def result(self, total: Tensor) -> LossResult:
         """Return the result in the order of the inputs."""
         if self.weights_M is not None:
@@ -166,7 +182,7 @@ class EngineCall:
         log_prob_N = torch.zeros_like(losses_N)
         losses_N[self.targets.order_M] = torch.cat(self.losses).to(total.dtype)
         log_prob_N[self.targets.order_M] = torch.cat(self.log_probs).to(total.dtype)
-        return LossResult(total, losses_N, log_prob_N, self.parts, len(self.targets))
+        return LossResult(total, losses_N, log_prob_N, self.parts, len(self.targets), self.loss_sum)
 
     def check(self, what: str, value: object, tokens: int) -> None:
         """Raise PluginError unless a value is one number per token."""

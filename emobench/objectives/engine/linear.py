@@ -42,11 +42,15 @@ def objective_loss(
     logit_map: LogitMap | None = None,
     side: Mapping[str, Tensor] | None = None,
     weights_N: Tensor | None = None,
+    denominator: Tensor | float | None = None,
     vocabulary: int | None = None,
     impl: str = "chunked",
     chunk_bytes: int | None = None,
 ) -> LossResult:
     """Return the summed loss of the target tokens, with gradients for hidden states, head weight and bias.
+
+    A `denominator`, such as the number of target tokens of all micro-batches, divides the sum. Divided afterwards, the
+    gradient of the head takes another pass over memory.
 
     `labels_N` are the targets (already shifted), or the result of `prepare_for`. Rows of the head from `vocabulary` on
     are padding: they have probability 0 and get no gradient. `impl` is "chunked" (Triton kernels on a GPU, PyTorch
@@ -72,7 +76,8 @@ def objective_loss(
         )
     rows = rows_for(_implementation(objective, impl), hidden_ND.device, dtype)
     cost = frozen_cost(objective, weight_VD, vocabulary)
-    job = EngineCall(objective, targets, logit_map or LogitMap(), side or {}, cost, rows, dtype, vocabulary, weights_N)
+    map_ = logit_map or LogitMap()
+    job = EngineCall(objective, targets, map_, side or {}, cost, rows, dtype, vocabulary, weights_N, denominator)
     # Not ctx.needs_input_grad, which is also true under no_grad.
     inputs = [t for t in (hidden_ND, weight_VD, bias_V) if t is not None]
     job.with_grad = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
@@ -223,7 +228,7 @@ def _check_inputs(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, v
 
 
 def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, job: EngineCall) -> Tensor:
-    """Return the summed loss by plain autograd on whole logits. Slow and large, but easy to read."""
+    """Return the total loss by plain autograd on whole logits. Slow and large, but easy to read."""
     objective, ids_M, side_M = job.objective, job.targets.ids_M, job.side_M
     wide, rows = accumulator_dtype(job.dtype), slice(job.vocabulary)
     # Inputs are rounded to the dtype of the call; their products are not.
@@ -242,4 +247,6 @@ def _reference_total(hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None
         objective.loss(s) if isinstance(objective, StatisticsObjective) else objective.loss(logits_MV, ids_M, side_M)
     )
     job.note(loss_M, s, logits_MV)
-    return job.weighted(loss_M).sum()
+    total = job.weighted(loss_M).sum()
+    job.loss_sum = total.detach().double()
+    return job.divided(total)

@@ -310,13 +310,19 @@ def scale_kernel(
     scale_ptr,  # (), float32
     out_ptr,  # (count,); may be the values
     count,  # Triton compiles a multiple of 16 by itself, with loads of 16 bytes
+    IN_PLACE: tl.constexpr,
     BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,  # of a program
 ):
-    """Multiply by a number on the device, in float32, rounded once."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < count
-    values = tl.load(values_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out_ptr + at, (values * tl.load(scale_ptr)).to(out_ptr.dtype.element_ty), mask=inside)
+    """Multiply by a number on the device, in float32, rounded once. By 1 in place, there is nothing to do."""
+    scale = tl.load(scale_ptr)
+    if not IN_PLACE or scale != 1.0:
+        first = tl.program_id(0).to(tl.int64) * (BLOCK * BLOCKS) + tl.arange(0, BLOCK)
+        for start in range(0, BLOCK * BLOCKS, BLOCK):
+            at = first + start
+            inside = at < count
+            values = tl.load(values_ptr + at, mask=inside, other=0.0).to(tl.float32)
+            tl.store(out_ptr + at, (values * scale).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -30,6 +30,8 @@ REDUCE_WARPS, DIFFERENTIATE_WARPS = 4, 4
 REDUCE_LANES = 1024
 """Number of partial sums of a row: eight for each of a program's threads, which loads eight entries at once."""
 SCALE_BLOCK = 2048
+SCALE_BLOCKS = 8
+"""Blocks that a program scales: few programs, which end at once where the scale is 1."""
 
 
 class TritonRows(TorchRows):
@@ -180,8 +182,8 @@ def scaled(values: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
     out = values if values.dtype == dtype else torch.empty_like(values, dtype=dtype)
     if values.numel():
         with torch.cuda.device_of(values):
-            kernels.scale_kernel[(-(-values.numel() // SCALE_BLOCK),)](
-                values, scale, out, values.numel(), BLOCK=SCALE_BLOCK
+            kernels.scale_kernel[(-(-values.numel() // (SCALE_BLOCK * SCALE_BLOCKS)),)](
+                values, scale, out, values.numel(), IN_PLACE=out is values, BLOCK=SCALE_BLOCK, BLOCKS=SCALE_BLOCKS
             )
     return out
 

@@ -84,8 +84,9 @@ class Problem:
 
     def mean_loss(self, name: str) -> Tensor:
         """Return the mean loss by our engine."""
-        result = objective_loss(self.own[name], self.states(), self.head_VD, None, self.prepared[name])
-        return result.total / result.count
+        targets = self.prepared[name]
+        objective, states_ND = self.own[name], self.states()
+        return objective_loss(objective, states_ND, self.head_VD, None, targets, denominator=len(targets)).total
 
     @property
     def shape(self) -> tuple[int, int, int]:

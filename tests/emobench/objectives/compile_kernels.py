@@ -28,6 +28,7 @@ from emobench.objectives.engine.triton_rows import (
     REDUCE_LANES,
     REDUCE_WARPS,
     SCALE_BLOCK,
+    SCALE_BLOCKS,
     TritonRows,
 )
 
@@ -97,7 +98,8 @@ def main() -> None:
     for name, row in SHORT.items():
         types = {"rows_ptr": row, "places_ptr": "*i64", "scale_ptr": "*fp32", "out_ptr": row, "width": "i32"}
         scale = {"values_ptr": row, "scale_ptr": "*fp32", "out_ptr": row, "count": "i32"}
-        compile_kernel(f"scale {name}", kernels.scale_kernel, scale, {"BLOCK": SCALE_BLOCK}, 4)
+        steps = {"IN_PLACE": True, "BLOCK": SCALE_BLOCK, "BLOCKS": SCALE_BLOCKS}
+        compile_kernel(f"scale {name}", kernels.scale_kernel, scale, steps, 4)
         compile_kernel(f"place_scaled {name}", kernels.place_scaled_kernel, types, {"BLOCK": SCALE_BLOCK}, 4)
         last = 0 if name == "fp32" else 32  # loads where the vocabulary ends
         sums = {"scores_ptr": row, "tops_ptr": "*fp32", "sums_ptr": "*fp32"}

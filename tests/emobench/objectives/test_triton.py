@@ -21,7 +21,15 @@ from emobench.objectives import STATISTICS, CostEmbedding, objective_loss, token
 from emobench.objectives.engine.coefficients import coefficients
 from emobench.objectives.engine.products import row_buffer
 from emobench.objectives.engine.torch_rows import CostRows, TorchRows
-from emobench.objectives.engine.triton_rows import REDUCE_BLOCK, TritonRows, finish_costs, place_scaled, scaled
+from emobench.objectives.engine.triton_rows import (
+    REDUCE_BLOCK,
+    SCALE_BLOCK,
+    SCALE_BLOCKS,
+    TritonRows,
+    finish_costs,
+    place_scaled,
+    scaled,
+)
 from emobench_objectives.emo import Emo
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -197,10 +205,11 @@ def test_costs_are_finished(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
-@pytest.mark.parametrize("count", [0, 7, 5000])
-def test_a_gradient_is_scaled_and_rounded_once(count: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("count", [0, 7, SCALE_BLOCK * SCALE_BLOCKS + 5000])
+@pytest.mark.parametrize("factor", [1.003, 1.0])
+def test_a_gradient_is_scaled_and_rounded_once(factor: float, count: int, dtype: torch.dtype) -> None:
     values = torch.randn(count, generator=torch.Generator().manual_seed(4)).to(DEVICE)
-    scale = torch.tensor(1.003, device=DEVICE)
+    scale = torch.tensor(factor, device=DEVICE)
     for given in (values, values.to(dtype)):
         expected = (given.float() * scale).to(dtype)
         # The interpreter cuts bfloat16 where the GPU rounds.
@@ -256,6 +265,7 @@ def test_a_whole_loss(make: Any, keep: bool, logit_map: LogitMap, dtype: torch.d
             *leaves,
             labels_N.to(DEVICE),
             logit_map=logit_map,
+            denominator=torch.tensor(30, device=DEVICE),
             vocabulary=V,
             impl=impl,
             chunk_bytes=16 * V * dtype.itemsize,
