@@ -148,6 +148,13 @@ class _Own:
         self.own = self
 
 
+@pytest.fixture
+def all_collected() -> None:
+    """Undo what the tests themselves leave out."""
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("all_collected")
 def test_collections_go_over_what_is_new_alone() -> None:
     before = _Own()
     old = weakref.ref(before)
@@ -163,6 +170,7 @@ def test_collections_go_over_what_is_new_alone() -> None:
     assert old() is None
 
 
+@pytest.mark.usefixtures("all_collected")
 def test_what_a_user_left_out_of_collections_stays_so() -> None:
     gc.freeze()
     try:
