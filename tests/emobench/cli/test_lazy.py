@@ -40,6 +40,15 @@ def test_no_command_imports_torch_before_it_works() -> None:
     assert last_line(code) == "set()"
 
 
+def test_imports_are_not_searched_for_garbage() -> None:
+    code = "import contextlib, gc, sys\nfrom emobench.cli import main\nwhole = []\n"
+    code += "gc.callbacks.append(lambda phase, info: whole.append(info) if info['generation'] == 2 else None)\n"
+    code += "sys.argv = ['emobench', 'objectives', 'list']\n"
+    code += "with contextlib.suppress(SystemExit): main()\n"
+    code += "import torch\nprint(len(whole) <= 2)"  # the start and the end of one; 10 by default
+    assert last_line(code) == "True"
+
+
 def test_a_dry_run_without_the_model_does_not_import_transformers(tmp_path: Path) -> None:
     code = "import sys, contextlib\nfrom emobench.cli import app\n"
     options = ["run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu", "--dry-run", "--quiet"]
