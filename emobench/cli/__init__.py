@@ -85,7 +85,7 @@ def main() -> None:
     # Threads that spin while they wait make a small model ten times slower where another process uses a core
     # (measured). OpenMP reads this when torch is imported, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # While libraries are imported there is no garbage; looking for it as often as by default takes a sixth of the time.
+    # While libraries are imported there is no garbage; looking for it as often as by default takes a tenth of the time.
     gc.set_threshold(10_000)
     try:
         with signals_interrupt(), standard_streams(), missing_packages_explained():
