@@ -124,7 +124,7 @@ def test_a_process_that_is_killed_is_named(long: subprocess.Popen[str]) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
 def test_the_processes_end_with_the_run(long: subprocess.Popen[str], name: str) -> None:
     workers = workers_of(long.pid)
     assert len(workers) == 2
