@@ -75,9 +75,10 @@ def ranks_of(process: int) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def trained(given: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the training by one process."""
-    return trained_by(given, tmp_path_factory.mktemp("one"))
+def trained(command: Callable[..., Any], given: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the training by one process, which is this one."""
+    done = command(*given, "--runs", tmp_path_factory.mktemp("one"), "--json").ok()
+    return Path(done.json["trained"][0]["model"]).parent
 
 
 def trained_by(words: list[str], runs: Path, *more: str, launcher: tuple[str, ...] = ()) -> Path:
@@ -119,18 +120,17 @@ def test_the_training_is_that_of_one_process(
     assert_same(trained_by(given, tmp_path, *words, launcher=launcher), trained, engine)
 
 
-def test_a_run_records_the_entry_of_one_process(given: list[str], tmp_path: Path) -> None:
+def test_a_run_records_the_entry_of_one_process(command: Callable[..., Any], given: list[str], tmp_path: Path) -> None:
     """The process of rank 0 evaluates and records; the others have ended by then."""
     settings = ("generation.max_length=32", "generation.prefix=4", "generation.continuation=8", "mauve.seeds=[0]")
     words = ["run", *given[1:], "--suite", "lm-quick", "--limit", "8", "--seed", "0", "--set", "recipe.epochs=1"]
     words += [word for setting in settings for word in ("--set", setting)]
-    entries = []
-    for name, launcher in (("one", ()), ("two", TORCHRUN)):
-        process = started(words, tmp_path / name, "--leaderboard", str(tmp_path / "board"), "--json", launcher=launcher)
-        out, err = process.communicate(timeout=400)
-        assert process.returncode == 0, err
-        entries += json.loads(out)["entries"]
-    one, two = entries
+    words += ["--leaderboard", str(tmp_path / "board"), "--json"]
+    (one,) = command(*words, "--runs", tmp_path / "one").ok().json["entries"]
+    process = started(words, tmp_path / "two", launcher=TORCHRUN)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
+    (two,) = json.loads(out)["entries"]
     assert [run["key"] for run in one["runs"]] == [run["key"] for run in two["runs"]]
     assert one["metrics"].keys() == two["metrics"].keys()
     read = "lm-quick/ppl_test"
