@@ -243,7 +243,7 @@ def _unsorted(hidden_MD: Tensor, targets: Targets, dtype: torch.dtype, scale: Te
 
 def _scaled(grad: Tensor, dtype: torch.dtype, scale: Tensor) -> Tensor:
     """Return a gradient times a number on its device, in another dtype; of the same dtype, in place."""
-    if not grad.is_cuda and scale.numpy() == 1:  # a GPU would be waited for
+    if grad.device.type == "cpu" and scale.detach().numpy() == 1:  # a GPU would be waited for
         return grad.to(dtype)
     if not grad.is_cuda and grad.dtype.itemsize > dtype.itemsize:
         return grad.mul_(scale).to(dtype)  # torch.mul would first make a wide copy

@@ -100,6 +100,8 @@ def main() -> None:
         scale = {"values_ptr": row, "scale_ptr": "*fp32", "out_ptr": row, "count": "i32"}
         steps = {"IN_PLACE": True, "BLOCK": SCALE_BLOCK, "BLOCKS": SCALE_BLOCKS}
         compile_kernel(f"scale {name}", kernels.scale_kernel, scale, steps, 4)
+        rounded = scale | {"values_ptr": "*fp32"}
+        compile_kernel(f"scale fp32 to {name}", kernels.scale_kernel, rounded, steps | {"IN_PLACE": False}, 4)
         compile_kernel(f"place_scaled {name}", kernels.place_scaled_kernel, types, {"BLOCK": SCALE_BLOCK}, 4)
         last = 0 if name == "fp32" else 32  # loads where the vocabulary ends
         sums = {"scores_ptr": row, "tops_ptr": "*fp32", "sums_ptr": "*fp32"}
