@@ -94,7 +94,7 @@ class Gradients:
         self._vocabulary = job.vocabulary
         self._first = True
         self._scale = job.inverse_denominator()
-        self._scales_hidden = self._scale is not None and job.dtype != torch.float16
+        self._scale_of_hidden = None if job.dtype == torch.float16 else self._scale
 
     def add(self, dlogits_CP: Tensor, hidden_CD: Tensor, weight_PD: Tensor) -> None:
         """Add the part of one chunk, and overwrite its hidden states with dX.
@@ -105,8 +105,8 @@ class Gradients:
         if self.bias is not None:
             self.bias[: self._vocabulary] += dlogits_CP[:, : self._vocabulary].sum(dim=0, dtype=self.bias.dtype)
         if self.weight is not None:
-            if self._scale is not None and self._scales_hidden:
-                _scaled(hidden_CD, hidden_CD.dtype, self._scale)
+            if self._scale_of_hidden is not None:
+                _scaled(hidden_CD, hidden_CD.dtype, self._scale_of_hidden)
             # The first product overwrites dW. Filling dW with zeros first would cost a pass over memory.
             part_CP = low_CP if low_CP.is_cuda else dlogits_CP
             add_product_wide(self.weight[: len(weight_PD)], part_CP, hidden_CD, first=self._first)
@@ -124,7 +124,7 @@ class Gradients:
         del hidden_MD  # before dW is rounded into new memory
         weight_VD = None
         if self.weight is not None:
-            left = scale if self._scales_hidden else whole
+            left = whole if self._scale_of_hidden is None else scale
             weight_VD = _scaled(self.weight[: self._rows], self._head_dtype, left)
         return [hidden_ND, weight_VD, None if self.bias is None else _scaled(self.bias, self._bias_dtype, whole)]
 

@@ -29,7 +29,9 @@ class LossResult:
     """The result of one call of the engine."""
 
     total: Tensor
-    """The loss sum divided by the `denominator` of the call, if it has one: a scalar with gradients."""
+    """`loss_sum` divided by the `denominator` of the call, if it has one: a scalar with gradients."""
+    loss_sum: Tensor
+    """Sum of the losses of the target tokens, times their weights if they have some: a scalar, detached, float64."""
     losses_N: Tensor
     """Loss of each token, detached and without its weight; 0 where the label is -100."""
     log_prob_N: Tensor
@@ -41,8 +43,6 @@ class LossResult:
     (sum q)^2 / sum q^2 over all tokens except the target)."""
     count: int = 0
     """Number of target tokens."""
-    loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    """Sum of the losses of the target tokens, times their weights if they have some: a scalar, detached, float64."""
 
     @property
     def weight(self) -> Tensor | int:
@@ -182,7 +182,7 @@ class EngineCall:
         log_prob_N = torch.zeros_like(losses_N)
         losses_N[self.targets.order_M] = torch.cat(self.losses).to(total.dtype)
         log_prob_N[self.targets.order_M] = torch.cat(self.log_probs).to(total.dtype)
-        return LossResult(total, losses_N, log_prob_N, self.parts, len(self.targets), self.loss_sum)
+        return LossResult(total, self.loss_sum, losses_N, log_prob_N, self.parts, len(self.targets))
 
     def check(self, what: str, value: object, tokens: int) -> None:
         """Raise PluginError unless a value is one number per token."""

@@ -62,13 +62,14 @@ def _cost_row(fresh_ptr, kept_ptr, index, fresh_stride, kept_stride, HAS_KEPT: t
 
 @triton.jit
 def _base(top):
+    """Return what is subtracted from logits before the exponential: their top, or 0 if all are -inf."""
     return tl.where(top == float("-inf"), 0.0, top)
 
 
 @triton.jit
 def _shrunk(sums, base, HAS_ENTROPY: tl.constexpr):
     """Return the sums of masses for another, larger top."""
-    top, rest, cost_sum, squares, weighted, total_logit = sums
+    top, rest, cost_sum, squares, weighted, total_logit = sums  # weighted: of mass * (z - top), for the entropy
     shrink = _exp(tl.where(top == float("-inf"), base, top) - base)
     if HAS_ENTROPY:
         fall = tl.where(top == float("-inf"), 0.0, top - base)
@@ -98,17 +99,17 @@ def _add_block(
     The entries of a lane belong to one thread, so that threads wait for each other only after the last block.
     """
     other = at != target
-    mean = 0.0
+    logit_sum = 0.0
     if MASKED:
         z = _logit(tl.load(row_ptr + at, mask=at < WIDTH, other=0.0), SCALE, CAP)
         inside = at < vocabulary
         if HAS_MEAN:
-            mean = tl.sum(tl.where(inside, z, 0.0), axis=0)
+            logit_sum = tl.sum(tl.where(inside, z, 0.0), axis=0)
         other = inside & other
     else:
         z = _logit(tl.load(row_ptr + at), SCALE, CAP)
         if HAS_MEAN:
-            mean = tl.sum(z, axis=0)
+            logit_sum = tl.sum(z, axis=0)
     z = tl.where(other, z, float("-inf"))
     top = tl.maximum(sums[0], tl.max(z, axis=0))
     base = _base(top)
@@ -126,7 +127,7 @@ def _add_block(
         cost_sum += tl.sum(mass * cost, axis=0)
     if HAS_SQUARES:
         squares += tl.sum(mass * mass, axis=0)
-    return top, rest, cost_sum, squares, weighted, total_logit + mean
+    return top, rest, cost_sum, squares, weighted, total_logit + logit_sum
 
 
 # Per-token values are read one by one: a chunk with another start or size then needs no new compilation.
@@ -177,8 +178,8 @@ def reduce_kernel(
     if HAS_COST:
         cost_ptr = _cost_row(fresh_ptr, kept_ptr, tl.load(index_ptr + token), fresh_stride, kept_stride, HAS_KEPT)
 
-    none = tl.zeros((LANES,), tl.float32)  # of each lane: weighted is of mass * (z - top), for the entropy
-    sums = (target_logit + none, none, none, none, none, none)
+    zeros = tl.zeros((LANES,), tl.float32)
+    sums = (target_logit + zeros, zeros, zeros, zeros, zeros, zeros)  # the order of `_shrunk`
     columns = tl.arange(0, BLOCK // LANES)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     # All entries of a whole block are of the vocabulary, since a row is at most 127 longer; the last one is masked.
     WHOLE: tl.constexpr = (WIDTH - 128) // BLOCK * BLOCK

@@ -96,8 +96,10 @@ def test_the_loss_does_not_wait_for_the_device(make: Any, keep: int, no_synchron
     gradients(objective, leaves, targets)  # kernels are compiled, and kept rows made
     torch.cuda.synchronize()
     no_synchronisation()
-    result = objective_loss(objective, *leaves, targets, vocabulary=V, logit_map=CAPPED)
-    result.total.backward()
+    denominator = torch.full((), 100.0, device=GPU)
+    objective_loss(
+        objective, *leaves, targets, denominator=denominator, vocabulary=V, logit_map=CAPPED
+    ).total.backward()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
