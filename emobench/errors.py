@@ -22,6 +22,11 @@ import difflib
 from collections.abc import Iterable
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of another library's message, or the name of its type where it says nothing."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 class EmobenchError(Exception):
     """Base of all errors that emobench raises on purpose."""
 

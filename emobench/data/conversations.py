@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from emobench.errors import DataError, ModelError
+from emobench.errors import DataError, ModelError, first_line
 
 Role = Literal["system", "user", "assistant"]
 ROLES = ("system", "user", "assistant")
@@ -247,10 +247,9 @@ class ChatFormat(Format):
         except ModelError:
             raise
         except Exception as error:  # a template raises what it wants
-            text = str(error).partition("\n")[0]
             raise DataError(
-                f"{conversation.where}: the chat template refuses the conversation ({text}); its roles are "
-                f"{', '.join(turn.role for turn in conversation.turns)}."
+                f"{conversation.where}: the chat template refuses the conversation ({first_line(error)}); its roles "
+                f"are {', '.join(turn.role for turn in conversation.turns)}."
             ) from None
 
 

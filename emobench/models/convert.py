@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ModelError
+from emobench.errors import ModelError, first_line
 from emobench.files import new_folder
 from emobench.models.folder import indexed_files
 
@@ -38,8 +38,7 @@ def _read(folder: Path) -> dict[str, Any]:
         try:
             part = torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file can raise anything
-            cause = str(error).strip().partition("\n")[0]
-            raise ModelError(f"{file} could not be read as weights only, and is refused: {cause}") from None
+            raise ModelError(f"{file} could not be read as weights only, and is refused: {first_line(error)}") from None
         if not isinstance(part, dict) or not all(isinstance(value, torch.Tensor) for value in part.values()):
             raise ModelError(f"{file} holds something else than named tensors; expected a model's state.")
         tensors |= part

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from emobench.errors import ConfigError, ModelError
+from emobench.errors import ConfigError, ModelError, first_line
 
 AUTO = "auto"
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -116,9 +116,8 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ModelError(
-            f"--device {device}: no {kind.upper()} device is available ({reason}); give --device cpu. "
+            f"--device {device}: no {kind.upper()} device is available ({first_line(error)}); give --device cpu. "
             "See `emobench doctor`."
         ) from None
 

@@ -7,14 +7,13 @@ with the quantized weights; the digests of the converted files identify it.
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Any
 
-from emobench.errors import ModelError
+from emobench.errors import ModelError, first_line
 from emobench.extras import require
 from emobench.files import new_folder
-from emobench.models.quiet import quiet_libraries
+from emobench.models.quiet import silent_libraries
 
 MAGIC = b"GGUF"
 VERSION_FIELD = "transformers_version"
@@ -28,7 +27,7 @@ def convert_gguf(file: Path, out: Path) -> Path:
     if its architecture or its quantization cannot be read, if the package `gguf` is missing, or if `out` exists.
     """
     require_gguf(file)
-    with new_folder(out) as folder, quiet_libraries(), warnings.catch_warnings(action="ignore"):
+    with new_folder(out) as folder, silent_libraries():
         model, tokenizer = _read(file)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -58,10 +57,9 @@ def _read(file: Path) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(**where)
         model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     except Exception as error:  # a damaged or unsupported file can raise anything
-        cause = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ModelError(
-            f"{file} could not be read: {cause}. Expected a causal LM of an architecture that transformers reads from "
-            "GGUF; or give a folder with safetensors."
+            f"{file} could not be read: {first_line(error)}. Expected a causal LM of an architecture that transformers "
+            "reads from GGUF; or give a folder with safetensors."
         ) from None
     # The weights are plain tensors now; transformers would refuse to save what it takes for quantized.
     model.hf_quantizer = None

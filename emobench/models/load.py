@@ -1,30 +1,27 @@
-"""Load models and tokenizers from files. All checks run before the weights are read.
+"""Load models from files. All checks run before the weights are read.
 
 Legend: V rows of the head (its vocabulary), D hidden width.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from emobench.errors import ModelError, UnknownNameError
+from emobench.errors import ModelError, UnknownNameError, first_line
 from emobench.models.catalog import ModelSource
 from emobench.models.device import DTYPES, check_device
 from emobench.models.folder import model_folder, require_config_and_tokenizer, weight_files
 from emobench.models.inference import optimize_for_inference
-from emobench.models.quiet import quiet_libraries
+from emobench.models.quiet import silent_libraries
+from emobench.models.tokenizer import read_tokenizer
 from emobench.models.weights import require_whole, stored_shapes
 
 # Vocabularies are padded to round sizes (OPT by 7 rows, Phi by 905). More means a wrong tokenizer.
@@ -135,8 +132,8 @@ def load_model(
     if not from_scratch:
         weight_files(folder, source)
     check_model(source, from_scratch=from_scratch, offline=offline, trust_remote_code=trust_remote_code)
-    with _quiet():
-        tokenizer = _tokenizer(folder, source.name, trust_remote_code)
+    with silent_libraries():
+        tokenizer = read_tokenizer(folder, source.name, trust_remote_code)
         if from_scratch:
             model = _draw(folder, seed, trust_remote_code)
         else:
@@ -157,8 +154,8 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
     check_featurizer(source, offline=offline)
     folder = model_folder(source, offline=offline)
     weight_files(folder, source)
-    with _quiet():
-        tokenizer = _tokenizer(folder, source.name, trust_remote_code=False)
+    with silent_libraries():
+        tokenizer = read_tokenizer(folder, source.name, trust_remote_code=False)
         model, report = _read(AutoModel, folder, source.name, torch.float32, trust_remote_code=False)
     parts = dict(model.named_children()).keys() - {POOLER}
 
@@ -172,31 +169,6 @@ def load_featurizer(source: ModelSource, *, device: str = "cpu", offline: bool =
     return LoadedModel(model, tokenizer, source)
 
 
-def load_tokenizer(source: ModelSource, *, offline: bool = False, trust_remote_code: bool = False) -> Any:
-    """Return only the tokenizer of a model. Raises ModelError if it is missing or cannot be read."""
-    folder = model_folder(source, offline=offline, weights=False)
-    require_config_and_tokenizer(folder, source.name)
-    with _quiet():
-        return _tokenizer(folder, source.name, trust_remote_code)
-
-
-def tokenizer_digest(tokenizer: Any) -> str | None:
-    """Return the sha256 of all that decides the tokens of a text; None for a tokenizer in Python, which has code."""
-    if not getattr(tokenizer, "is_fast", False):
-        return None
-    definition = json.loads(tokenizer.backend_tokenizer.to_str())
-    called = {"truncation", "padding"}  # what the last call asked for
-    decides = {name: value for name, value in definition.items() if name not in called}
-    facts = [type(tokenizer).__name__, tokenizer.bos_token_id, tokenizer.eos_token_id, decides]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
-        yield
-
-
 def _examined(
     loader: Any, source: ModelSource, from_scratch: bool, offline: bool, trust_remote_code: bool
 ) -> tuple[Any, int, Any]:
@@ -204,9 +176,9 @@ def _examined(
     folder = model_folder(source, offline=offline, weights=False)
     require_config_and_tokenizer(folder, source.name)
     stored = None if from_scratch else stored_shapes(source, folder, offline=offline)
-    with _quiet():
+    with silent_libraries():
         skeleton = _skeleton(loader, folder, source.name, trust_remote_code)
-        tokenizer = _tokenizer(folder, source.name, trust_remote_code)
+        tokenizer = read_tokenizer(folder, source.name, trust_remote_code)
     return skeleton, max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=-1)), stored
 
 
@@ -218,14 +190,7 @@ def _skeleton(loader: Any, folder: Path, name: str, trust_remote_code: bool) -> 
             return loader.from_config(config, trust_remote_code=trust_remote_code)
     except Exception as error:  # a wrong configuration can raise anything
         what = "causal model" if loader is AutoModelForCausalLM else "hidden states"
-        raise ModelError(f"The config.json of {name} gives no {what}: {_first_line(error)}") from None
-
-
-def _tokenizer(folder: Path, name: str, trust_remote_code: bool) -> Any:
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as error:  # `tokenizers` raises bare Exceptions for files that it cannot read
-        raise ModelError(f"The tokenizer of {name} could not be read: {_first_line(error)}") from None
+        raise ModelError(f"The config.json of {name} gives no {what}: {first_line(error)}") from None
 
 
 def _require_causal(name: str, skeleton: Any) -> None:
@@ -278,7 +243,7 @@ def _read(loader: Any, folder: Path, name: str, dtype: Any, trust_remote_code: b
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelError(f"The weights of {name} could not be read: {_first_line(error)}") from None
+        raise ModelError(f"The weights of {name} could not be read: {first_line(error)}") from None
 
 
 def _require_all_weights(
@@ -304,7 +269,3 @@ def _draw(folder: Path, seed: int, trust_remote_code: bool) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=trust_remote_code)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

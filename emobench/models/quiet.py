@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,3 +22,10 @@ def quiet_libraries() -> Iterator[None]:
         transformers_logging.set_verbosity(level)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def silent_libraries() -> Iterator[None]:
+    """Suppress Python's warnings, too."""
+    with quiet_libraries(), warnings.catch_warnings(action="ignore"):
+        yield

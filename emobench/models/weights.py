@@ -9,7 +9,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from emobench.errors import ModelError
+from emobench.errors import ModelError, first_line
 from emobench.models.catalog import ModelSource
 from emobench.models.folder import INDEX, SINGLE, how_to_convert, weight_files
 from emobench.models.hub import published_weights
@@ -94,6 +94,5 @@ def _read_headers(files: Iterable[Path], name: str) -> Shapes:
         except OSError as error:
             raise ModelError(f"{file} of {name} cannot be read: {error.strerror or error}.") from None
         except SafetensorError as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            raise ModelError(f"{file} of {name} is not a whole safetensors file: {reason}") from None
+            raise ModelError(f"{file} of {name} is not a whole safetensors file: {first_line(error)}") from None
     return shapes

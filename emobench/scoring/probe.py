@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from emobench.errors import first_line
 from emobench.scoring.engines import ENGINES, Batch, Engine, KeptTrunk, ScoredTokens, scored_tokens
 from emobench.scoring.prompts import LabelPrompts
 from emobench.scoring.trie import TrieRow, make_row
@@ -148,8 +149,7 @@ def _difference_from_plain(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # a model may refuse in any way
-        line = str(error).strip().partition("\n")[0]
-        return f"{type(error).__name__}: {line[:200]}"
+        return f"{type(error).__name__}: {first_line(error)[:200]}"
     expected_ND = ENGINES["plain"].run(model, Batch(alone, ()), apart, device).hidden_ND
     difference, allowed = _difference(found_ND, expected_ND), TOLERANCES[expected_ND.dtype]
     if not difference <= allowed:  # not `>`: NaN is a difference

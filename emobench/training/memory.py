@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from emobench.errors import ConfigError, RunError
+from emobench.errors import ConfigError, RunError, first_line
 from emobench.models.device import free_memory
 from emobench.training.recipe import Recipe
 
@@ -87,7 +87,7 @@ def _problem(recipe: Recipe, attempt: Callable[[Recipe], None]) -> str | None:
     except Exception as error:
         if not ran_out(error) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise
-        return str(error).partition("\n")[0] or type(error).__name__
+        return first_line(error)
     return None
 
 

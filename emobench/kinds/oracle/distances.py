@@ -9,11 +9,11 @@ Legend: X texts, B of a batch, T positions, N positions that count, S states or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from emobench.data.oracle.language import HiddenMarkovLanguage
 from emobench.errors import MetricError, ModelError
@@ -29,6 +29,9 @@ from emobench.metrics.distribution_distances import (
 )
 from emobench.models.head import probe_head
 from emobench.tasks.scores import Score
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def oracle_distances(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from emobench.config import parse_call
-from emobench.errors import ConfigError, EmobenchError, RunError, UnknownNameError, UserError
+from emobench.errors import ConfigError, EmobenchError, RunError, UnknownNameError, UserError, first_line
 from emobench.extras import MissingPackageError
 from emobench.models.device import Place
 from emobench.pipeline.execution.processes import WorkerProcess
@@ -107,9 +107,8 @@ class _Remote:
                     time.sleep(POLL)
                 failure = self._task.result()
             except Exception as error:
-                reason = str(error).strip().partition("\n")[0] or type(error).__name__
                 return RunError(
-                    f"{what}: the cluster did not finish it ({reason}). What it finished is kept; give "
+                    f"{what}: the cluster did not finish it ({first_line(error)}). What it finished is kept; give "
                     "the same command again."
                 )
         if failure is None:

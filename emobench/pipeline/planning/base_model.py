@@ -73,7 +73,7 @@ class BaseModel:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer alone; needs no weights."""
-        from emobench.models.load import load_tokenizer
+        from emobench.models.tokenizer import load_tokenizer
 
         options = self.options
         return load_tokenizer(self.source, offline=options.offline, trust_remote_code=options.trust_remote_code)
@@ -81,7 +81,7 @@ class BaseModel:
     @cached_property
     def tokenizer_facts(self) -> Mapping[str, Any]:
         """What decides the tokens of a text: of a fast tokenizer its own definition, of another one the whole model."""
-        from emobench.models.load import tokenizer_digest
+        from emobench.models.tokenizer import tokenizer_digest
 
         digest = None if self.options.trust_remote_code else tokenizer_digest(self.tokenizer)
         return self.facts if digest is None else {"sha256": digest}
@@ -142,8 +142,6 @@ class BaseModel:
         return self._known[auxiliary]
 
     def _find_auxiliary(self, auxiliary: AuxiliaryModel) -> KnownModel:
-        from emobench.models.load import check_featurizer, check_model, load_tokenizer
-
         name, offline = auxiliary.name, self.options.offline
         if auxiliary.use == "sentences":
             encoder = self.sentence_encoder(name, auxiliary.setting, auxiliary.instead)
@@ -158,6 +156,9 @@ class BaseModel:
             )
         if offline:
             require_weights_here(source)
+        from emobench.models.load import check_featurizer, check_model
+        from emobench.models.tokenizer import load_tokenizer
+
         identify = partial(identity, source)
         if auxiliary.use == "features":
             return KnownModel(identify, check_featurizer(source, offline=offline), 0)
@@ -166,11 +167,12 @@ class BaseModel:
 
     def _require_weights(self, setting: str) -> None:
         """Raise ConfigError where there are no weights before training, which `pretrained` means."""
+        if not self.options.from_scratch or self.source.kind == "made":
+            return
         from emobench.models.load import check_model
 
         try:
-            if self.options.from_scratch and self.source.kind != "made":
-                check_model(self.source, offline=self.options.offline)
+            check_model(self.source, offline=self.options.offline)
         except ModelError:
             raise ConfigError(
                 f"{setting} is '{PRETRAINED}', the model before training, and {self.name} has no weights; name another "
@@ -218,7 +220,8 @@ class BaseModel:
 
     def load_without_weights(self, folder: Path | None = None) -> LoadedModel:
         """Return what `load` returns, for a program that reads the weights by itself; they are there."""
-        from emobench.models.load import LoadedModel, load_tokenizer
+        from emobench.models.load import LoadedModel
+        from emobench.models.tokenizer import load_tokenizer
 
         source, options = self._source_of(folder), self.options
         weight_files(model_folder(source, offline=options.offline), source)

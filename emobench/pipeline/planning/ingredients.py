@@ -115,10 +115,11 @@ class Ingredients:
         return catalog_size(model.name) if found is None else size_of(found)
 
     def _featurizer(self, name: str) -> ModelSize | None:
-        from emobench.models.load import check_featurizer
-
         def find() -> Path:
             source = find_model(name, offline=True)
+            model_folder(source, offline=True, weights=False)  # what is not here is told without transformers
+            from emobench.models.load import check_featurizer
+
             check_featurizer(source, offline=True)
             require_weights_here(source)
             return model_folder(source, offline=True, weights=True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import typer
 
 from emobench.cli import COMMANDS, app
@@ -49,11 +50,22 @@ def test_imports_are_not_searched_for_garbage() -> None:
     assert last_line(code) == "True"
 
 
-def test_a_dry_run_without_the_model_does_not_import_transformers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "suite", "absent"),
+    [
+        (["--objective", "emo", "--model", "llama-7b", "--suite", "nlu"], "nlu", {"transformers"}),
+        (["--objective", "emo", "--model", "llama-7b", "--suite", "lm-quick"], "lm-quick", {"transformers"}),
+        ([], "oracle-language", {"transformers.modeling_utils", "torch._dynamo"}),
+        (["--suite", "nlu-tiny"], "nlu-tiny", {"transformers.modeling_utils", "torch._dynamo"}),
+    ],
+)
+def test_a_dry_run_without_the_model_imports_no_models_code(
+    tmp_path: Path, words: list[str], suite: str, absent: set[str]
+) -> None:
+    """The models that the harness makes have a tokenizer of transformers before they are made."""
     code = "import sys, contextlib\nfrom emobench.cli import app\n"
-    options = ["run", "--objective", "emo", "--model", "llama-7b", "--suite", "nlu", "--dry-run", "--quiet"]
-    code += f"with contextlib.suppress(SystemExit): app({options})\n"
-    code += "print({'transformers', 'scipy', 'datasets', 'sentence_transformers'} & sys.modules.keys())"
+    code += f"with contextlib.suppress(SystemExit): app({['run', *words, '--dry-run', '--quiet']})\n"
+    code += f"print({absent | {'scipy', 'datasets', 'sentence_transformers'}} & sys.modules.keys())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -62,5 +74,5 @@ def test_a_dry_run_without_the_model_does_not_import_transformers(tmp_path: Path
         cwd=tmp_path,
         env={**os.environ, "HF_HOME": str(tmp_path)},
     )
-    assert "llama-7b" in done.stdout
+    assert suite in done.stdout
     assert done.stdout.splitlines()[-1] == "set()"

@@ -21,7 +21,8 @@ from emobench.errors import ModelError
 from emobench.models.catalog import find_model
 from emobench.models.encoder import find_encoder
 from emobench.models.folder import identity
-from emobench.models.load import check_featurizer, check_model, load_model, load_tokenizer
+from emobench.models.load import check_featurizer, check_model, load_model
+from emobench.models.tokenizer import load_tokenizer
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 

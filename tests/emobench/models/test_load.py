@@ -26,7 +26,8 @@ from emobench.errors import ModelError, UnknownNameError
 from emobench.models.catalog import ModelSource, find_model
 from emobench.models.convert import convert_bin
 from emobench.models.folder import identity
-from emobench.models.load import check_model, load_model, load_tokenizer
+from emobench.models.load import check_model, load_model
+from emobench.models.tokenizer import load_tokenizer
 
 IDS = torch.arange(40)[None]
 

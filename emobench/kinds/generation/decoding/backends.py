@@ -6,7 +6,6 @@ from collections.abc import Container, Iterator, Sequence
 
 from emobench.kinds.generation.decoding.continuations import iter_continuations
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
-from emobench.kinds.generation.vllm.continuations import iter_vllm_continuations
 from emobench.kinds.interface import Subject
 from emobench.models.head import token_count
 
@@ -24,6 +23,8 @@ def continuations_of(
     given = {"prompt_keys": prompt_keys, "decoding": decoding, "ends": ends, "done": done}
     vocabulary = token_count(subject.tokenizer)
     if decoding.rule.backend == "vllm":
+        from emobench.kinds.generation.vllm.continuations import iter_vllm_continuations
+
         assert subject.files is not None
         return iter_vllm_continuations(subject.files, prompts_ids, vocabulary=vocabulary, **given)
     return iter_continuations(subject.model, prompts_ids, vocabulary=vocabulary, **given)

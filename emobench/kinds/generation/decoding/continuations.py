@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from emobench.errors import ConfigError, ModelError
-from emobench.kinds.generation.decoding.batched import decode
 from emobench.kinds.generation.decoding.request import Batch, Continuation, Decoding, eos_ids
 from emobench.metrics.batching import by_length, check_context, reading
 
@@ -58,6 +57,8 @@ def iter_continuations(
     Batches without a prompt outside `done` are left out. The others are those of an undisturbed run, so that a run
     that was interrupted goes on to the same texts in bfloat16, too, where the batch matters.
     """
+    from emobench.kinds.generation.decoding.batched import decode  # a plan does without transformers
+
     if len(prompt_keys) != len(prompts_ids):
         raise ConfigError(f"{len(prompts_ids)} prompts came with {len(prompt_keys)} keys; give one key for each.")
     _check_lengths(model, prompts_ids, decoding)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from emobench.errors import first_line
 from emobench.kinds.generation.decoding.shared_cache import FixedLayer
 
 WORTH = 16
@@ -62,7 +63,7 @@ class GraphStep:
             self._graph.replay()
             same = torch.allclose(self._scores_AV, expected_AV, rtol=1e-2, atol=1e-2, equal_nan=True)
         except RuntimeError as error:
-            same, why = False, str(error).splitlines()[0]
+            same, why = False, first_line(error)
         if not same:
             self._rewind(positions)
             warnings.warn(f"The model's step is read without a CUDA graph: {why}.", stacklevel=2)

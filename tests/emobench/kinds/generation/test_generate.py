@@ -16,6 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from emobench.data.texts import Texts
 from emobench.errors import DataError
+from emobench.kinds.generation.decoding import batched
 from emobench.kinds.generation.decoding import continuations as sampling
 from emobench.kinds.generation.generate import PROMPTS, SAMPLES, generate_samples
 from emobench.kinds.generation.rules import GenerationProtocol
@@ -80,7 +81,7 @@ def test_an_interrupted_generation_is_continued(
     whole, part = tmp_path / "whole", tmp_path / "part"
     whole.mkdir()
     generate_samples(subject_with(), "toy", RULES, texts, whole)
-    decode, draw, decoded = sampling.decode, random.Random(1), []
+    decode, draw, decoded = batched.decode, random.Random(1), []
 
     def interrupted(model: Any, batch: Any) -> Any:
         if draw.random() < 0.3:
@@ -88,7 +89,7 @@ def test_an_interrupted_generation_is_continued(
         decoded.append(tuple(batch.keys))
         return decode(model, batch)
 
-    monkeypatch.setattr(sampling, "decode", interrupted)
+    monkeypatch.setattr(batched, "decode", interrupted)
     for attempt in range(8):
         part.mkdir()
         decoded.clear()

@@ -18,7 +18,7 @@ from emobench.kinds.surrogate.evaluate import usable_texts
 from emobench.kinds.surrogate.rules import SurrogateProtocol
 from emobench.metrics.distribution_distances import COLUMNS
 from emobench.models.catalog import ModelSource
-from emobench.models.load import load_tokenizer
+from emobench.models.tokenizer import load_tokenizer
 
 SUITE = ("--suite", "figure-2", "--set", "tasks=wikitext2")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from emobench.data.packing import Packed, pack_blocks, pack_rows
-from emobench.models.load import tokenizer_digest
+from emobench.models.tokenizer import tokenizer_digest
 from emobench.pipeline.dry_run.make_outline import make_outline
 from emobench.pipeline.execution import corpora
 from emobench.pipeline.execution.corpora import PackedCorpora, corpus_stage

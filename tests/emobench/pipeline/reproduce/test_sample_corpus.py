@@ -19,7 +19,7 @@ from emobench.data.texts import load_texts
 from emobench.kinds.generation.decoding.ancestral import descend, levels_of, row_uniforms
 from emobench.locks import locked
 from emobench.models.catalog import ModelSource
-from emobench.models.load import load_tokenizer
+from emobench.models.tokenizer import load_tokenizer
 
 COUNTS = ("--train", "9", "--validation", "3", "--test", "3", "--length", "12")
 SPLITS = {"train": 9, "validation": 3, "test": 3}
