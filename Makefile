@@ -1,6 +1,6 @@
 # On a bare machine with Python >= 3.11: `make demo`, `make test`, `make docs` and `make site`. All can be repeated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs site
+.PHONY: help setup demo test tests check docs site
 
 PYTHON ?= python3
 VENV := .venv
@@ -35,7 +35,11 @@ demo: setup
 	@$(BIN)/emobench run --offline
 	@echo "Now your own: . $(BIN)/activate, and see \"Your objective in 15 lines\" in the README."
 
-test: check
+# The type checker needs one processor for a minute or two, and the tests any number.
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 check tests
+
+tests: setup
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
 
 docs: setup
