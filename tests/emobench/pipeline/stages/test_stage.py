@@ -140,7 +140,8 @@ def test_a_full_disk_is_a_sentence_and_nothing_is_finished(tmp_path: Path) -> No
     """A limit on file size is what a process can give itself without a file system of its own."""
     process = start(
         """
-        import resource
+        import resource, sys
+        sys.dont_write_bytecode = True  # it would be cut, too
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         try:
             Stages(root).make(stage, lambda folder: (folder / "x").write_text("x" * 5000))
@@ -162,7 +163,8 @@ def test_a_full_disk_is_known_in_the_words_of_each_library(tmp_path: Path) -> No
     """safetensors and both formats of torch.save have classes of their own for a write that failed."""
     process = start(
         """
-        import resource
+        import resource, sys
+        sys.dont_write_bytecode = True
         import torch
         from safetensors.torch import save_file
         weights = {"w": torch.zeros(10_000)}
