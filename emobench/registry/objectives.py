@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, build, parse_call
@@ -129,19 +130,28 @@ def _content(path: Path) -> bytes:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
 
 
+def _execute(content: bytes, file: str, module: ModuleType) -> None:
+    """Run a file's content in its module.
+
+    Python's own loader would take the bytecode of an earlier content that has the same size and second of change.
+    """
+    exec(compile(content, file, "exec", dont_inherit=True), vars(module))
+
+
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     from emobench.objectives import Objective
 
     if not is_file(path):
         raise ConfigError(f"There is no file {path}; expected an objective as path.py:Class.")
+    content = _content(path)
     # The digest in the name keeps two files of one name apart, and an edited one from its old self.
-    name = f"emobench_file_{hashlib.sha256(_content(path)).hexdigest()[:12]}"
+    name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
-    assert spec.loader is not None
+    assert spec.origin is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    run_foreign(lambda: spec.loader.exec_module(module), f"The file {path}", file=spec.origin)  # type: ignore[union-attr]
+    run_foreign(lambda: _execute(content, spec.origin, module), f"The file {path}", file=spec.origin)
     offered = {
         n: v
         for n, v in vars(module).items()

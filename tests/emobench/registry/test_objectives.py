@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,18 @@ def test_an_objective_loads_from_a_file(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("Minus", "Twice"))
     again = registry.load_objective(f"{path}:MyLoss")
     assert (type(again.objective).__doc__ or "").startswith("Twice")
+
+
+def test_what_runs_is_what_the_file_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's bytecode is that of a size and a second."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path, found = tmp_path / "loss.py", []
+    for default in ("1.0", "2.0"):
+        path.write_text(OBJECTIVE.format(name="MyLoss").replace("param(1.0", f"param({default}"))
+        os.utime(path, (10**9, 10**9))
+        found.append(registry.load_objective(f"{path}:MyLoss"))
+    assert [loaded.objective.params for loaded in found] == [{"scale": 1.0}, {"scale": 2.0}]
+    assert found[0].source_sha256 != found[1].source_sha256
 
 
 @pytest.mark.parametrize(
