@@ -26,6 +26,6 @@ def quiet_libraries() -> Iterator[None]:
 
 @contextmanager
 def silent_libraries() -> Iterator[None]:
-    """Suppress Python's warnings, too."""
+    """Suppress what `quiet_libraries` does, and Python's warnings."""
     with quiet_libraries(), warnings.catch_warnings(action="ignore"):
         yield

@@ -7,8 +7,9 @@ import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from emobench.config import PRETRAINED, build, parse_call
@@ -130,12 +131,18 @@ def _content(path: Path) -> bytes:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _execute(content: bytes, file: str, module: ModuleType) -> None:
-    """Run a file's content in its module.
+class _ContentLoader(SourceFileLoader):
+    """Loads a file's content as it was read.
 
     Python's own loader would take the bytecode of an earlier content that has the same size and second of change.
     """
-    exec(compile(content, file, "exec", dont_inherit=True), vars(module))
+
+    def __init__(self, name: str, path: Path, content: bytes) -> None:
+        super().__init__(name, str(path))
+        self._content = content
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self._content, self.path)
 
 
 def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
@@ -146,12 +153,12 @@ def _objective_from_file(path: Path, attribute: str) -> type[Objective]:
     content = _content(path)
     # The digest in the name keeps two files of one name apart, and an edited one from its old self.
     name = f"emobench_file_{hashlib.sha256(content).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _ContentLoader(name, path.absolute(), content)
+    spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
     assert spec is not None
-    assert spec.origin is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    run_foreign(lambda: _execute(content, spec.origin, module), f"The file {path}", file=spec.origin)
+    run_foreign(lambda: loader.exec_module(module), f"The file {path}", file=spec.origin)
     offered = {
         n: v
         for n, v in vars(module).items()
