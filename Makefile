@@ -1,6 +1,6 @@
 # On a bare machine with Python >= 3.11: `make demo`, `make test`, `make docs` and `make site`. All can be repeated.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test tests check docs site
+.PHONY: help setup demo test pytest check docs site
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,9 +37,9 @@ demo: setup
 
 # The type checker needs one processor for a minute or two, and the tests any number.
 test: setup
-	@$(MAKE) --no-print-directory --jobs 2 check tests
+	@$(MAKE) --no-print-directory --jobs 2 check pytest
 
-tests: setup
+pytest: setup
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal
 
 docs: setup

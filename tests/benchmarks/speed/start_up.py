@@ -3,8 +3,8 @@
     python tests/benchmarks speed.start_up [--rounds 5] [--out FILE]
 
 The commands alternate; each ran once before, so that its files are in the page cache. The first dry run is of a model
-and of data that are not on the machine: the caches of models and data sets are empty folders. The second
-one counts the tokens of a corpus that it makes, for a model that is not made yet.
+and of data that are not on the machine: the caches of models and data sets are empty folders. That of the default suite
+counts the tokens of a corpus that it makes, for a model that is not made yet.
 """
 
 from __future__ import annotations
