@@ -229,7 +229,7 @@ def _exp_in_place(rows_RV: Tensor) -> Tensor:
 
 def square_sums(rows_RV: Tensor, scratch_RV: Tensor | None = None) -> Tensor:
     """Return the sum of squares of each row, (R,)."""
-    if len(rows_RV) and _row_by_row(rows_RV):
+    if _row_by_row(rows_RV):
         return torch.stack([row_V.dot(row_V) for row_V in rows_RV])
     return torch.mul(rows_RV, rows_RV, out=scratch_RV).sum(dim=1)
 
@@ -253,7 +253,7 @@ def _scaled_costs(costs: CostRows, slope_R: Tensor, base_R: Tensor, rows: slice,
 
 def _row_by_row(rows_RV: Tensor) -> bool:
     """Return whether to process rows one by one. For long rows on a CPU this saves a copy of the cost rows."""
-    return rows_RV.device.type == "cpu" and rows_RV.shape[1] >= _LONG_ROW
+    return len(rows_RV) > 0 and rows_RV.device.type == "cpu" and rows_RV.shape[1] >= _LONG_ROW
 
 
 def map_slope(map_: LogitMap, logits_RV: Tensor) -> Tensor | float | None:

@@ -82,8 +82,8 @@ def ragged(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
-def tokenizer() -> Any:
-    words = {f"w{i}": i for i in range(VOCABULARY)}
+def tokenizer(size: int = VOCABULARY) -> Any:
+    words = {f"w{i}": i for i in range(size)}
     whole = Tokenizer(WordLevel(words, unk_token="w0"))
     whole.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
     return PreTrainedTokenizerFast(tokenizer_object=whole, pad_token="w0", bos_token="w1", eos_token="w2")

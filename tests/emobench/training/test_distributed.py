@@ -23,7 +23,10 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mle": ("phi", "mle", {"epochs": 2, "batch": 8, "accumulation": 2, "clip": 0.5, "warmup": 0.3}),
     "lora": ("llama", "emo", {"epochs": 2, "batch": 8, "lora": Lora(rank=4, dropout=0.0)}),
     "weights": ("gpt2", "emo", {"epochs": 2, "batch": 8, "accumulation": 2}),
+    "fillers": ("gpt2", "emo", {"epochs": 2, "batch": 8}),
 }
+LONG = 4099
+"""A vocabulary whose rows of logits are long: a CPU processes them one by one."""
 
 CHILD = """
 import json, os, runpy, sys
@@ -47,11 +50,16 @@ Path(sys.argv[4], rank).write_text(json.dumps({"summaries": found, "written": wr
 
 def summary_of(kit: Any, name: str, folder: Path) -> dict[str, Any]:
     kind, objective, recipe = CASES[name]
-    rows = {"train": kit.ragged(21), "validation": kit.ragged(7, seed=1)}
+    rows: dict[str, Any] = {"train": kit.ragged(21), "validation": kit.ragged(7, seed=1)}
     if name == "weights":  # of the first process's rows of a batch, some are all 0
         for place, row in enumerate(rows["train"]):
             row[WEIGHTS] = [0.0 if place % 8 < 4 else place / 8] * len(row["labels"])
-    job = kit.job(folder / name, model=kit.tiny(kind), objective=kit.objectives[objective](), recipe=recipe, **rows)
+    model = kit.tiny(kind)
+    if name == "fillers":  # the second process has no row of an epoch's last batch
+        rows["train"] = kit.ragged(17)
+        rows["tokenizer"] = kit.tokenizer(LONG)
+        model = kit.tiny(kind, vocab_size=LONG)
+    job = kit.job(folder / name, model=model, objective=kit.objectives[objective](), recipe=recipe, **rows)
     return dict(vars(train(job)))
 
 

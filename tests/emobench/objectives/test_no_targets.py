@@ -1,0 +1,110 @@
+"""A micro-batch without targets: loss 0 and gradients of 0, so that all processes go on together.
+
+V = 4,099 takes the path of long rows on a CPU. N = 6 tokens, D = 8.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import emobench
+from emobench.models.head import Head
+from emobench.objectives import CostEmbedding, ModelObjective, objective_loss, token_statistics
+from emobench.registry.objectives import load_objective, objective_names
+from emobench.testing.subject import CheckedObjective
+
+V, D = 4099, 8
+FURTHER = ["0.5*emo + 0.5*mle", "linear(1, 0)*brier + linear(0, 1)*tailr", "0.5*demd-dense + 0.5*emo"]
+NAMES = sorted(name for name in objective_names() if not isinstance(load_objective(name).objective, ModelObjective))
+LABELS = {"no token": [], "one token": [-100], "only -100": [-100] * 6}
+names = pytest.mark.parametrize("name", [*NAMES, *FURTHER])
+labels = pytest.mark.parametrize("labels_N", [torch.tensor(v, dtype=torch.long) for v in LABELS.values()], ids=LABELS)
+
+
+def inputs(tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    shapes = ((tokens, D), (V, D), (V,))
+    return tuple(torch.randn(shape, generator=rng).to(dtype).requires_grad_() for shape in shapes)  # type: ignore[return-value]
+
+
+def ready(name: str) -> tuple[Any, dict[str, Tensor]]:
+    """Return an objective after `setup`, and its side data of six tokens."""
+    subject = CheckedObjective(load_objective(name).objective, tokens=6, width=D, vocabulary=V)
+    return subject.ready, subject.side
+
+
+@names
+@labels
+@pytest.mark.parametrize("impl", ["torch", "triton", "reference"])
+def test_the_engine(name: str, labels_N: Tensor, impl: str) -> None:
+    objective, side = ready(name)
+    dtype = torch.float32 if impl == "triton" else torch.float64
+    tensors = inputs(len(labels_N), dtype)
+    some = objective_loss(objective, *inputs(6, dtype), torch.tensor([3, -100, 7, 3, 8, 9]), side=side, impl=impl)
+    side = {key: value[: len(labels_N)] for key, value in side.items()}
+    weights_N = torch.ones(len(labels_N))
+    for more in ({}, {"denominator": 5}, {"weights_N": weights_N}):
+        found = objective_loss(objective, *tensors, labels_N, side=side, impl=impl, **more)  # type: ignore[arg-type]
+        found.total.backward()
+        assert float(found.total.detach()) == float(found.loss_sum) == found.count == 0
+        assert found.losses_N.tolist() == [0.0] * len(labels_N)
+        # Processes add their parts up: all must have the same.
+        assert found.parts.keys() - {"example_weight"} == some.parts.keys()
+        assert all(float(value) == 0 for value in found.parts.values())
+        for tensor in tensors:
+            assert tensor.grad is not None
+            assert torch.equal(tensor.grad, torch.zeros_like(tensor))
+
+
+@pytest.mark.parametrize("kept", [[], [3, 5]], ids=["no row kept", "rows kept"])
+@pytest.mark.parametrize("impl", ["torch", "triton"])
+@labels
+def test_kept_cost_rows(labels_N: Tensor, impl: str, kept: list[int]) -> None:
+    objective: Any = load_objective("emo").objective
+    hidden_ND, weight_VD, bias_V = inputs(len(labels_N), torch.float32)
+    cost = CostEmbedding(weight_VD)
+    cost.keep(torch.tensor(kept, dtype=torch.long))
+    objective.use_cost(cost)
+    objective_loss(objective, hidden_ND, weight_VD, bias_V, labels_N, impl=impl).total.backward()
+    assert hidden_ND.grad is not None
+    assert not hidden_ND.grad.any()
+
+
+@labels
+@pytest.mark.parametrize("impl", ["torch", "triton"])
+def test_statistics(labels_N: Tensor, impl: str) -> None:
+    hidden_ND, weight_VD, _ = inputs(len(labels_N), torch.float32)
+    linear = torch.nn.Linear(D, V, bias=False)
+    linear.weight = torch.nn.Parameter(weight_VD.detach())
+    asked = frozenset({"expected_cost", "entropy", "log_partition", "mean_log_prob", "sum_squares", "greedy"})
+    found = token_statistics(hidden_ND, Head(linear), labels_N, asked, cost=CostEmbedding(weight_VD), impl=impl)
+    for statistic in asked:
+        assert found[statistic].tolist() == [0.0] * len(labels_N)
+
+
+@names
+@labels
+def test_a_loss_of_tensors(name: str, labels_N: Tensor) -> None:
+    hidden_ND, weight_VD, bias_V = inputs(len(labels_N), torch.float64)
+    objective = load_objective(name).objective
+    if objective.side_names or "language" in objective.reads:
+        pytest.skip("not an objective of tensors alone")
+    loss = emobench.objective(copy.deepcopy(objective), head_weight=weight_VD)
+    ways = {"linear": lambda: loss.linear(hidden_ND, weight_VD, labels_N, bias=bias_V)}
+    if not getattr(objective, "adaptive_cost", False):
+        ways["logits"] = lambda: loss(hidden_ND @ weight_VD.T + bias_V, labels_N)
+    for way in ways.values():
+        for tensor in (hidden_ND, weight_VD, bias_V):
+            tensor.grad = None
+        found = way()
+        found.backward()
+        assert found.item() == 0
+        assert all(value == 0 for value in loss.parts.values())
+        for tensor in (hidden_ND, weight_VD, bias_V):
+            assert tensor.grad is not None
+            assert not tensor.grad.any()
