@@ -51,7 +51,7 @@ def _table(found: Scaling, lines: dict[tuple[str, str], LogLine]) -> Iterator[tu
         for point in sorted((p for p in found.points if p.panel == panel), key=lambda p: (p.row, p.size)):
             line = lines.get((panel, point.row))
             mean = f"{100 * fmean(point.values):.1f}"
-            yield axis, point.row, point.model, large(point.size), mean, str(len(point.values)), _gain(line)
+            yield axis, point.objective, point.model, large(point.size), mean, str(len(point.values)), _gain(line)
 
 
 def _gain(line: LogLine | None) -> str:

@@ -66,6 +66,8 @@ class Table:
     """The paper's row -> the objectives, as `--objective` takes them, that it was chosen among."""
     baseline: str
     """The row that others are compared with."""
+    seeds: tuple[int, ...] = ()
+    """Of its trainings; those of the suite if empty."""
     published: str | None = None
     renamed: dict[str, str] = field(default_factory=dict)
     """The published board's name of a task, or of a column ("<task>/<metric>") -> the suite's."""

@@ -1,4 +1,4 @@
-"""Wins, ties and losses as bars, one for each judge and seed, as in Figures 3 to 6 of the EMO paper."""
+"""Wins, ties and losses as bars, one for each model, judge and seed, as in Figures 3 to 6 of the EMO paper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_duels(title: str, duels: Sequence[Duel], path: Path) -> None:
 
 
 def bars(title: str, duels: Sequence[Duel]) -> dict[str, Any]:
-    """Return the specification: a bar for each judge and seed, in three parts with their counts."""
+    """Return the specification: a bar for each model, judge and seed, in three parts with their counts."""
     rows = [row for duel in duels for row in _parts(duel)]
     y = {"field": "label", "type": "nominal", "sort": None, "axis": {"title": None, "ticks": False, "labelLimit": 320}}
     x = {"type": "quantitative", "scale": {"domain": [0, 100]}, "axis": {"title": "instructions (%)", "tickCount": 5}}
@@ -54,7 +54,7 @@ def _parts(duel: Duel) -> list[dict[str, Any]]:
     for outcome, count in zip(OUTCOMES, counts, strict=True):
         end = begin + count
         low, high = 100 * begin / total, 100 * end / total
-        label = clean(f"{duel.row} against {duel.baseline}, {duel.label}")
+        label = clean(f"{duel.subject}: {duel.row} against {duel.baseline}, {duel.label}")
         found.append(
             {"label": label, "outcome": outcome, "count": count, "from": low, "to": high, "middle": (low + high) / 2}
         )

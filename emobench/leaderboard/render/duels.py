@@ -13,6 +13,8 @@ from emobench.leaderboard.schema.labels import clean
 class Duel:
     """How often a judge prefers the responses of a row to those of the baseline, in both orders of each pair."""
 
+    subject: str
+    """The model that both were trained from."""
     row: str
     baseline: str
     judge: str
@@ -30,7 +32,7 @@ class Duel:
 
     @property
     def label(self) -> str:
-        """What tells it from the others of a figure."""
+        """What tells it from the others of one model."""
         return f"{self.judge}, seed {self.seed}"
 
 

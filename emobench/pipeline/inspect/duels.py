@@ -73,13 +73,14 @@ def duels_of(
             except MetricError as error:
                 missing.append(f"{row} against {table.baseline}, seed {seed}: {error}")
             else:
-                found += [_duel(row, table.baseline, seed, one) for one in tables]
+                found += [_duel(pair[0].model.name, row, table.baseline, seed, one) for one in tables]
     return tuple(found), tuple(missing)
 
 
-def _duel(row: str, baseline: str, seed: int, judged: JudgedEntries) -> Duel:
+def _duel(subject: str, row: str, baseline: str, seed: int, judged: JudgedEntries) -> Duel:
     (one,) = judged.duels
     return Duel(
+        subject=subject,
         row=row,
         baseline=baseline,
         judge=judged.judge,

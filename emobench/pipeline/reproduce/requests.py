@@ -49,7 +49,7 @@ def models_of(table: Table, request: Request) -> list[PaperModel]:
 
     `--model NAME=MODEL` reads one of the paper's models from elsewhere. Raises UnknownNameError for another NAME.
     """
-    known = list(dict.fromkeys(entry.model.name for entry in published_entries(table))) or list(table.models)
+    known = paper_models(table)
     wanted = known if request.model is None else [request.model]
     for name in request.stand_ins:
         if name not in wanted:
@@ -57,10 +57,16 @@ def models_of(table: Table, request: Request) -> list[PaperModel]:
     return [PaperModel(name if name in known else known[0], request.stand_ins.get(name, name)) for name in wanted]
 
 
+def paper_models(table: Table) -> list[str]:
+    """Return the names of the paper's models, in its order."""
+    return list(dict.fromkeys(entry.model.name for entry in published_entries(table))) or list(table.models)
+
+
 def of_model(table: Table, request: Request, subject: PaperModel) -> Request:
     """Return a request for one of the table's models, with what the table sets for it; what is given wins."""
     of_table = merged(table.settings, table.of_models.get(subject.paper, {}))
-    return replace(request, model=subject.model, settings=merged(of_table, request.settings))
+    settings = merged(of_table, request.settings)
+    return replace(request, model=subject.model, seeds=request.seeds or table.seeds, settings=settings)
 
 
 def scale_of(table: Table, name: str | None) -> Scale | None:
@@ -79,8 +85,9 @@ def at_scale(
 ) -> tuple[Request, list[str]]:
     """Return a request with a scale's model and settings, for tasks whose texts are here, and remarks on it.
 
-    What the request has by itself stays: its model, its settings, and the tasks that it names. `prepare` adds what the
-    scale makes by itself. Raises DataError where no task is left.
+    What the request has by itself stays: its model, its settings, and the tasks that it names. For one of the paper's
+    models, by name, the scale's model stands in. `prepare` adds what the scale makes by itself. Raises DataError where
+    no task is left.
     """
     if request.stand_ins:
         name, place = next(iter(request.stand_ins.items()))
@@ -89,6 +96,8 @@ def at_scale(
             f"{name}=, or give --model {place}."
         )
     model = request.model or scale.model
+    if request.model in paper_models(table):
+        model = scale.model
     found = replace(request, model=model, settings=merged(scale.settings, request.settings))
     found = found if prepare is None else prepare(found)
     said = [f"At this scale: {scale.why.replace('{model}', shown_name(model))}."]

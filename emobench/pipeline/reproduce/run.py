@@ -59,26 +59,18 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
     """
     chosen = scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
-    given, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
+    given, subjects, said = _scaled(table, chosen, request, None if oracle is None else without_oracle(table))
     found = None if oracle is None else oracle_outline(table, oracle, given, exact=exact)
     read = Read()
-    for subject in models_of(table, given):
+    for subject in subjects:
         its = of_model(table, given, subject)
-        asked = [(table_request(table, its, firsts(table)), "")]
-        if (wanted := selection_request(table, its)) is not None:
-            asked.insert(0, (wanted, ", to choose"))
-        parts = [marked(make_outline(one, exact=exact, read=read), subject.model, why) for one, why in asked]
-        for part in parts:
+        for part in row_outlines(table, its, subject.model, exact=exact, read=read):
             if oracle is not None:  # its texts take the place of these downloads
                 kept = (line for line in part.lines if not line.what.startswith(f"corpus {oracle.corpus} ("))
                 part = replace(part, lines=tuple(kept))
             found = part if found is None else found.joined(part)
     assert found is not None
-    remarks = [
-        f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here."
-        for row, candidates in table.rows.items()
-        if len(candidates) > 1
-    ]
+    remarks = candidate_remarks(table)
     names = [text.partition("(")[0] for text in firsts(table)]
     if swept := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         remarks.append(f"{', '.join(swept)}: every value is a row of its own; none is chosen.")
@@ -88,8 +80,8 @@ def outline_table(table: Table, request: Request, scale: str | None = None, *, e
 
 def requests_of(table: Table, request: Request, scale: str | None = None) -> list[tuple[str, Request]]:
     """Return the models of a table that makes no oracle, each with the request of its runs."""
-    scaled, _ = _scaled(table, scale_of(table, scale), request, None)
-    return [(shown_name(one.model), of_model(table, scaled, one)) for one in models_of(table, scaled)]
+    scaled, subjects, _ = _scaled(table, scale_of(table, scale), request, None)
+    return [(shown_name(one.model), of_model(table, scaled, one)) for one in subjects]
 
 
 def reproduce(
@@ -98,11 +90,9 @@ def reproduce(
     """Make a table again, model by model; finished stages are reused."""
     reporter, chosen = reporter or Silent(), scale_of(table, scale)
     oracle = _oracle_of(chosen, request)
-    scaled, said = _scaled(table, chosen, request, None if oracle is None else with_oracle(table, oracle, reporter))
-    makers = [
-        _Maker(table, request, of_model(table, scaled, subject), subject, said, reporter)
-        for subject in models_of(table, scaled)
-    ]
+    prepare = None if oracle is None else with_oracle(table, oracle, reporter)
+    scaled, subjects, said = _scaled(table, chosen, request, prepare)
+    makers = [_Maker(table, request, of_model(table, scaled, subject), subject, said, reporter) for subject in subjects]
     for maker in makers:  # what would fail after another model's days fails here
         maker.check()
     return [maker.make() for maker in makers]
@@ -110,8 +100,17 @@ def reproduce(
 
 def _scaled(
     table: Table, scale: Scale | None, request: Request, prepare: Callable[[Request], Request] | None
-) -> tuple[Request, list[str]]:
-    return (request, []) if scale is None else at_scale(table, scale, request, prepare)
+) -> tuple[Request, list[PaperModel], list[str]]:
+    """Return the request at a scale, the models with those that are run for them, and remarks.
+
+    At a scale one model is run: for the paper's model that `--model` names, else for the first one.
+    """
+    subjects = models_of(table, request)
+    if scale is None:
+        return request, subjects, []
+    scaled, remarks = at_scale(table, scale, request, prepare)
+    assert scaled.model is not None
+    return scaled, [PaperModel(subjects[0].paper, scaled.model)], remarks
 
 
 def _oracle_of(scale: Scale | None, request: Request) -> Oracle | None:
@@ -137,7 +136,7 @@ class _Maker:
         make_plan(table_request(self.table, self.request, firsts(self.table)))
 
     def make(self) -> Reproduction:
-        choices = self._choices()
+        choices = choose_rows(self.table, self.request, self.reporter, shown_name(self.subject.model))
         objectives = tuple(choice.objective for choice in choices)
         entries = run_plan(make_plan(table_request(self.table, self.request, objectives)), self.reporter)
         measured = {choice.row: entry for choice, entry in zip(choices, entries, strict=True)}
@@ -153,7 +152,7 @@ class _Maker:
             baseline=self.table.baseline,
             comparison=compare(baseline, others, examples, anyway=True),
             remarks=(
-                *self._said(choices),
+                *choice_remarks(self.table, self.request, choices),
                 *self._differences(baseline, published),
                 *self.table.remarks,
                 *self._absent(published, entries),
@@ -183,24 +182,6 @@ class _Maker:
         known = next((list(entry.metrics) for entry in published.values()), wanted)
         return tuple(metric for metric in known if any(metric in entry.metrics for entry in entries))
 
-    def _choices(self) -> list[Choice]:
-        """Return an objective for each row, after training and evaluating the candidates where there are several."""
-        wanted = selection_request(self.table, self.request)
-        if wanted is None:
-            return [Choice(row=row, objective=candidates[0]) for row, candidates in self.table.rows.items()]
-        assert self.table.select is not None
-        self.reporter.note(f"{shown_name(self.subject.model)}: candidates, on {self.table.select.judged_on}")
-        rows = score_plan(make_plan(wanted), self.reporter)
-        measured = dict(zip(wanted.objectives, rows, strict=True))
-        return [choose(row, candidates, self.table.select, measured) for row, candidates in self.table.rows.items()]
-
-    def _said(self, choices: Sequence[Choice]) -> list[str]:
-        select = self.table.select
-        if select is None:
-            return []
-        where = f"{', '.join(selection_tasks(self.table, self.request))} on {select.judged_on}"
-        return [line for choice in choices for line in choice.said(select.metric, where)]
-
     def _stands_in(self, entry: Entry) -> bool:
         """Return whether a model was given as one of the paper's, and is as large as that one."""
         alias = CATALOG.get(self.subject.paper)
@@ -229,6 +210,45 @@ class _Maker:
         if local:
             lines.append(f"Read from --data-dir, whose splits may be others: {', '.join(local)}.")
         return lines
+
+
+def choose_rows(table: Table, request: Request, reporter: Reporter, title: str) -> list[Choice]:
+    """Return an objective for each row, after training and evaluating the candidates of rows that have several."""
+    selection = selection_request(table, request)
+    if selection is None:
+        return [Choice(row=row, objective=candidates[0]) for row, candidates in table.rows.items()]
+    assert table.select is not None
+    reporter.note(f"{title}: candidates, on {table.select.judged_on}")
+    evaluated = score_plan(make_plan(selection), reporter)
+    by_objective = dict(zip(selection.objectives, evaluated, strict=True))
+    return [choose(row, candidates, table.select, by_objective) for row, candidates in table.rows.items()]
+
+
+def choice_remarks(table: Table, request: Request, choices: Sequence[Choice]) -> list[str]:
+    """Return which candidate each row stands for, and by which scores it was chosen."""
+    if table.select is None:
+        return []
+    where = f"{', '.join(selection_tasks(table, request))} on {table.select.judged_on}"
+    return [line for choice in choices for line in choice.said(table.select.metric, where)]
+
+
+def candidate_remarks(table: Table) -> list[str]:
+    """Return the rows of which a dry run counts the first candidate."""
+    return [
+        f"{row}: {', '.join(candidates)}; one is chosen, and the first stands for it here."
+        for row, candidates in table.rows.items()
+        if len(candidates) > 1
+    ]
+
+
+def row_outlines(table: Table, request: Request, title: str, *, exact: bool, read: Read) -> list[Outline]:
+    """Return what choosing candidates comes to, where some row has several, and what the table's rows come to."""
+    outlines = []
+    selection = selection_request(table, request)
+    if selection is not None:
+        outlines.append(marked(make_outline(selection, exact=exact, read=read), title, ", to choose"))
+    rows = table_request(table, request, firsts(table))
+    return [*outlines, marked(make_outline(rows, exact=exact, read=read), title, "")]
 
 
 def marked(outline: Outline, model: str, what_for: str) -> Outline:

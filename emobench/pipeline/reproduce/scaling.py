@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from emobench.config import PRETRAINED
 from emobench.errors import ConfigError, DataError
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.log_line import LogLine, fit_log_line
-from emobench.pipeline.dry_run.make_outline import Read, make_outline
+from emobench.pipeline.dry_run.make_outline import Read
 from emobench.pipeline.dry_run.outline import Outline
 from emobench.pipeline.execution.reporter import Reporter
 from emobench.pipeline.planning.ingredients import Ingredients, shown_name
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
-from emobench.pipeline.reproduce.requests import at_scale, firsts, scale_of
-from emobench.pipeline.reproduce.run import marked
+from emobench.pipeline.reproduce.requests import at_scale, firsts, scale_of, table_request
+from emobench.pipeline.reproduce.run import candidate_remarks, choice_remarks, choose_rows, row_outlines
 from emobench.pipeline.run import run_plan
 from emobench.tasks.table import Table
 
@@ -36,6 +37,8 @@ class Point:
     panel: str
     """`MODEL` or `DATA`."""
     row: str
+    objective: str
+    """With its parameters, which may have been chosen for this point."""
     model: str
     size: int
     """Parameters of the model, or training tokens that were asked for."""
@@ -56,9 +59,14 @@ class Scaling:
     remarks: tuple[str, ...]
 
     def lines(self) -> dict[tuple[str, str], LogLine]:
-        """Return the line of each row in each panel that has two sizes or more."""
+        """Return the line of each row in each panel that has two sizes or more.
+
+        A model without training is the same at each number of tokens, so that it has no line there.
+        """
         scores: dict[tuple[str, str], dict[float, list[float]]] = {}
         for point in self.points:
+            if point.panel == DATA and point.objective == PRETRAINED:
+                continue
             scores.setdefault((point.panel, point.row), {}).setdefault(point.size, []).extend(point.values)
         fitted = {name: fit_log_line(found) for name, found in scores.items()}
         return {name: line for name, line in fitted.items() if line is not None}
@@ -84,12 +92,15 @@ def outline_scaling(
     """Return what making a figure again comes to."""
     steps, said = steps_of(table, request, models, scale)
     read = Read()
-    outlines = [marked(make_outline(step.request, exact=exact, read=read), step.title, "") for step in steps]
+    outlines = []
+    for step in steps:
+        outlines += row_outlines(table, step.request, step.title, exact=exact, read=read)
     found = outlines[0]
     for other in outlines[1:]:
         found = found.joined(other)
     title = f"{table.name}: {table.description}"
-    return replace(found, title=title, assumptions=(*found.assumptions, *said), several=True)
+    assumptions = (*found.assumptions, *candidate_remarks(table), *said)
+    return replace(found, title=title, assumptions=assumptions, several=True)
 
 
 def reproduce_scaling(
@@ -99,11 +110,14 @@ def reproduce_scaling(
     steps, said = steps_of(table, request, models, scale)
     known: Ingredients | None = None
     for step in steps:  # what would fail after another model's days fails here
-        known = make_plan(step.request, known=known).ingredients
+        known = make_plan(table_request(table, step.request, firsts(table)), known=known).ingredients
     made: list[tuple[Step, list[Entry]]] = []
     for step in steps:
         reporter.note(step.title)
-        plan = make_plan(step.request, known=known)
+        choices = choose_rows(table, step.request, reporter, step.title)
+        said += [f"{step.title}: {line}" for line in choice_remarks(table, step.request, choices)]
+        objectives = tuple(choice.objective for choice in choices)
+        plan = make_plan(table_request(table, step.request, objectives), known=known)
         known = plan.ingredients
         made.append((step, run_plan(plan, reporter)))
     tasks = _common([entry for _, entries in made for entry in entries], table.metrics[0])
@@ -136,7 +150,7 @@ def steps_of(
         settings: dict[str, Any] = dict(request.settings)
         settings["recipe"] = {**request.section("recipe"), "max_tokens": count}
         own = replace(request, model=request.stand_ins.get(model, model), settings=settings, stand_ins={})
-        return Step(model, count, panels, replace(own, objectives=firsts(table)))
+        return Step(model, count, panels, replace(own, seeds=request.seeds or table.seeds))
 
     last, most = names[-1], tokens[-1]
     steps = [step(name, most, MODEL) for name in names[:-1]]
@@ -164,4 +178,12 @@ def _points(table: Table, step: Step, entries: Sequence[Entry], tasks: Sequence[
         for panel in step.panels:
             size = entry.model.parameters if panel == MODEL else step.tokens
             assert size is not None
-            yield Point(panel=panel, row=row, model=entry.model.name, size=size, values=values, entry=entry.id)
+            yield Point(
+                panel=panel,
+                row=row,
+                objective=entry.objective.label,
+                model=entry.model.name,
+                size=size,
+                values=values,
+                entry=entry.id,
+            )

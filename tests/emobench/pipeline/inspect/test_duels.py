@@ -50,10 +50,15 @@ def test_an_outline_counts_the_requests_of_each_judge(folder: Path) -> None:
         judged = [line for line in lines if line.requests]
         assert [line.requests for line in judged] == [2 * instructions * 3] * 2
         assert all(line.request_tokens for line in judged)
-        assert "auto-j compares emo with mle on alpaca_eval" in judged[0].what
+        assert [line.what for line in judged] == [
+            f"{model}: auto-j compares emo with mle on alpaca_eval" for model in ("llama2-7b", "llama2-13b")
+        ]
     alone = Request(suite=table.suite, settings=parse_overrides(["judge.name=mt-bench-pair"]), seeds=(0,))
-    (line,) = [line for line in outline_judged(table, alone).lines if line.requests]
-    assert (line.requests, "mt-bench-pair compares" in line.what) == (2 * 805, True)
+    lines = [line for line in outline_judged(table, alone).lines if line.requests]
+    assert [(line.requests, line.what.split(" compares")[0]) for line in lines] == [
+        (2 * 805, "llama2-7b: mt-bench-pair"),
+        (2 * 805, "llama2-13b: mt-bench-pair"),
+    ]
     tables = replace(find_table("table-9"), settings={})
     assert all(not line.requests for line in outline_judged(tables, Request(suite=tables.suite)).lines)
 
@@ -80,6 +85,7 @@ def test_a_figure_is_made_printed_and_drawn(
     assert "emo against mle · pandalm, seed 0" in shown
     assert any("without numbers" in line for line in result["remarks"])
     assert (tmp_path / "f.svg").read_text().startswith("<svg")
+    assert duel["subject"] == byte_model.name
 
 
 def test_a_judged_table_stands_beside_the_papers_and_says_what_is_missing(

@@ -13,10 +13,12 @@ from huggingface_hub import constants
 from emobench.config import PRETRAINED, parse_overrides
 from emobench.errors import ConfigError, DataError, ModelError, UnknownNameError
 from emobench.kinds.generation.rules import GenerationProtocol
+from emobench.leaderboard.stats.thresholds import MIN_SEEDS
 from emobench.pipeline.dry_run.outline import StageLine
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.resolve import parts_of
 from emobench.pipeline.reproduce.requests import (
+    PaperModel,
     at_scale,
     models_of,
     of_model,
@@ -25,7 +27,7 @@ from emobench.pipeline.reproduce.requests import (
     selection_request,
     table_request,
 )
-from emobench.pipeline.reproduce.run import outline_table, reproduce
+from emobench.pipeline.reproduce.run import _scaled, outline_table, reproduce
 from emobench.registry import find_suite, find_table, load_objective, table_names
 from emobench.tasks.spec import short_name
 from emobench.tasks.table import CandidateSelection, Table
@@ -43,7 +45,13 @@ JUDGED = {
     "table-10": ["llama2-7b"],
     "table-11": ["llama2-7b"],
 }
-FIGURES = {"figure-3": "llama-7b", "figure-4": "llama-13b", "figure-5": "llama2-7b", "figure-6": "llama2-13b"}
+FIGURES = {
+    "figure-3": ("auto-j", ["llama-7b", "llama-13b"]),
+    "figure-4": ("auto-j", ["llama2-7b", "llama2-13b"]),
+    "figure-5": ("pandalm", ["llama-7b", "llama-13b"]),
+    "figure-6": ("pandalm", ["llama2-7b", "llama2-13b"]),
+}
+"""The judge and the models of each caption."""
 SWEEPS = {"table-1": (0.9, 0.8, 0.7), "table-2": (0.9, 0.8, 0.7)}
 SWEEP = (0.9, 0.8, 0.1)
 COLUMNS = {"table-1": ("mauve",), "table-2": ("ppl_test", "ppl_oracle", "mauve", "rouge1", "rougeL")}
@@ -109,6 +117,41 @@ def test_gamma_is_swept_by_the_official_formulas(name: str) -> None:
     assert others == {row: (row,) for row in ([] if name in SWEEPS else [PRETRAINED]) + ["mle", "emo"]}
 
 
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_judged_figure_has_the_judge_and_the_models_of_its_caption(name: str) -> None:
+    table = find_table(name)
+    judge, models = FIGURES[name]
+    assert table.judges == (judge,)
+    subjects = models_of(table, request())
+    assert [subject.model for subject in subjects] == models
+    asked = [replace(of_model(table, request(), subject), suite=table.suite) for subject in subjects]
+    rates = [parts_of(one, find_suite(table.suite))[0][0].learning_rate for one in asked]
+    assert rates == [2e-5, 1e-5]  # the paper's, for 7B and for 13B
+
+
+@pytest.mark.parametrize("name", [*MODELS, *JUDGED, *FIGURES])
+def test_a_table_trains_as_many_seeds_as_a_verdict_needs(name: str) -> None:
+    table = find_table(name)
+    subject = models_of(table, request())[0]
+    assert len(of_model(table, request(), subject).seeds) >= MIN_SEEDS
+    assert of_model(table, request(seeds=(7,)), subject).seeds == (7,)
+
+
+@pytest.mark.parametrize("name", [*MODELS, *JUDGED, *FIGURES])
+def test_a_model_of_the_paper_at_a_small_scale_is_the_scales_model(name: str) -> None:
+    """No weights of the paper's model are planned, and its column of published numbers is the one that is shown."""
+    table = find_table(name)
+    scale = table.scales["small"]
+    task = short_name(find_suite(table.suite).runs[0].tasks[0])
+    paper = models_of(table, request())[-1].paper
+    scaled, subjects, remarks = _scaled(table, scale, request(f"tasks={task}", model=paper), None)
+    assert scaled.model == scale.model
+    assert subjects == [PaperModel(paper, scale.model)]
+    assert paper not in remarks[0]
+    _, (first,), _ = _scaled(table, scale, request(f"tasks={task}"), None)
+    assert first.paper == models_of(table, request())[0].paper
+
+
 def test_a_dry_run_of_figure_2_says_that_no_value_is_chosen() -> None:
     found = outline_table(find_table("figure-2"), Request(suite="figure-2"))
     assert "tailr-official, mixce: every value is a row of its own; none is chosen." in found.notes()
@@ -164,7 +207,7 @@ def of(lines: tuple[StageLine, ...], stage: str, begin: str) -> list[str]:
 
 
 def test_an_outline_trains_each_candidate_once_and_chooses_before_the_test_split() -> None:
-    lines = outline_table(find_table("table-3"), request("tasks=trec,sst2")).lines
+    lines = outline_table(find_table("table-3"), request("tasks=trec,sst2", seeds=(0,))).lines
     for model in MODELS["table-3"]:
         trained = [what.split(",")[0] for what in of(lines, "train", f"{model}: ")]
         sweeps = [f"{name}(gamma={gamma})" for name in ("tailr-official", "mixce") for gamma in SWEEP]
@@ -218,7 +261,7 @@ def test_a_scale_that_is_none_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"table-1: There is no scale 'smal'; did you mean 'small'"):
         scale_of(find_table("table-1"), "smal")
     with pytest.raises(ConfigError, match=r"table-3 has one scale, the paper's; drop --scale small"):
-        scale_of(find_table("table-3"), "small")
+        scale_of(replace(find_table("table-3"), scales={}), "small")
     assert scale_of(find_table("table-3"), None) is None
 
 

@@ -17,10 +17,10 @@ from emobench.pipeline.execution.reporter import Silent
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.planning.tiny_models import TINY_MODELS, write_untrained
-from emobench.pipeline.reproduce.scaling import DATA, MODEL, reproduce_scaling, steps_of
+from emobench.pipeline.reproduce.scaling import DATA, MODEL, outline_scaling, reproduce_scaling, steps_of
 from emobench.pipeline.stages.stage import Stages
 from emobench.registry import find_table
-from emobench.tasks.table import Table
+from emobench.tasks.table import CandidateSelection, Table
 
 
 def test_figure_1_has_the_papers_models_on_100m_tokens_and_llama_13b_on_fewer() -> None:
@@ -31,9 +31,25 @@ def test_figure_1_has_the_papers_models_on_100m_tokens_and_llama_13b_on_fewer() 
         *(("llama-13b", count, (DATA,), count) for count in (4_000_000, 12_000_000, 35_000_000)),
         ("llama-13b", most, (MODEL, DATA), most),
     ]
-    objectives = ("mle", "tailr-official(gamma=0.9)", "mixce(gamma=0.9)", "emo")
-    assert {step.request.objectives for step in steps} == {objectives}
+    assert {step.request.seeds for step in steps} == {(0, 1, 2)}
     assert said == []
+
+
+def test_figure_1_has_the_models_as_they_are_and_tuned_coefficients() -> None:
+    table = find_table("figure-1")
+    assert {row: len(candidates) for row, candidates in table.rows.items()} == {
+        "pretrained": 1,
+        "mle": 1,
+        "tailr": 3,
+        "mixce": 3,
+        "emo": 1,
+    }
+    request = Request(suite="nlu", settings=parse_overrides(["tasks=sst2"]), seeds=(0,), offline=True)
+    lines = outline_scaling(table, request, ()).lines
+    trained = [line.what for line in lines if line.stage == "train"]
+    assert len(trained) == len(set(trained)) == 7 * (4 + 3 + 3 + 1 - 3)  # seven steps; mle, emo, and six candidates
+    chosen = [line for line in lines if line.stage == "evaluate" and ", to choose: " in line.what]
+    assert len(chosen) == 7 * 6
 
 
 def test_its_own_settings_and_models_given_twice_are_refused() -> None:
@@ -58,8 +74,15 @@ def figure(tmp_path: Path) -> tuple[Table, Request]:
         models=(str(tmp_path / "small"), str(tmp_path / "large")),
         tokens=(512, 1024, 2048),
         metrics=("accuracy",),
-        rows={"mle": ("mle",), "emo": ("emo",)},
+        rows={
+            "pretrained": ("pretrained",),
+            "mle": ("mle",),
+            "mixce": ("mixce(gamma=0.9)", "mixce(gamma=0.1)"),
+        },
         baseline="mle",
+        select=CandidateSelection(
+            metric="accuracy", tasks=("nlu-tiny",), judged_on="held-out examples", settings={"icl": {"held_out": 8}}
+        ),
     )
     settings = ("recipe.batch=8", "recipe.max_length=64", "icl.shots=0", "icl.retriever=none")
     request = Request(
@@ -96,13 +119,22 @@ def test_a_figure_is_made_drawn_and_made_again_from_what_is_finished(
         *((MODEL, row, name, 0) for row in table.rows for name in ("small", "large")),
         *((DATA, row, "large", count) for row in table.rows for count in table.tokens),
     }
-    assert all(len(point.values) == 2 for point in found.points)
+    assert all(len(point.values) == (1 if point.row == "pretrained" else 2) for point in found.points)
+    chosen = {point.objective for point in found.points if point.row == "mixce"}
+    assert chosen <= set(table.rows["mixce"])
+    how = "chosen by the mean accuracy (%) over nlu-tiny on held-out examples"
+    assert sum(how in remark for remark in found.remarks) == 4
+    # Without training a model is the same at each number of tokens: points, and no line.
+    assert len({p.entry for p in found.points if (p.panel, p.row) == (DATA, "pretrained")}) == 1
     for row in table.rows:  # the point of both panels is one entry
         (of_model,) = (p for p in found.points if (p.panel, p.row, p.model) == (MODEL, row, "large"))
         (of_data,) = (p for p in found.points if (p.panel, p.row, p.size) == (DATA, row, 2048))
         assert (of_model.entry, of_model.values) == (of_data.entry, of_data.values)
     assert {name: line.sizes for name, line in found.lines().items()} == {
-        (panel, row): sizes for panel, sizes in ((MODEL, 2), (DATA, 3)) for row in table.rows
+        (panel, row): sizes
+        for panel, sizes in ((MODEL, 2), (DATA, 3))
+        for row in table.rows
+        if (panel, row) != (DATA, "pretrained")
     }
 
     stem = tmp_path / "figure"
