@@ -3,7 +3,8 @@
 A comparison of two entries makes many tests. Each stands in one of these, and is adjusted within it alone (Holm), so
 that at most 5 % of comparisons of equal entries find a difference in it:
 
-- the **primary endpoint**, which a suite declares: one test, tested first and not adjusted;
+- the **primary endpoint**: the metric that a suite declares, over the tasks that the command asked for. It is one test,
+  tested first and not adjusted;
 - a **family** for each metric that several tasks have: its tasks, and their mean where that is not the primary one;
 - **other metrics**: those that one task alone has. Each would else be a family of its own, and nothing be adjusted;
 - **secondary metrics**, all together.
@@ -56,6 +57,10 @@ def families(metrics: Mapping[str, Mapping[str, Any]], missing: Iterable[str] = 
 
 
 def endpoint(metric: str | None, known: Iterable[str]) -> str | None:
-    """Return the row that a suite's primary metric means among "<task>/<metric>": its mean over tasks, or the one."""
-    found = [name for name in known if name.partition("/")[2] == metric]
+    """Return the primary endpoint of a run, whose suite declares `metric`; None if no task of the run has it.
+
+    `known` are the "<task>/<metric>" of the run's tasks, measured or missing, so that no result decides what the
+    endpoint is. Of several tasks it is their mean, of one task that task's own.
+    """
+    found = [name for name in dict.fromkeys(known) if name.partition("/")[2] == metric]
     return f"{MEAN}/{metric}" if len(found) > 1 else found[0] if found else None

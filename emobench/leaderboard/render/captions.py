@@ -10,7 +10,7 @@ from emobench.leaderboard.render.numbers import contrast_effect, contrast_interv
 from emobench.leaderboard.schema.comparable import changed_rules, differences, digests
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.labels import MEAN, clean, labels, parameters
-from emobench.leaderboard.stats.compare import Comparison
+from emobench.leaderboard.stats.compare import Comparison, rows_of
 from emobench.leaderboard.stats.contrasts import Contrast
 from emobench.leaderboard.stats.thresholds import ALPHA, MIN_SEEDS, POWER
 from emobench.tasks.families import OTHERS, PRIMARY, SECONDARIES
@@ -248,11 +248,23 @@ def compare_remarks(comparison: Comparison, candidate: Entry) -> Iterator[str]:
         yield "Published rows have no per-example results and no values by seed: their noise cannot be estimated."
     if comparison.replicates == "items" and any(contrast.p is not None for contrast in contrasts):
         yield ONE_PAIR
+    if not apart and (untested := _untested_endpoint(comparison.baseline, candidate)):
+        yield untested
     if missing := comparison.missing.get(candidate.id):
         yield f"{name} or the baseline lacks {listed(missing)}."
     if comparison.left_out:
         left = [f"{e.objective.label} of {e.model.name} [{e.id[:6]}]" for e in comparison.left_out]
         yield f"Left out, as they are comparable with no baseline that was named: {listed(left)}."
+
+
+def _untested_endpoint(baseline: Entry, candidate: Entry) -> str:
+    """Return that two comparable entries have no test of their primary endpoint, and why; empty if they have one."""
+    declared = list(dict.fromkeys(entry.primary for entry in (candidate, baseline) if entry.primary))
+    if len(declared) > 1:
+        return f"The primary endpoint is not tested: the entries have different ones, {' and '.join(declared)}."
+    if declared and declared[0] not in rows_of(candidate, baseline):
+        return f"The primary endpoint, {declared[0]}, is not tested: the score of a task is missing."
+    return ""
 
 
 def compare_legend(comparison: Comparison, candidate: Entry) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The leaderboard entry, schema 4: one row, a run group over its seeds, with all that is needed to trace and repeat it.
+"""The leaderboard entry, schema 5: one row, a run group over its seeds, with all that is needed to trace and repeat it.
 
 `entry.schema.json` beside this file says the same for other tools. Fractions are stored in [0, 1]; percent is shown.
 A score that could not be computed is in `missing` with a reason; it is never 0.0 and never NaN.
@@ -22,7 +22,7 @@ from emobench.errors import ConfigError
 from emobench.leaderboard.schema.metric import MetricSummary, refuse
 from emobench.leaderboard.schema.migrations import families_of, migrate
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 JSON_SCHEMA = Path(__file__).with_name("entry.schema.json")
 ROUNDING = 1e-6
 """A spread of a score over seeds that is no more than this part of it is float rounding, and no spread.
@@ -180,7 +180,7 @@ class Provenance:
 class Entry:
     """One leaderboard row. Make one with `new_entry`, read one with `read_entry`."""
 
-    schema: Literal[4]
+    schema: Literal[5]
     kind: Literal["measured", "published", "imported"]
     id: str
     supersedes: str | None
@@ -195,7 +195,9 @@ class Entry:
     seeds: tuple[int, ...]
     metrics: Mapping[str, MetricSummary]
     primary: str | None = None
-    """The primary endpoint of its suite: "mean/<metric>", over its tasks, or "<task>/<metric>"; None: none declared."""
+    """The primary endpoint: the suite's metric over the tasks of the run, "mean/<metric>", or "<task>/<metric>".
+
+    None: the suite declares none, or no task of the run has it."""
     families: Mapping[str, str] = field(default_factory=dict)
     """Metric -> the family of tests within which its p is adjusted (`tasks.families`); one in none gets no verdict."""
     missing: Mapping[str, str]

@@ -15,18 +15,23 @@ from emobench.tasks.families import endpoint, families
 Plain = Mapping[str, Any]
 
 DECLARED = {
-    "figure-2": ("reverse_cross_entropy", 3),
-    "generation": ("mauve", 6),
-    "gpt2-oracle": ("mauve", 1),
-    "lm-quick": ("mauve", 1),
-    "mmlu": ("accuracy", 2),
-    "nlu": ("accuracy", 8),
-    "nlu-tiny": ("accuracy", 1),
-    "oracle-language": ("total_variation", 1),
+    "academic": "acc",
+    "alpaca-eval": "win_rate",
+    "alpaca-eval-rivals": "win_rate",
+    "alpaca-eval-sets": "win_rate",
+    "figure-2": "reverse_cross_entropy",
+    "generation": "mauve",
+    "gpt2-oracle": "mauve",
+    "instruct": "win_rate",
+    "lm-quick": "mauve",
+    "mmlu": "accuracy",
+    "nlu": "accuracy",
+    "nlu-tiny": "accuracy",
+    "oracle-language": "total_variation",
 }
-"""Suite -> the metric of the primary endpoint that its version 1 declared with schema 4, and its number of tasks.
+"""Suite -> the metric of the primary endpoint that version 1 of it declares.
 
-Entries of earlier schemas recorded none.
+Entries before schema 4 recorded no endpoint, and those of schema 4 none of a run of only some of a suite's tasks.
 """
 
 
@@ -34,8 +39,9 @@ def migrate(plain: Plain, version: int, where: str) -> Plain:
     """Return the plain data of an entry in a schema version; raises ConfigError for a schema that is not known.
 
     Schema 2 added `curves` and `samples` to a run, schema 3 `components` to a metric and `changes` of protocols, and
-    schema 4 `units` to a metric and `pretraining` to a model: all of these may be absent. The primary endpoint and the
-    families of metrics, of schema 4, too, are those by the rule by which they are recorded now.
+    schema 4 `units` to a metric and `pretraining` to a model: all of these may be absent. The families of metrics (of
+    schema 4) and the primary endpoint (of schema 5 for a run of only some of a suite's tasks) follow from the rules by
+    which they are recorded now.
     """
     given = plain.get("schema")
     if type(given) is not int:  # True and 1.0 would be 1
@@ -46,7 +52,8 @@ def migrate(plain: Plain, version: int, where: str) -> Plain:
         raise ConfigError(f"{where}: `schema` is {given}; expected 1 to {version}.")
     if given == version:
         return plain
-    return {**plain, "schema": version, "primary": _declared(plain), "families": families_of(plain)}
+    families = {} if given >= 4 else {"families": families_of(plain)}
+    return {**plain, "schema": version, "primary": plain.get("primary") or _declared(plain), **families}
 
 
 _NOT_AN_ENTRY = (AttributeError, LookupError, TypeError)
@@ -55,9 +62,8 @@ _NOT_AN_ENTRY = (AttributeError, LookupError, TypeError)
 
 def _declared(plain: Plain) -> str | None:
     with suppress(*_NOT_AN_ENTRY):
-        metric, tasks = DECLARED.get(plain["suite"]["name"], (None, 0))
-        if plain["suite"]["version"] == 1 and len(plain["protocols"]) == tasks:
-            return endpoint(metric, [*plain["metrics"], *plain["missing"]])
+        if plain["suite"]["version"] == 1:
+            return endpoint(DECLARED.get(plain["suite"]["name"]), [*plain["metrics"], *plain["missing"]])
     return None
 
 

@@ -15,7 +15,7 @@ from emobench.leaderboard.schema.comparable import changed_rules, differences
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
 from emobench.leaderboard.schema.labels import MEAN
-from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader, contrasts
+from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader, contrasts, primary_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +86,8 @@ def rows_of(candidate: Entry, baseline: Entry) -> dict[str, list[str]]:
     shared = [metric for metric in baseline.metrics if metric in candidate.metrics]
     rows = {metric: [metric] for metric in shared}
     rows |= dict(_means(shared, _one_sided(candidate, baseline), baseline, candidate))
-    first = [name for name in rows if name == candidate.primary == baseline.primary]
-    return {name: rows[name] for name in (*first, *(name for name in rows if name not in first))}
+    primary = primary_of(candidate, baseline)
+    return {name: rows[name] for name in sorted(rows, key=lambda name: name != primary)}
 
 
 def _one_sided(candidate: Entry, baseline: Entry) -> list[str]:

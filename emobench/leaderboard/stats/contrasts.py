@@ -130,9 +130,18 @@ def contrasts(
     return adjusted(made)
 
 
+def primary_of(candidate: Entry, baseline: Entry) -> str | None:
+    """Return the primary endpoint of two entries; None if they have different ones, or none.
+
+    An entry without one (imported, or of a suite file before schema 5) has that of the other, as the suite declares it.
+    """
+    found = {entry.primary for entry in (candidate, baseline) if entry.primary}
+    return found.pop() if len(found) == 1 else None
+
+
 def family_of(candidate: Entry, baseline: Entry, name: str, columns: Sequence[str]) -> str | None:
     """Return the family of a row, its name -> its metrics; None where it is in none, or not in one on both sides."""
-    if candidate.primary == baseline.primary == name:
+    if name == primary_of(candidate, baseline):
         return PRIMARY
     found = {entry.families.get(metric) for entry in (candidate, baseline) for metric in columns}
     return found.pop() if len(found) == 1 else None

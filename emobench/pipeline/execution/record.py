@@ -31,7 +31,6 @@ from emobench.pipeline.stages.storage import storage_errors
 from emobench.seals import find_damage
 from emobench.tasks.families import endpoint
 from emobench.tasks.scores import Score
-from emobench.tasks.spec import short_name
 from emobench.training.curves import LOG
 from emobench.training.recipe import computed_with
 
@@ -124,7 +123,7 @@ def _fields(plan: Plan, row: PlannedRow, evaluations: Sequence[Sequence[Evaluati
         "recipe": _recipe(plan, row),
         "seeds": [] if row.objective is None else [run.seed for run in row.runs],
         "metrics": metrics,
-        "primary": _primary(plan, row, [*metrics, *missing]),
+        "primary": endpoint(plan.suite.primary, [*metrics, *missing]),
         "missing": published(missing),
         "cost": _cost(row, evaluations, stages),
         "source": {"command": command or None, "cite": None},
@@ -203,13 +202,6 @@ def _metrics(evaluations: Sequence[Sequence[Evaluation]]) -> tuple[dict[str, Any
         except MetricError as error:
             missing[name] = str(error)
     return metrics, missing
-
-
-def _primary(plan: Plan, row: PlannedRow, known: Sequence[str]) -> str | None:
-    """Return the suite's primary endpoint; none where only some of its tasks were run, whose mean is another number."""
-    tasks = {planned.task.name for planned in row.runs[0].tasks()}
-    whole = tasks == {short_name(name) for run in plan.suite.runs for name in run.tasks}
-    return endpoint(plan.suite.primary, known) if whole else None
 
 
 def objective_fields(row: PlannedRow) -> dict[str, Any]:

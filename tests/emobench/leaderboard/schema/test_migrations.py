@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from emobench.tasks.families import OTHERS
 SCHEMA_1 = Path(__file__).parent / "schema_1"
 """A board with one entry that was recorded under schema 1, when a run named its per-example results only."""
 PUBLISHED = Path(__file__).parents[4] / "leaderboards" / "published"
+MEASURED = PUBLISHED.with_name("measured")
 
 
 @pytest.fixture
@@ -45,7 +47,15 @@ def test_an_entry_of_schema_1_is_read_and_keeps_the_id_of_what_is_written(path: 
     metrics = {key: {**metric, "units": None, "components": {}} for key, metric in written["metrics"].items()}
     roles = {"primary": "oracle-language/total_variation", "families": to_plain(entry.families)}
     model = {**written["model"], "pretraining": None}
-    now = {**written, "schema": 4, "changes": {}, "model": model, "runs": runs, "metrics": metrics, **roles}
+    now = {
+        **written,
+        "schema": SCHEMA_VERSION,
+        "changes": {},
+        "model": model,
+        "runs": runs,
+        "metrics": metrics,
+        **roles,
+    }
     assert to_plain(entry) == now
     assert entry.metrics["oracle-language/ppl_oracle"].values == (
         19.183229998525807,
@@ -73,9 +83,44 @@ def test_an_older_entry_has_the_roles_that_its_suite_declared(written: dict[str,
 
 
 def test_older_entries_get_what_the_suites_declare_today() -> None:
-    suites = {name: find_suite(name) for name in suite_names() if name in DECLARED}  # others have no older entries
-    assert {name: (s.primary, sum(len(run.tasks) for run in s.runs)) for name, s in suites.items()} == DECLARED
+    suites = {name: find_suite(name) for name in suite_names() if name in DECLARED}
+    assert {name: suite.primary for name, suite in suites.items()} == DECLARED
     assert {s.version for s in suites.values()} == {1}
+
+
+@pytest.mark.parametrize("schema", [1, 3, 4])
+@pytest.mark.parametrize(
+    ("metrics", "missing", "primary"),
+    [
+        (("ptb/mauve", "ptb/ppl_test"), (), "ptb/mauve"),
+        (("ptb/mauve", "webtext/mauve", "webtext/rouge1"), (), "mean/mauve"),
+        (("ptb/mauve", "webtext/ppl_test"), ("webtext/mauve",), "mean/mauve"),  # no result decides what the endpoint is
+        (("ptb/ppl_test",), ("ptb/mauve",), "ptb/mauve"),
+        (("ptb/mauve", "webtext/ppl_test"), (), "ptb/mauve"),  # one task alone has the metric
+        (("ptb/ppl_test", "ptb/mauve_star"), (), None),
+    ],
+)
+def test_the_endpoint_of_an_older_entry_is_over_the_tasks_of_its_run(
+    written: dict[str, Any], schema: int, metrics: Sequence[str], missing: Sequence[str], primary: str | None
+) -> None:
+    some = next(iter(written["metrics"].values()))
+    plain = {**written, "schema": schema, "suite": {"name": "generation", "version": 1}, "primary": None}
+    plain |= {"metrics": dict.fromkeys(metrics, some), "missing": dict.fromkeys(missing, "too short")}
+    assert migrate(plain, SCHEMA_VERSION, "file")["primary"] == primary
+    other = {**plain, "suite": {"name": "generation", "version": 2}}
+    assert migrate(other, SCHEMA_VERSION, "file")["primary"] is None
+    recorded = migrate({**plain, "primary": "ptb/ppl_test"}, SCHEMA_VERSION, "file")
+    assert recorded["primary"] == "ptb/ppl_test"
+    assert ("families" in recorded) == (schema < 4)
+
+
+def test_the_shipped_entries_of_generation_have_the_endpoint_of_their_task() -> None:
+    entries = [entry for entry in Leaderboard(MEASURED).entries() if entry.suite.name == "generation"]
+    assert len(entries) >= 44
+    for entry in entries:
+        (task,) = entry.protocols
+        assert entry.primary == f"{task}/mauve"
+        assert json.loads((MEASURED / "generation-v1" / f"{entry.id}.json").read_text())["id"] == entry.id
 
 
 def test_reading_leaves_the_file_and_the_given_data_alone(path: Path, written: dict[str, Any]) -> None:
@@ -108,13 +153,13 @@ def test_appending_a_migrated_entry_elsewhere_says_that_its_file_is_to_be_copied
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
-        (5, "file: `schema` is 5; this emobench reads 4 at most. Install a newer one"),
-        (0, "file: `schema` is 0; expected 1 to 4"),
-        (True, r"file: does not hold an entry \(`schema` is True; expected 4\)"),
-        (1.0, r"`schema` is 1.0; expected 4"),
-        ("1", r"`schema` is '1'; expected 4"),
-        (None, r"`schema` is None; expected 4"),
-        ([1] * 99, r"`schema` is \[1, [1, ]{20,60}; expected 4\)"),
+        (6, "file: `schema` is 6; this emobench reads 5 at most. Install a newer one"),
+        (0, "file: `schema` is 0; expected 1 to 5"),
+        (True, r"file: does not hold an entry \(`schema` is True; expected 5\)"),
+        (1.0, r"`schema` is 1.0; expected 5"),
+        ("1", r"`schema` is '1'; expected 5"),
+        (None, r"`schema` is None; expected 5"),
+        ([1] * 99, r"`schema` is \[1, [1, ]{20,60}; expected 5\)"),
     ],
 )
 def test_any_other_schema_gets_a_sentence(written: dict[str, Any], schema: Any, told: str) -> None:

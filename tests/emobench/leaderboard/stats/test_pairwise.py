@@ -13,12 +13,14 @@ import pytest
 
 from emobench.config import to_plain
 from emobench.leaderboard.query.view import View
+from emobench.leaderboard.render import compare_table
 from emobench.leaderboard.render.leaderboard_table import to_json
 from emobench.leaderboard.schema.entry import Entry
 from emobench.leaderboard.stats.compare import compare
 from emobench.leaderboard.stats.pairwise import PairContrasts
 from emobench.leaderboard.stats.series import Series
 from emobench.leaderboard.store.board import Leaderboard
+from emobench.tasks.families import PRIMARY
 
 MakeEntry = Callable[..., Entry]
 
@@ -143,3 +145,38 @@ def test_of_equal_objectives_few_boards_have_a_star(make_row: MakeEntry) -> None
         found = pairs(rows)
         wrong += any(found.best(rows, metric)[0] for metric in ("a/accuracy", "b/accuracy", "mean/accuracy"))
     assert wrong <= 26  # 5 % of 300 and 3 standard deviations
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "family"),
+    [
+        ("mean/accuracy", "mean/accuracy", PRIMARY),
+        ("mean/accuracy", None, PRIMARY),  # imported: its suite has the same endpoint
+        (None, "mean/accuracy", PRIMARY),
+        (None, None, "accuracy"),
+        ("mean/accuracy", "a/accuracy", "accuracy"),
+    ],
+)
+def test_two_entries_have_one_primary_endpoint_or_none(
+    make_row: MakeEntry, ours: str | None, theirs: str | None, family: str
+) -> None:
+    rng = np.random.default_rng(0)
+    scores = {f"{task}/accuracy": noisy(rng, 0.5) for task in "ab"}
+    emo, mle = make_row("emo", scores, primary=ours), make_row("mle", scores, primary=theirs)
+    for contrast in compare(mle, [emo]).contrasts:
+        assert contrast.family == (family if contrast.metric == "mean/accuracy" else "accuracy")
+    told = [line for line in compare_table.report([compare(mle, [emo])]).ending if "primary endpoint is not" in line]
+    assert bool(told) == (ours == "mean/accuracy" and theirs == "a/accuracy")
+
+
+def test_a_missing_task_leaves_the_primary_endpoint_without_a_test(make_row: MakeEntry) -> None:
+    rng = np.random.default_rng(0)
+    scores = {f"{task}/accuracy": noisy(rng, 0.5) for task in "ab"}
+    mle = make_row("mle", scores, primary="mean/accuracy")
+    emo = make_row(
+        "emo", {"a/accuracy": noisy(rng, 0.5)}, primary="mean/accuracy", missing={"b/accuracy": "the disk was full"},
+        protocols=dict(mle.protocols),
+    )  # fmt: skip
+    compared = compare(mle, [emo])
+    assert [contrast.family for contrast in compared.contrasts] == ["accuracy"]
+    assert any("mean/accuracy, is not tested" in line for line in compare_table.report([compared]).ending)

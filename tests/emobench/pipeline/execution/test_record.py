@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import emobench_tasks
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import new_entry, read_entry
 from emobench.leaderboard.store.board import Leaderboard
@@ -65,6 +66,29 @@ def test_a_run_names_its_curves_and_its_samples(job: Callable[..., Any]) -> None
         assert generated["subject"]["training"] == Path(curve["path"]).parent.name
         seen |= {curve["path"], samples["path"]}
     assert len(seen) == 4
+
+
+LM_QUICK = Path(emobench_tasks.__file__).parent / "tasks" / "lm-quick.yaml"
+SUITE = """
+name: two
+version: 1
+primary: mauve
+runs:
+  - recipe: lm-finetune
+    tasks: [lm-quick, second.yaml]
+"""
+
+
+@pytest.mark.parametrize(("tasks", "primary"), [("second", "second/mauve"), ("second,lm-quick", "mean/mauve")])
+def test_the_primary_endpoint_is_over_the_tasks_that_were_asked_for(
+    job: Callable[..., Any], tmp_path: Path, tasks: str, primary: str
+) -> None:
+    (tmp_path / "two.yaml").write_text(SUITE)
+    (tmp_path / "second.yaml").write_text(LM_QUICK.read_text().replace("name: lm-quick", "name: second"))
+    asked = ("--set", f"tasks={tasks}")
+    _, entry = job("evaluate", "--suite", tmp_path / "two.yaml", *EVALUATED[2:], *asked, folder=tmp_path)
+    assert entry["primary"] == primary
+    assert entry["schema"] == 5
 
 
 def test_a_model_as_it_is_has_samples_and_no_curve(job: Callable[..., Any]) -> None:
