@@ -9,6 +9,9 @@ and no n-gram goes from one text into the next. The authors' code of rep-n and d
 SimCTG, simctg/evaluation.py) does not count the last n-gram of a text and gives percent; every n-gram counts here, and
 values are fractions. distinct-n (Li et al., NAACL 2016) falls with the number of texts, since new texts bring fewer new
 words: compare runs of equally many.
+
+Scripts without spaces between words have no such words: a continuation in one has no rep-n, and runs whose letters are
+mostly of such scripts have none of these metrics (`scripts.has_spaces`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run, mean_by_prompt
+from emobench.metrics.scripts import has_spaces
 from emobench.tasks.scores import Measure, Score
 
 REPEATED, DISTINCT = (2, 3, 4), (1, 2, 3)
@@ -32,6 +36,15 @@ def words_of(text: str) -> list[str]:
     return text.split()
 
 
+def require_spaces(runs: Sequence[Sequence[str]]) -> None:
+    """Raise MetricError for runs whose letters are mostly of scripts without spaces between words."""
+    if not all(map(has_spaces, runs)):
+        raise MetricError(
+            "Most letters of a sampling run are of a script without spaces between words, such as Chinese or Thai: "
+            "its words, and their n-grams, cannot be counted."
+        )
+
+
 def ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
     """Yield each n words that stand together, in order."""
     return zip(*(words[i:] for i in range(n)), strict=False)
@@ -42,7 +55,8 @@ def repetition(runs: Sequence[Sequence[str]], ids: Sequence[str]) -> dict[str, S
 
     Texts of fewer than n words say nothing of rep-n. Raises MetricError if none of a run is that long.
     """
-    words = [[words_of(text) for text in run] for run in runs]
+    require_spaces(runs)
+    words = [[words_of(text) if has_spaces([text]) else [] for text in run] for run in runs]
     longest = REPEATED[-1]
     if not all(any(len(text) >= longest for text in run) for run in words):
         raise MetricError(f"No continuation of a sampling run has {longest} words, so that no {longest} can repeat.")
@@ -66,6 +80,7 @@ def _repeated(words: list[list[list[str]]], ids: Sequence[str], n: int) -> Score
 
 def distinct(runs: Sequence[Sequence[str]]) -> dict[str, Score]:
     """Return distinct_1, distinct_2 and distinct_3, the means over the runs; MetricError if a run has no word."""
+    require_spaces(runs)
     words = [[words_of(text) for text in run] for run in runs]
     totals = [sum(map(len, run)) for run in words]
     if not totals or not all(totals):

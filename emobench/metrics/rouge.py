@@ -2,6 +2,8 @@
 
 Its tokenizer and its F1 are rouge-score's own; the overlaps are counted here, because its table of the longest common
 subsequence takes a step for each pair of words. The tests hold every F1 equal to rouge-score's, to the last bit.
+
+The tokenizer keeps only a to z and 0 to 9. A reference whose letters are mostly not Latin has no score (`is_latin`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Literal, get_args
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
 from emobench.metrics.repetition import ngrams
+from emobench.metrics.scripts import MOST, is_latin
 from emobench.tasks.scores import Measure, Score
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
@@ -29,11 +32,20 @@ def rouge(
     stemming: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Score]:
-    """Return the mean F1 of each variant, as a fraction; each run holds a text for each reference, which `ids` name."""
+    """Return the mean F1 of each variant, as a fraction; each run holds a text for each reference, which `ids` name.
+
+    References that the tokenizer cannot read are left out. Raises MetricError if these are more than half of them.
+    """
     from rouge_score.tokenizers import DefaultTokenizer  # slow to import: it brings nltk
 
     if not any(runs):
         raise MetricError("There is no generated text to compute ROUGE of.")
+    latin = [is_latin(reference) for reference in references]
+    if latin.count(False) > MOST * len(latin):
+        raise MetricError(
+            f"ROUGE cannot read {latin.count(False)} of {len(latin)} references: its tokenizer (rouge-score) keeps "
+            "only a to z and 0 to 9, and most of their letters are of other scripts."
+        )
     words = DefaultTokenizer(use_stemmer=stemming).tokenize
     values: dict[Variant, list[list[float]]] = {variant: [[] for _ in runs] for variant in variants}
     for place, (reference, *texts) in enumerate(zip(references, *runs, strict=True)):
@@ -45,7 +57,10 @@ def rouge(
                 values[variant][run].append(_f1(*overlaps[variant](text_words)))
         if progress is not None:
             progress(place + 1, len(references))
-    return {variant: mean_by_prompt(found, ids, ROUGE[variant]) for variant, found in values.items()}
+    weights_RN = [[float(one) for one in latin] for _ in runs]
+    return {
+        variant: mean_by_prompt(found, ids, ROUGE[variant], weights_RN=weights_RN) for variant, found in values.items()
+    }
 
 
 def _f1(common: int, of_reference: int, of_text: int) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from emobench.errors import MetricError
 from emobench.metrics.by_prompt import corpus_by_run
-from emobench.metrics.repetition import ngrams, words_of
+from emobench.metrics.repetition import ngrams, require_spaces, words_of
 from emobench.tasks.scores import Measure, Score
 
 ORDERS = (1, 2, 3, 4)
@@ -26,6 +26,7 @@ def self_bleu(runs: Sequence[Sequence[str]]) -> Score:
     """Return self-BLEU-4 as a fraction, the mean over the runs; MetricError if a run has fewer than two texts."""
     if not runs or min(map(len, runs)) < 2:
         raise MetricError("Self-BLEU compares the texts of a run with one another, and needs at least two.")
+    require_spaces(runs)
     values = [_mean_bleu([words_of(text) for text in run]) for run in runs]
     return corpus_by_run(values, len(runs[0]), SELF_BLEU["self_bleu"])
 

@@ -1,0 +1,62 @@
+"""Which texts a metric of words can read.
+
+rouge-score's tokenizer keeps a to z and 0 to 9 of lower-case text, so that a text in another script has no words at
+all. Words between white space do not exist in scripts that are written without spaces. A text with more than half of
+its letters in such a script has no score: 0 would say that two equal texts have nothing in common.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
+
+MOST = 0.5
+"""Largest share of letters of scripts that cannot be read."""
+LATIN = frozenset({"LATIN", "COMBINING"})
+"""Words in the Unicode names of Latin letters, with or without accents, and of accents that stand alone."""
+UNSPACED = frozenset(
+    {
+        *("CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO"),
+        *("KHMER", "MYANMAR", "TIBETAN", "TAI", "JAVANESE", "BALINESE"),
+    }
+)
+"""Words in the Unicode names of letters of scripts without spaces between words (mostly as in UAX 14, ID and SA)."""
+
+
+def is_latin(text: str) -> bool:
+    """Return whether at least half of a text's letters, digits and combining marks are Latin.
+
+    A text without any of these is Latin if it is ASCII (punctuation), and not otherwise (emoji).
+    """
+    if text.isascii():
+        return True
+    letters = [character for character in text if _is_letter(character)]
+    latin = sum(character.isascii() or _is_named(character, LATIN) for character in letters)
+    return bool(letters) and len(letters) - latin <= MOST * len(letters)
+
+
+def has_spaces(texts: Iterable[str]) -> bool:
+    """Return whether at least half of the letters of some texts are of scripts with spaces between words."""
+    letters = unspaced = 0
+    for text in texts:
+        if text.isascii():
+            letters += sum(map(str.isalnum, text))
+            continue
+        found = [character for character in text if _is_letter(character)]
+        letters += len(found)
+        unspaced += sum(_is_named(character, UNSPACED) for character in found)
+    return unspaced <= MOST * letters
+
+
+@lru_cache(maxsize=2**16)
+def _is_letter(character: str) -> bool:
+    """Return whether a character is a letter, a number, or a mark that combines with one."""
+    return unicodedata.category(character)[0] in "LMN"
+
+
+@lru_cache(maxsize=2**16)
+def _is_named(character: str, words: frozenset[str]) -> bool:
+    """Return whether a character's Unicode name has one of these words."""
+    name = unicodedata.name(character, "").replace("-", " ")
+    return not words.isdisjoint(name.split())
