@@ -9,6 +9,9 @@ from typing import Any
 
 from emobench.leaderboard.schema.labels import clean
 
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""Begin a formula in a spreadsheet; the wide ones in East Asian editions."""
+
 
 def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows as CSV; other keys than `fields` are left out, and lists are joined by spaces."""
@@ -20,10 +23,13 @@ def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as a cell of CSV, in which no text is one that a spreadsheet takes for a formula."""
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    if not isinstance(value, str):
-        return value
-    text = clean(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    """Return a value as a cell: numbers as they are, and text in one line that no spreadsheet takes for a formula."""
+    if isinstance(value, (list, tuple)):
+        joined = " ".join(map(str, value))
+        return _text(joined) if any(isinstance(item, str) for item in value) else joined
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(text: str) -> str:
+    shown = clean(text)
+    return f"'{shown}" if shown.lstrip().startswith(FORMULA) else shown

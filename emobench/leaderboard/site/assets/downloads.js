@@ -11,7 +11,7 @@ function save(blob, name) {
 
 /** A field of CSV; what a spreadsheet would take for a formula is kept as text. */
 function csvField(value) {
-  const text = typeof value === "string" && /^[=+@\t\r-]/.test(value) ? `'${value}` : String(value ?? "");
+  const text = typeof value === "string" && /^\s*[=+@＝＋－＠-]/.test(value) ? `'${value}` : String(value ?? "");
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from emobench.leaderboard.exchange.model_card import card_name, model_card
 from emobench.leaderboard.exchange.rows import to_csv, to_json_lines
+from emobench.leaderboard.render.csv_text import csv_text
 from emobench.leaderboard.schema.entry import Entry
 
 MakeEntry = Callable[..., Entry]
@@ -88,6 +90,35 @@ def test_a_hostile_name_stays_inside_its_field(hostile: Entry) -> None:
     assert "\x1b" not in card.content
     assert "<b>" not in card.text
     assert card.text.count("\n| ") == 3  # the header, the metric, what is missing
+
+
+FORMULAS = ["=1+1", "+1", "-1", "@x", "＝1", "＋1", "－1", "＠x", " =1", "\t=1", "\r=1", "\n=1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+@pytest.mark.parametrize("of", [str, lambda text: [text, "b"], lambda text: (text,)], ids=["text", "list", "tuple"])
+def test_no_cell_of_csv_is_a_formula(text: str, of: Callable[[str], Any]) -> None:
+    ((cell,),) = list(csv.reader(io.StringIO(csv_text(["a"], [{"a": of(text)}]), newline="")))[1:]
+    assert not unicodedata.normalize("NFKC", cell).lstrip().startswith(("=", "+", "-", "@"))
+    assert cell.endswith((text.strip()[-1], "b"))
+
+
+@pytest.mark.parametrize("breaks", ["\r", "\n", "\r\n", "\x0b", "\x0c", "\x85", "\u2028"])
+@pytest.mark.parametrize("of", [str, lambda text: [text], lambda text: (1, text)], ids=["text", "list", "tuple"])
+def test_no_cell_of_csv_splits_a_row(breaks: str, of: Callable[[str], Any]) -> None:
+    text = csv_text(["a", "b"], [{"a": of(f"x{breaks}y"), "b": 1}, {"a": 2, "b": 3}])
+    assert [len(row) for row in csv.reader(text.splitlines())] == [2, 2, 2]
+
+
+def test_numbers_stay_numbers() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_text(["a", "b"], [{"a": -0.5, "b": [-0.5, 2.0]}]))))
+    assert rows == [{"a": "-0.5", "b": "-0.5 2.0"}]
+
+
+def test_flags_of_an_entry_are_no_formula(entry: MakeEntry) -> None:
+    flagged = entry(metrics={"sst2/accuracy": summary(0.5, flags=["=1+1", "a\rb"])}, runs=[])
+    (row, _) = csv.DictReader(io.StringIO(to_csv([flagged]), newline=""))
+    assert row["flags"].startswith("'=1+1 a")
 
 
 def test_tables_have_a_line_for_each_entry_and_metric(entry: MakeEntry, hostile: Entry) -> None:
