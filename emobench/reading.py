@@ -24,6 +24,8 @@ LONGEST_YAML = 2**20
 """Largest number of characters of a YAML file. The parser in Python needs a few seconds for it."""
 MOST_BITS = 10_000
 """Largest number of bits of an integer. Python prints at most 4,300 digits."""
+_PATH_START = re.compile(r"(?:^\s*|[=(,]\s*['\"]?)(?:~|\.{0,2}/|[A-Za-z]:\\)")
+_PYTHON_FILE = re.compile(r"\.py\s*:", re.IGNORECASE)
 _SIGNS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _JSON = JSONDecoder()
 
@@ -97,6 +99,17 @@ def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
 
 path_exists = os.path.exists
 """Return whether a path from the user exists; False for a path that is not valid."""
+
+
+def names_path(text: str) -> bool:
+    """Return whether text of a stranger names, or may name, a file or folder of this machine.
+
+    It does if it, or an argument within it, begins as a path does, if it names a class of a Python file, and if it has
+    a slash and such a file or folder exists: `theirs/model` is no hub id then.
+    """
+    if "\0" in text or _PATH_START.search(text) or _PYTHON_FILE.search(text):
+        return True
+    return "/" in text and path_exists(text)
 
 
 def expand_home(path: str | Path) -> Path:

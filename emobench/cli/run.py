@@ -170,6 +170,13 @@ def stage_run(
     device: Annotated[
         str | None, typer.Option("--device", help="Another one than in the plan, such as cuda:1.", show_default=False)
     ] = None,
+    objective: Annotated[
+        list[str] | None,
+        typer.Option("--objective", help="The objective's file, if the plan has one: ./mine.py:MyLoss. It is run."),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Allow Python code of a hub model to run, if the plan has it.")
+    ] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -177,9 +184,16 @@ def stage_run(
 
     A run writes each of its stages to RUNS/planned/KEY.json before it starts, so that another process, or a machine
     that sees the same folders, can make it. It is planned again from there, and made only if its key is the same:
-    a stage is the hash of all that determines its results.
+    a stage is the hash of all that determines its results. Python that the plan names is run only if you name it again.
     """
-    folder = run_stage(runs, key, reporter(quiet), None if device is None else resolve_device(device))
+    folder = run_stage(
+        runs,
+        key,
+        reporter(quiet),
+        None if device is None else resolve_device(device),
+        objectives=objective or (),
+        trust_remote_code=trust_remote_code,
+    )
     if json:
         print_json({"kind": folder.parent.name, "key": folder.name, "folder": str(folder)})
         return

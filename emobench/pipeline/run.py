@@ -24,7 +24,7 @@ from emobench.pipeline.execution.workers import Workers
 from emobench.pipeline.planning.make_plan import make_plan
 from emobench.pipeline.planning.plan import Plan, PlannedRow, PlannedRun, PlannedStage
 from emobench.pipeline.planning.planned import PlannedTraining
-from emobench.pipeline.planning.rebuild import Description, describe, find_planned, find_stage
+from emobench.pipeline.planning.rebuild import Description, describe, find_planned, find_stage, require_trusted
 from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import Stages
 from emobench.pipeline.stages.storage import require_writable
@@ -88,11 +88,24 @@ def train_plan(
     return [(planned, worker.stages.folder(planned.stage) / "model") for planned in trainings]
 
 
-def run_stage(runs: Path, key: str, reporter: Reporter | None = None, device: str | None = None) -> Path:
+def run_stage(
+    runs: Path,
+    key: str,
+    reporter: Reporter | None = None,
+    device: str | None = None,
+    *,
+    objectives: Sequence[str] = (),
+    trust_remote_code: bool = False,
+) -> Path:
     """Make one stage from its description alone, with what it needs, and return its folder; see `planning.rebuild`.
 
-    Raises ConfigError for a stage that was not planned, or that would have another key here.
+    Code that the description names is run only if the user names it, too: `objectives` of files, and
+    `trust_remote_code`. Raises ConfigError for a stage that was not planned, that would have another key here, or that
+    runs code which the user did not name.
     """
+    _, description = find_stage(runs, key)
+    if description is not None:
+        require_trusted(key, description, objectives, trusted=trust_remote_code)
     return StageMaker(runs, reporter, device).make(key)
 
 

@@ -21,8 +21,10 @@ from emobench.registry.objectives import (
     LoadedObjective,
     load_objective,
     objective_class,
+    objective_files,
     objective_names,
     objective_origin,
+    require_installed,
     source_digest,
 )
 from emobench.registry.task_files import (
@@ -61,10 +63,12 @@ __all__ = [
     "metric_names",
     "metric_origin",
     "objective_class",
+    "objective_files",
     "objective_names",
     "objective_origin",
     "protocol_names",
     "recipe_names",
+    "require_installed",
     "retriever_class",
     "retriever_names",
     "source_digest",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from emobench.config import PRETRAINED, build, parse_call
 from emobench.errors import ConfigError, UnknownNameError
 from emobench.plugin_checks import check_concrete
-from emobench.reading import is_file, is_folder, read_bytes
+from emobench.reading import is_file, is_folder, names_path, read_bytes
 from emobench.registry.plugins import (
     OBJECTIVES,
     brought,
@@ -77,6 +77,33 @@ def load_objective(text: str, settings: Mapping[str, Any] | None = None) -> Load
     parts = [brought(OBJECTIVES, parse_call(term.call)[0]) for term in terms]
     versions = {package: one for versions in parts for package, one in versions.items()}
     return LoadedObjective(objectives[0] if alone else combine(objectives, weights), digest, versions)
+
+
+def require_installed(text: str) -> None:
+    """Raise ConfigError unless the text of an entry's objective names installed objectives alone, and no path.
+
+    An entry may be a stranger's: no file that it names is run, and no folder in a parameter is read.
+    """
+    from emobench.objectives.combination.expression import parse_terms
+
+    for term in parse_terms(text):
+        name, given = parse_call(term.call)
+        if name not in objective_names():
+            raise ConfigError(
+                f"The entry's objective '{name}' is not installed: `emobench objectives list` shows those that are. If "
+                "it is yours, of a file, name it: --objective ./FILE.py:CLASS."
+            )
+        for key, value in given.items():
+            if isinstance(value, str) and names_path(value):
+                raise ConfigError(f"The entry's objective '{text}' has the path {value} as `{key}`, which is not read.")
+
+
+def objective_files(text: str) -> set[Path]:
+    """Return the Python files that an objective's text names; they are not read."""
+    from emobench.objectives.combination.expression import parse_terms
+
+    names = [parse_call(term.call)[0] for term in parse_terms(text)]
+    return {Path(name.rpartition(":")[0]) for name in names if ".py:" in name}
 
 
 def _build_objective(text: str, settings: Mapping[str, Any]) -> Objective:

@@ -62,6 +62,15 @@ def _plain(value: Any) -> dict[str, Any]:
     return {name: plain for name, plain in found.items() if name not in left_out}
 
 
+def not_identifying(rules: type[Rules] | RuleGroup, prefix: str = "") -> set[str]:
+    """Return the names of the rules of a kind that are not part of a protocol's id, such as "judge.url"."""
+    found = {prefix + name for name in rules.NOT_IDENTIFYING}
+    for field in dataclasses.fields(rules):
+        if isinstance(field.default, RuleGroup):
+            found |= not_identifying(field.default, f"{prefix}{field.name}.")
+    return found
+
+
 def changed_rules(base: Mapping[str, Any], other: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the rules of `other` that differ from those of `base`, by their dotted names."""
     found: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What is installed of the objectives that entries were trained with, for a board's page."""
+"""The installed objectives that entries were trained with, for a board's page. An entry's file is never run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def recorded_objective(entry: Entry) -> Sequence[dict[str, Any]]:
     The code is there only if its digest is the one that the entry recorded.
     """
     from emobench.cli.objectives.facts import term_facts  # with the objectives comes torch
-    from emobench.registry import load_objective
+    from emobench.registry import load_objective, require_installed
 
     try:
+        require_installed(entry.objective.name)
         terms = term_facts(entry.objective.name)
         same = load_objective(entry.objective.name).source_sha256 == entry.objective.source_sha256
     except UserError:

@@ -39,6 +39,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _METRIC = re.compile(r"[^/\s]+/\S+")
 _ID = re.compile(r"[0-9a-f]{12}")
 _INSIDE = re.compile(r"(?!/)(?!(.*/)?\.\.(/|$))[^\\\x00-\x1f]+")
+_PYTHON_FILE = re.compile(r"\.py\s*:", re.IGNORECASE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -216,6 +217,8 @@ class Entry:
             yield f"`id` is {self.id!r}; expected 12 hex digits."
         if self.supersedes is not None and not _ID.fullmatch(self.supersedes):
             yield f"`supersedes` is {self.supersedes!r}; expected the 12 hex digits of an id."
+        if _PYTHON_FILE.search(self.objective.name):
+            yield f"`objective.name` is {self.objective.name!r:.200}; expected an objective's name, and not a file's."
         cost, params = to_plain(self.cost), self.objective.params
         for place, number in _numbers({"recipe": self.recipe, "params": params, "changes": self.changes, "cost": cost}):
             if not math.isfinite(number):

@@ -35,7 +35,7 @@ from emobench.leaderboard.schema.entry import (
 )
 
 INDEX = ".index.sqlite"
-VERSION = 7000 + SCHEMA_VERSION
+VERSION = 8000 + SCHEMA_VERSION
 """The first digit grows with any change of this file, of a row, and of what is refused as an entry."""
 WORTH = 100
 """Files that were read anew, or are gone, before the index is written: reading fewer costs nothing."""

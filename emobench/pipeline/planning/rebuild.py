@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,9 +24,12 @@ from emobench.pipeline.planning.request import Request
 from emobench.pipeline.stages.stage import FACTS, PLANNED, Stage, Stages
 from emobench.pipeline.stages.storage import storage_errors
 from emobench.reading import parse_json, read_text
+from emobench.registry import objective_files
 
 KINDS = ("train", "generate", "score")
 """The stages that a plan has; others are made with them."""
+CODE = ("objectives", "trust_remote_code", "settings")
+"""Fields of a request that name code to be run."""
 ROOM = "Free some space, or choose another folder with --runs DIR."
 SHOWN = 3
 """Differences that an error names."""
@@ -46,18 +50,52 @@ class Description:
 def describe(planned: Iterable[PlannedStage], request: Request, stages: Stages) -> None:
     """Write a file for each stage that is not finished and has none; a plan of finished ones writes nothing.
 
-    A sweep has tens of thousands, so that they are not synced; one that a power failure left empty is written anew.
+    A sweep has tens of thousands, so that they are not synced; one that a power failure left empty is written anew, and
+    so is one that asks for other code.
     """
     plain = {name: value for name, value in to_plain(request).items() if name not in ("runs", "leaderboard")}
     for stage in (one.stage for one in planned):
         path = stages.root / PLANNED / f"{stage.key}.json"
-        if (path.exists() and path.stat().st_size) or stages.folder(stage).exists():
+        if stages.folder(stage).exists() or _asks_alike(path, plain):
             continue
         content = {"kind": stage.kind, "facts": stage.facts, "request": plain, "folder": Path.cwd()}
         text = json.dumps(to_plain(content), sort_keys=True, allow_nan=False) + "\n"
         with storage_errors(stages.root):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text, "A planned stage", ROOM, synced=False)
+
+
+def _asks_alike(path: Path, request: Mapping[str, Any]) -> bool:
+    """Return whether a file describes a stage, and asks for the same code to be run.
+
+    Workers run what these files name. One that somebody else wrote for other code is replaced.
+    """
+    try:
+        described = parse_json(read_text(path))["request"]
+        return all(described[name] == request[name] for name in CODE)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def require_trusted(key: str, description: Description, objectives: Iterable[str], *, trusted: bool) -> None:
+    """Raise ConfigError if a description asks for code that the user has not named.
+
+    A plan is planned again before its key is compared, and that runs the objective's file. `objectives` are the user's,
+    relative to the working folder; those of the description are relative to the folder that it names.
+    """
+    given = {file.resolve() for text in objectives for file in objective_files(text)}
+    for text in description.request.objectives:
+        for file in objective_files(text):
+            if (description.folder / file).resolve() not in given:
+                raise ConfigError(
+                    f"Stage {key} runs the file {description.folder / file}. Read it, and add --objective "
+                    f"{shlex.quote(text)} if you trust it, from the folder {description.folder}."
+                )
+    if description.request.trust_remote_code and not trusted:
+        raise ConfigError(
+            f"Stage {key} was planned with --trust-remote-code, which runs Python of a model or of tasks; add "
+            "--trust-remote-code if you trust them."
+        )
 
 
 def find_stage(runs: Path, key: str) -> tuple[Stage, Description | None]:

@@ -13,6 +13,7 @@ from emobench.kinds.interface import Kind
 from emobench.pipeline.planning.request import Recorded, Request
 from emobench.pipeline.planning.rule_changes import rule_changes
 from emobench.registry import find_recipe, find_task, kind_of_name, load_kind
+from emobench.tasks.rules import not_identifying
 from emobench.tasks.spec import Suite, SuiteRun, Task, short_name
 from emobench.training.recipe import Recipe
 
@@ -71,6 +72,7 @@ def _task(request: Request, name: str, recorded: Recorded) -> Task:
 
 def _rules(request: Request, kind: Kind, task: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry's rules for a task, with the folders in them that the user gives."""
+    _require_identifying(task, kind, changes)
     found = _nested(changes, rule_changes(request, kind))
     for name, value in changes.items():
         if value == LOCAL and functools.reduce(lambda place, part: place[part], name.split("."), found) == LOCAL:
@@ -79,6 +81,18 @@ def _rules(request: Request, kind: Kind, task: str, changes: Mapping[str, Any]) 
                 f"{kind.name}.{name}=FOLDER"
             )
     return found
+
+
+def _require_identifying(task: str, kind: Kind, changes: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a rule that no protocol's id has, and so no entry: a folder of code, a judge's address."""
+    for name, value in changes.items():
+        inner = [f"{name}.{key}" for key in value] if isinstance(value, Mapping) else []
+        for rule in (name, *inner):
+            if rule in not_identifying(kind.rules):
+                raise ConfigError(
+                    f"Task {task}: the entry has the rule {rule}, which is the user's to give and is in no entry of "
+                    "emobench. It was altered; take another one."
+                )
 
 
 def _nested(changes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,16 @@ from emobench.pipeline.planning.find_model import MadeModel
 from emobench.pipeline.planning.plan import Plan
 from emobench.pipeline.planning.rebuild import differences
 from emobench.pipeline.planning.request import Recorded, Request
-from emobench.registry import find_suite, find_task, kind_of_name, load_kind
+from emobench.reading import names_path
+from emobench.registry import (
+    find_suite,
+    find_task,
+    kind_of_name,
+    load_kind,
+    objective_files,
+    require_installed,
+    suite_names,
+)
 from emobench.tasks.spec import Suite, short_name
 from emobench.training.recipe import optimizer_of
 
@@ -43,7 +52,8 @@ def request_of(entry: Entry, given: Request) -> Request:
     """Return the request that repeats an entry. Raises a UserError for one that cannot be repeated.
 
     `given` has what an entry does not know: folders, device, a suite's or an objective's file, and the name of a model
-    that moved.
+    that moved. An entry may be a stranger's: of what it names, installed objectives, suites and models of the hub are
+    used, and no file or folder of this machine.
     """
     if entry.kind != "measured":
         raise ConfigError(
@@ -52,6 +62,7 @@ def request_of(entry: Entry, given: Request) -> Request:
         )
     if others := sorted(given.settings.keys() & {"objective", "recipe", "tasks", "corpus", "protocol"}):
         raise ConfigError(f"--set {others[0]}: the entry decides it; drop it.")
+    _refuse_paths(entry, given)
     suite = find_suite(given.suite or entry.suite.name)
     if (suite.name, suite.version) != (entry.suite.name, entry.suite.version):
         raise ConfigError(
@@ -77,6 +88,40 @@ def request_of(entry: Entry, given: Request) -> Request:
     )
 
 
+def _refuse_paths(entry: Entry, given: Request) -> None:
+    """Raise ConfigError for an entry that names a file or folder here, other than those that the user names again."""
+    if given.suite is None and entry.suite.name not in suite_names():
+        raise ConfigError(f"{entry.id}: there is no installed suite {entry.suite.name}; give its file: --suite FILE.")
+    if not entry.untrained and not given.objectives:
+        require_installed(entry.objective.name)
+    named: dict[str, Any] = {"recipe.corpus": [values.get("corpus") for values in _recipes(entry)]}
+    named["changes"] = dict(entry.changes)
+    named["provenance.data"] = [name.rpartition(".")[0] for name in entry.provenance.data if name.endswith(".test")]
+    if given.model is None:
+        named["model.name"] = entry.model.name
+    if not given.objectives or "(" not in given.objectives[0]:
+        named["objective.params"] = to_plain(entry.objective.params)
+    for place, value in named.items():
+        for text in _texts(value):
+            if names_path(text):
+                raise ConfigError(
+                    f"{entry.id}: `{place}` has the path {text}. An entry is not asked where files are; name them "
+                    'again: --model FOLDER, --objective "NAME(PARAMETER=FOLDER)", --set RULE=FOLDER, --data-dir FOLDER.'
+                )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts within plain data but its keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _texts(inner)
+
+
 def new_folder_of(entry: Entry, runs: Path) -> Path:
     """Return the folder of the next rerun of an entry, or of one that was stopped."""
     number = 1
@@ -96,6 +141,12 @@ def require_recorded(entry: Entry, plan: Plan) -> None:
                 f"{entry.model.name} with {entry.model.revision}. Give that one: --model FOLDER, or NAME@COMMIT."
             )
     here = objective_fields(plan.rows[0])
+    asked = plan.request.objectives[0]
+    if objective_files(asked) and here["source_sha256"] != entry.objective.source_sha256:
+        raise ConfigError(
+            f"--objective {asked}: the digest of its code is {here['source_sha256']}; expected the entry's, "
+            f"{entry.objective.source_sha256}. Give the file as it was."
+        )
     if here["params"] != to_plain(entry.objective.params):
         raise ConfigError(
             f"--objective {plan.rows[0].label}: its parameters are {here['params']}; expected the entry's, "
