@@ -24,6 +24,7 @@ from emobench.data.rows import (
     local_file,
     refuse_other_suffixes,
 )
+from emobench.data.sampling_units import joined_units, text_digest
 from emobench.errors import ConfigError, DataError
 
 
@@ -35,6 +36,10 @@ def _oracle_sections(split: str) -> Sequence[tuple[str, str]]:
 
 GENERATED: dict[str, Callable[[str], Sequence[tuple[str, str]]]] = {"oracle-sections": _oracle_sections}
 """Generated data sets: name -> (split -> (text, class) of each example)."""
+
+
+GROUP = "group"
+"""The field with the name of an example's group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,7 @@ class LabelledSource:
     """A column: shots come only from the same group. `{group}` is its text, with spaces for underscores."""
     unit: str = ""
     """A column: examples with the same text in it were sampled together, such as the questions on a passage. Empty: the
-    group if there is one, else each example is its own unit."""
+    group, if there is one. Examples with equal fields are one unit in any case."""
     golden: dict[str, str] = field(default_factory=dict)
     """First 12 hex digits of the sha256 of a row's text -> its class, for known rows that must exist.
 
@@ -105,9 +110,14 @@ class Example:
     label: str
     group: str = ""
     unit: str = ""
-    """The sampling unit, such as "passage 3f9a0c1b2d4e". Empty: the example itself."""
+    """The sampling unit that the data name, such as "passage 3f9a0c1b2d4e"; may be empty."""
     where: str = field(default="", compare=False)
     """The file and line of the example."""
+
+    @property
+    def content(self) -> str:
+        """A digest of its fields; the name of its group is none of them."""
+        return text_digest(*(text for name, text in self.fields.items() if name != GROUP))
 
     def text(self, names: Sequence[str]) -> str:
         """Return the named fields, joined by a space."""
@@ -131,6 +141,12 @@ class LabelledData:
 
     def __len__(self) -> int:
         return len(self.test)
+
+
+def sampling_units(examples: Sequence[Example]) -> dict[str, str]:
+    """Return the sampling unit of each example that was sampled with others."""
+    contents = {example.id: [example.content] for example in examples}
+    return joined_units(contents, {example.id: example.unit for example in examples if example.unit})
 
 
 def load_labelled(source: LabelledSource, *, data_dirs: Sequence[Path], offline: bool) -> LabelledData:
@@ -200,7 +216,7 @@ def _example(source: LabelledSource, row: Row, names: Mapping[str, str], where: 
         fields |= _choices(row, source, where)
     group = _text(row, source.group, where) if source.group else ""
     if group:
-        fields["group"] = group.replace("_", " ")
+        fields[GROUP] = group.replace("_", " ")
     try:
         key = _key(fields.values())
     except UnicodeEncodeError:

@@ -16,7 +16,7 @@ from emobench.models.hub import CONVERTED, MAIN
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
-Documents = Literal["rows", "headings", "sentences", "unknown"]
+Documents = Literal["rows", "beginnings", "headings", "sentences", "stream"]
 """How rows form documents (`emobench.data.documents`)."""
 
 
@@ -51,7 +51,7 @@ class CorpusSource:
     fields: tuple[str, ...] = ("text",)
     joiner: str = " "
     preparation: str = ""
-    documents: Documents = "rows"
+    documents: Documents = "beginnings"
     splits: MappingProxyType[str, SplitSource] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
     tried: bool = False

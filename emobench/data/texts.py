@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import cast
 
 from emobench.config import file_sha256
-from emobench.data.documents import units_of_rows
+from emobench.data.documents import HEADING, units_of_rows
 from emobench.data.hub_corpus import hub_corpus, load_hub_corpus
 from emobench.data.oracle.labels import episode_texts
 from emobench.data.oracle.language import oracle_texts
@@ -33,7 +33,7 @@ from emobench.data.rows import (
     shown,
 )
 from emobench.data.sources import CORPORA, SPLITS, CorpusSource, Documents, Split, SplitSource
-from emobench.errors import DataError, UnknownNameError
+from emobench.errors import ConfigError, DataError, UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Texts:
 
     `fingerprint` is "sha256:<hex>" of the texts. `origin` is "local: wikitext2.train.jsonl", "hub: repo@commit",
     "url: ..." or "generated: ...". `named` is the document of each row; if it is None, `documents` says how rows form
-    documents.
+    documents (`emobench.data.documents`).
     """
 
     corpus: str
@@ -56,7 +56,16 @@ class Texts:
     @functools.cached_property
     def units(self) -> Sequence[str]:
         """The sampling unit of each row (`emobench.data.documents`)."""
-        return self.named or units_of_rows(self.texts, self.documents)
+        return units_of_rows(self.texts, self.documents, self.named)
+
+    def as_stream(self) -> Texts:
+        """Return the same rows as one stream, whose documents are not known. Raises ConfigError if rows name theirs."""
+        if self.named is not None:
+            raise ConfigError(
+                f"{self.corpus}.{self.split} ({self.origin}): `documents` is stream, but the rows of the file name "
+                'their "document"; drop one of the two.'
+            )
+        return replace(self, documents="stream")
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -94,9 +103,16 @@ def load_texts(corpus: str, split: str, *, data_dirs: Sequence[Path], offline: b
         where = f"The corpus '{corpus}' ({split}, {origin})"
     if not any(text.strip() for text in texts):
         raise DataError(f"{where} holds no text: expected at least one row with a text that is not blank.")
-    documents: Documents = CORPORA[corpus].documents if corpus in CORPORA else "unknown"
     read = fingerprint([*texts, *(named or ())], where)
-    return Texts(corpus, split, texts, read, origin, documents, named)
+    return Texts(corpus, split, texts, read, origin, _documents(corpus, texts), named)
+
+
+def _documents(corpus: str, texts: Sequence[str]) -> Documents:
+    """Return how rows form documents. Rows of other corpora than the catalog's are documents, but for WikiText's."""
+    if corpus in CORPORA:
+        return CORPORA[corpus].documents
+    headings = "wikitext" in corpus.lower() and any(HEADING.fullmatch(text) for text in texts)
+    return "headings" if headings else "rows"
 
 
 def fingerprint(texts: Sequence[str], where: str = "The corpus") -> str:

@@ -9,10 +9,11 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from emobench.data.sampling_units import joined_units, text_digest
 
 Values = dict[str, tuple[float, float]]
 """Example -> (value, weight)."""
@@ -113,19 +114,25 @@ def example_id(sample: Mapping[str, Any]) -> str:
     return clip(found, 60)
 
 
-def sampling_units(documents: Mapping[str, Any]) -> dict[str, str]:
-    """Return the unit of each example that was sampled with others, by the examples' documents.
+def sampling_units(documents: Mapping[str, Any], contents: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """Return the unit of each example that was sampled with others, by the documents and contents of all examples.
 
-    These are the subjects of examination questions (MMLU), where there are several, and else the passages that several
-    examples are about.
+    These are the subjects of examination questions (MMLU), where there are several, or else the passages that several
+    examples are about. Equal contents (`sample_contents`) are one unit.
     """
     found = {example: document if isinstance(document, Mapping) else {} for example, document in documents.items()}
     subjects = {example: document.get("subject") for example, document in found.items()}
     if all(isinstance(subject, str) for subject in subjects.values()) and len(set(subjects.values())) > 1:
-        return {example: f"subject {clip(str(subject), 60)}" for example, subject in subjects.items()}
-    passages = {example: passage for example, document in found.items() if (passage := _passage(document))}
-    shared = Counter(passages.values())
-    return {example: passage for example, passage in passages.items() if shared[passage] > 1}
+        named = {example: f"subject {clip(str(subject), 60)}" for example, subject in subjects.items()}
+    else:
+        named = {example: passage for example, document in found.items() if (passage := _passage(document))}
+    return joined_units(contents, named)
+
+
+def sample_contents(sample: Mapping[str, Any]) -> list[str]:
+    """Return digests of a sample's document and of all that the model read, as far as the sample has them."""
+    found = [sample.get("doc_hash") or sample.get("doc"), sample.get("arguments")]
+    return [text_digest(json.dumps(one, sort_keys=True, default=str)) for one in found if one]
 
 
 def _passage(document: Mapping[str, Any]) -> str | None:

@@ -25,12 +25,15 @@ from emobench.tasks.spec import Task
 
 
 def load(task: Task, *, data_dirs: Sequence[Path], offline: bool) -> Texts:
-    split = task.protocol_as(GenerationProtocol).split
-    return load_texts(task.corpus, split, data_dirs=data_dirs, offline=offline)
+    rules = task.protocol_as(GenerationProtocol)
+    texts = load_texts(task.corpus, rules.split, data_dirs=data_dirs, offline=offline)
+    return texts.as_stream() if rules.documents == "stream" else texts
 
 
 def find(task: Task, resources: Resources) -> Texts | None:
-    return resources.texts(task.corpus, task.protocol_as(GenerationProtocol).split)
+    rules = task.protocol_as(GenerationProtocol)
+    texts = resources.texts(task.corpus, rules.split)
+    return texts.as_stream() if texts is not None and rules.documents == "stream" else texts
 
 
 def cost(task: Task, resources: Resources, model: EvaluatedModel) -> Cost:

@@ -53,7 +53,7 @@ class PromptRule(Rules):
 class GenerationProtocol(PromptRule):
     """Continuations of prefixes of real texts (EMO paper, 4.1)."""
 
-    ABSENT_BY_DEFAULT = ("metrics",)
+    ABSENT_BY_DEFAULT = ("metrics", "documents")
 
     sampling: Sampling = Sampling()
     """How continuations are decoded."""
@@ -69,6 +69,9 @@ class GenerationProtocol(PromptRule):
     """Block length of the split's text for PPL_test."""
     test_blocks: int | None = ranged(None, low=1, high=10**12)
     """Blocks of it that PPL_test reads at most; None reads all."""
+    documents: Literal["stream"] | None = None
+    """stream: the rows of the corpus are pieces of one text, such as lines of a book, so that runs of rows are its
+    sampling units. null: as the corpus says; each row of a local file or a hub corpus is a document."""
     limit: int | None = ranged(None, low=1, high=10**12)
     """Prompts at most; None takes all that are long enough."""
     metrics: tuple[str, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 
 from emobench.config import content_hash
 from emobench.data.packing import pack_blocks
+from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts
 from emobench.errors import MetricError
 from emobench.kinds.generation.built_in import built_in
@@ -96,10 +96,9 @@ def _read_blocks(subject: Subject, rules: GenerationProtocol, texts: Texts) -> T
 
 
 def _units(runs: GeneratedTexts, texts: Texts) -> dict[str, str]:
-    """Return the sampling unit of each prompt that shares one with others."""
-    units = {key: texts.units[text_of(key)] for key in runs.ids}
-    shared = Counter(units.values())
-    return {key: unit for key, unit in units.items() if shared[unit] > 1}
+    """Return the sampling unit of each prompt that was sampled with others: of one document, or with equal prefixes."""
+    contents = {key: [text_digest(prefix)] for key, prefix in zip(runs.ids, runs.prefixes, strict=True)}
+    return joined_units(contents, {key: texts.units[text_of(key)] for key in runs.ids})
 
 
 def _prompts(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emobench.data.labelled import LabelledData, load_labelled
+from emobench.data.labelled import LabelledData, load_labelled, sampling_units
 from emobench.kinds.auxiliary import AuxiliaryModel, UnloadedModel
 from emobench.kinds.cost import Cost, Embedding, EvaluatedModel, Resources
 from emobench.kinds.icl.answers import icl_scores
@@ -92,7 +92,7 @@ def score(subject: Subject, task: Task, data: LabelledData, folder: Path) -> Sco
     groups = {example.id: example.group for example in questions if example.group}
     found = icl_scores(rules, samples, groups)
     flags = duplicate_flags(rules, data)
-    units = {example.id: example.unit for example in questions if example.unit}
+    units = sampling_units(questions)
     found.scores = {
         name: replace(value, flags=(*value.flags, *flags), units=units) for name, value in found.scores.items()
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from emobench.data.sampling_units import joined_units, text_digest
 from emobench.errors import ConfigError
 from emobench.kinds.auxiliary import UnloadedModel
 from emobench.kinds.cost import Cost, EvaluatedModel, Resources, least
@@ -112,11 +113,14 @@ class InstructRuntime:
         responses = read_responses(folder / RESPONSES)
         require_count(folder / RESPONSES, "responses", len(responses), len(asked_instructions(data, rules)))
         found = reference_scores(responses)
-        if not rules.judge.used:
+        if rules.judge.used:
+            judged = judge_scores(subject, rules, task.name, responses)
+            found = Scored({**found.scores, **judged.scores}, {**found.missing, **judged.missing}, judged.files)
+        else:
             found.missing[WIN_RATE] = NO_JUDGE
-            return found
-        judged = judge_scores(subject, rules, task.name, responses)
-        return Scored({**found.scores, **judged.scores}, {**found.missing, **judged.missing}, judged.files)
+        units = joined_units({one.id: [text_digest(one.instruction, one.input)] for one in responses})
+        found.scores = {name: replace(score, units=units) for name, score in found.scores.items()}
+        return found
 
     def preferences(self, folder: Path) -> Mapping[str, float]:
         """Return how much the judge prefers each response to the reference, where it has a verdict."""

@@ -32,6 +32,7 @@ from emobench.tasks.lm_eval_numbers import (
     example_values,
     gives,
     numbers_of,
+    sample_contents,
     sampling_units,
 )
 from emobench.tasks.scores import Score
@@ -181,12 +182,13 @@ def _examples(
 
 
 def _units(number: LmEvalNumber, leaves: Sequence[str], rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
-    """Return the sampling unit of each example that has one with others; examples are named as in `_examples`."""
-    documents = {(leaf, example_id(row)): row.get("doc") for leaf in leaves for row in rows.get(leaf, ())}
+    """Return the unit of each example that was sampled with others; examples are named as in `_examples`."""
     alone = leaves == [number.task]
-    return sampling_units(
-        {example if alone else f"{leaf}/{example}": doc for (leaf, example), doc in documents.items()}
-    )
+    samples = {
+        example_id(row) if alone else f"{leaf}/{example_id(row)}": row for leaf in leaves for row in rows.get(leaf, ())
+    }
+    documents = {example: row.get("doc") for example, row in samples.items()}
+    return sampling_units(documents, {example: sample_contents(row) for example, row in samples.items()})
 
 
 def _parts(results: Mapping[str, Any], name: str) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emobench.config import PRETRAINED
+from emobench.data.sampling_units import joined_units, text_digest
 from emobench.data.texts import Texts, load_texts
 from emobench.errors import ConfigError, DataError
 from emobench.kinds.auxiliary import UnloadedModel
@@ -82,6 +83,9 @@ def score(subject: Subject, task: Task, texts: Texts, folder: Path) -> Scored:
     surrogate = subject.other(rules.auxiliary).model
     found = Scored(files={COUNTS: json.dumps(asdict(counts), indent=1) + "\n"})
     found.add(COLUMNS, partial(_distances, subject, surrogate, rows))
+    contents = {row: [text_digest(texts.texts[int(row)])] for row in rows}
+    units = joined_units(contents, {row: texts.units[int(row)] for row in rows})
+    found.scores = {name: replace(score, units=units) for name, score in found.scores.items()}
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content, renamed
 from emobench.leaderboard.exchange.every_eval_ever_instances import UNIT
@@ -107,7 +108,8 @@ def _instances(
     file = path.parent / named.rpartition("/")[2]
     by_id = {str(r["evaluation_result_id"]): name for name, r in results.items() if r.get("evaluation_result_id")}
     found: dict[str, dict[str, tuple[str, str, float]]] = {}
-    units: dict[str, dict[str, str]] = {}
+    named_units: dict[str, dict[str, str]] = {}
+    inputs: dict[str, dict[str, list[str]]] = {}
     for where, row in json_lines(file) if file.is_file() else ():
         name = by_id.get(str(row.get("evaluation_result_id"))) or _only(str(row.get("evaluation_name")), results)
         score, sample = number(mapping(row.get("evaluation")).get("score")), str(row.get("sample_id"))
@@ -118,8 +120,9 @@ def _instances(
         content, prompt = _digests(row)
         found[name][sample] = (content, prompt, score)
         if unit := _text(mapping(row.get("metadata")).get(UNIT)):
-            units.setdefault(name, {})[sample] = unit
-    return found, units
+            named_units.setdefault(name, {})[sample] = unit
+        inputs.setdefault(name, {})[sample] = [_input_digest(row)]
+    return found, {name: joined_units(of, named_units.get(name, {})) for name, of in inputs.items()}
 
 
 def _only(evaluation: str, results: Mapping[str, Any]) -> str | None:
@@ -146,11 +149,23 @@ def _digests(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the digests of an instance's content and of its prompt; without its texts, of the hash that it has."""
     shown = mapping(row.get("input"))
     if not shown.get("raw") and not shown.get("reference"):
-        named = str(row.get("sample_hash") or row.get("sample_id"))
-        yield from [hashlib.sha256(named.encode(errors="replace")).hexdigest()] * 2
+        yield from [_digest(_named(row))] * 2
         return
     for value in ([shown.get("raw"), shown.get("reference")], [shown.get("formatted"), shown.get("reference")]):
-        yield hashlib.sha256(json.dumps(value, sort_keys=True).encode(errors="replace")).hexdigest()
+        yield _digest(value)
+
+
+def _input_digest(row: Mapping[str, Any]) -> str:
+    """Return the digest of an instance's input; without a text, of the hash that it has."""
+    return _digest(mapping(row.get("input")).get("raw") or _named(row))
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return str(row.get("sample_hash") or row.get("sample_id"))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
 def _rules(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from emobench.data.sampling_units import joined_units
 from emobench.errors import DataError
 from emobench.leaderboard.exchange.evaluation import Evaluation, Measured, by_content
 from emobench.leaderboard.exchange.lm_eval_results import listed, mapping
@@ -52,14 +53,17 @@ def inspect_evaluation(path: Path, data: Mapping[str, Any]) -> Evaluation:
     if len({(str(sample["id"]), sample.get("epoch", 1)) for sample in samples}) < len(samples):
         raise DataError(f"{path}: a sample is there twice in one epoch; keep one.")
     units = by_content({str(sample["id"]): _content(sample) for sample in samples})
+    of_epoch = {f"{units[str(s['id'])]} epoch {s.get('epoch', 1)}": s for s in samples}
+    inputs = {example: [_digest(_input(s))] for example, s in of_epoch.items()}
+    sampled = joined_units(inputs, {example: units[str(s["id"])] for example, s in of_epoch.items()})
     numbers, examples = {}, {}
     for score, metric, value in _metrics(data):
         name = f"{task}/{task_name(str(score.get('name')))},{task_name(metric)}"
-        rows = {f"{units[str(s['id'])]} epoch {s.get('epoch', 1)}": (s, _value(s, score)) for s in samples}
-        values = {example: (found, 1.0) for example, (_, found) in rows.items() if found is not None}
+        found = {example: _value(s, score) for example, s in of_epoch.items()}
+        values = {example: (one, 1.0) for example, one in found.items() if one is not None}
         numbers[name] = _measured(score, metric, value, len(units) or None)
-        if metric in MEANS and len(values) == len(rows) > 0 and _is_mean(values, value):
-            examples[name] = Recorded(values, {e: units[str(s["id"])] for e, (s, _) in rows.items()})
+        if metric in MEANS and len(values) == len(found) > 0 and _is_mean(values, value):
+            examples[name] = Recorded(values, sampled)
     if not numbers:
         raise DataError(f"{path}: has no number under `results`; expected a log with scores.")
     return Evaluation(
@@ -116,12 +120,20 @@ def _is_mean(values: Mapping[str, tuple[float, float]], value: float) -> bool:
 
 
 def _content(sample: Mapping[str, Any]) -> str:
-    """Return a digest of a sample's input, without the ids that inspect draws for messages, and of its target."""
+    """Return a digest of a sample's input and target."""
+    return _digest([*_input(sample), sample.get("target")])
+
+
+def _input(sample: Mapping[str, Any]) -> list[Any]:
+    """Return a sample's input, without the ids that inspect draws for messages, and its choices."""
     shown = sample["input"]
     if isinstance(shown, list):
         shown = [[mapping(message).get("role"), mapping(message).get("content")] for message in shown]
-    text = json.dumps([shown, sample.get("choices"), sample.get("target")], sort_keys=True)
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return [shown, sample.get("choices")]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode(errors="replace")).hexdigest()
 
 
 def _rules(data: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:

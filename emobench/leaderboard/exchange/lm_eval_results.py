@@ -25,6 +25,7 @@ from emobench.tasks.lm_eval_numbers import (
     example_values,
     number,
     numbers_of,
+    sample_contents,
     sampling_units,
     task_name,
 )
@@ -169,6 +170,7 @@ def read_samples(results: ResultsFile) -> Samples:
     """
     values: dict[str, dict[str, Any]] = {}
     documents: dict[str, dict[str, Any]] = {}
+    inputs: dict[str, dict[str, list[str]]] = {}
     contents: dict[str, dict[str, str]] = {}
     prompts: dict[str, dict[str, str]] = {}
     for path, task in samples_files(results.path):
@@ -182,9 +184,10 @@ def read_samples(results: ResultsFile) -> Samples:
                     raise DataError(f"{where}: the example {example!r} of {metric} is there twice; keep one.")
                 of[example] = row.get(metric)
             documents.setdefault(task_name(task), {})[example] = row.get("doc")
+            inputs.setdefault(task_name(task), {})[example] = sample_contents(row)
             contents.setdefault(task_name(task), {})[example] = str(row.get("doc_hash") or _digest(row.get("doc")))
             prompts.setdefault(task_name(task), {})[example] = _prompt(row)
-    units = {task: sampling_units(of) for task, of in documents.items()}
+    units = {task: sampling_units(of, inputs[task]) for task, of in documents.items()}
     numbers = {name: one for name, one in results.numbers().items() if one.value is not None}
     found = {name: example_values(numbers[name], of) for name, of in values.items() if name in numbers}
     examples = {name: Recorded(of, units[name.partition("/")[0]]) for name, of in found.items() if of}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from emobench.data.documents import RUNS, units_of_rows
+from emobench.data.documents import BEGINNING, RUNS, units_of_rows
 from emobench.data.packing import pack_blocks
 from emobench.data.texts import load_texts
-from emobench.errors import DataError
+from emobench.errors import ConfigError, DataError
 
 
 def write(folder: Path, name: str, *rows: dict[str, object]) -> None:
@@ -25,26 +25,74 @@ def test_headings_of_wikitext_begin_articles() -> None:
 
 def test_rows_that_begin_alike_are_of_one_unit_and_blank_ones_of_the_last() -> None:
     prompt = "You wake up and everyone that you know calls you by another name. "
-    texts = ["a", "", f"{prompt}First story.", "b", f"{prompt}Second story."]
-    assert units_of_rows(texts, "rows") == ["row 0", "row 0", "row 2", "row 3", "row 2"]
+    assert len(prompt) > BEGINNING
+    texts = ["a", "", f"{prompt}First story.", "b", f"{prompt}Second story.", f" {prompt}Third"]
+    assert units_of_rows(texts, "beginnings") == ["row 0", "row 0", "row 2", "row 3", "row 2", "row 2"]
+    shorter = prompt[: BEGINNING - 1]
+    assert units_of_rows([f"{shorter}a", f"{shorter}b"], "beginnings") == ["row 0", "row 1"]
+
+
+def test_each_row_is_a_document_and_equal_rows_are_one() -> None:
+    prompt = "You wake up and everyone that you know calls you by another name. "
+    texts = ["", "a", " ", f"{prompt}First.", f"{prompt}Second.", " a\n", "A", "\t"]
+    units = units_of_rows(texts, "rows")
+    assert [units.index(unit) for unit in units] == [0, 1, 1, 3, 4, 1, 6, 6]
+    assert units_of_rows(["b", "a"], "rows") == [units_of_rows(["b"], "rows")[0], units[1]]  # the text alone names it
+
+
+def test_documents_with_equal_text_are_one_unit() -> None:
+    article, other = [" = A = \n", "", " text \n"], [" = A = ", " other "]
+    assert units_of_rows([*article, *other, *article, ""], "headings") == [
+        *["row 0"] * 3,
+        *["row 3"] * 2,
+        *["row 0"] * 4,
+    ]
+    texts = ["x", "y", "x", "y", "x"]
+    assert units_of_rows(texts, "rows", ["b", "b", "a", "a", "c"]) == ["b", "b", "b", "b", "c"]
+    assert units_of_rows(["x", "y", "xy"], "rows", ["a", "a", "b"]) == ["a", "a", "b"]
 
 
 def test_text_without_borders_is_cut_into_runs_of_equal_length() -> None:
-    texts = ["x" * 1000] * 1000
-    units = units_of_rows(texts, "unknown")
+    texts = [f"{i:04}" + "x" * 996 for i in range(1000)]
+    units = units_of_rows(texts, "stream")
     sizes = [units.count(unit) for unit in dict.fromkeys(units)]
     assert sizes == [100] * RUNS
     assert units == sorted(units, key=lambda unit: int(unit.split()[1]))  # no run is in two pieces
-    assert set(units_of_rows(["x" * 1000] * 199, "unknown")) == {"row 0"}  # too short for two that are independent
-    assert len(set(units_of_rows(["x" * 1000] * 450, "unknown"))) == 4
-    assert len(set(units_of_rows(["x" * 1000] * 450, "sentences"))) == RUNS
+    assert units_of_rows(texts, "headings") == units
+    assert set(units_of_rows(texts[:199], "stream")) == {"row 0"}  # too short for two that are independent
+    assert len(set(units_of_rows(texts[:200], "stream"))) == 2
+    assert len(set(units_of_rows(texts[:450], "stream"))) == 4
+    assert len(set(units_of_rows(texts[:450], "sentences"))) == RUNS
+    assert len(set(units_of_rows(texts[:399], "sentences"))) == RUNS - 1
+    assert units_of_rows(["x" * 60_000, "y" * 100_000, "z" * 40_000], "stream") == ["row 0", "row 1", "row 1"]
 
 
-@pytest.mark.parametrize(("corpus", "units"), [("ag_news", 3), ("wikitext103", 1), ("mine", 1), ("ptb", 1)])
+@pytest.mark.parametrize(
+    ("corpus", "units"),
+    [("ag_news", 3), ("wikitext103", 1), ("mine", 3), ("ptb", 1), ("my-wikitext", 3), ("some.rows", 3)],
+)
 def test_a_local_file_has_the_documents_of_its_corpus(tmp_path: Path, corpus: str, units: int) -> None:
     write(tmp_path, f"{corpus}.test.jsonl", *({"text": f"text {i}"} for i in range(3)))
     found = load_texts(corpus, "test", data_dirs=[tmp_path], offline=True)
     assert len(set(found.units)) == units
+
+
+def test_rows_of_a_file_are_a_stream_where_the_user_says_so(tmp_path: Path) -> None:
+    rows = [f"{i} " + "x" * 4_000 for i in range(70)]
+    write(tmp_path, "mine.test.jsonl", *({"text": row} for row in rows))
+    found = load_texts("mine", "test", data_dirs=[tmp_path], offline=True)
+    assert len(set(found.units)) == 70
+    assert len(set(found.as_stream().units)) == 2
+    write(tmp_path, "named.test.jsonl", *({"text": row, "document": 1} for row in rows))
+    with pytest.raises(ConfigError, match="documents"):
+        load_texts("named", "test", data_dirs=[tmp_path], offline=True).as_stream()
+
+
+def test_a_local_copy_of_wikitext_has_articles_under_any_name(tmp_path: Path) -> None:
+    rows = [" = One = ", "text", " = Two = ", "more", " = = Part = = ", "end"]
+    for corpus, units in (("mine.WikiText", 2), ("other", 6)):
+        write(tmp_path, f"{corpus}.test.jsonl", *({"text": row} for row in rows))
+        assert len(set(load_texts(corpus, "test", data_dirs=[tmp_path], offline=True).units)) == units
 
 
 def test_rows_may_name_their_document(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled
+from emobench.data.labelled import LabelledData, LabelledSource, LabelledSplit, load_labelled, sampling_units
 from emobench.errors import ConfigError, DataError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -164,6 +164,22 @@ def test_examples_of_one_passage_are_of_one_unit_and_groups_are_units(tmp_path: 
     assert by_passage.fingerprint != by_group.fingerprint
     with pytest.raises(DataError, match=r"expected a text in the field 'passage'"):
         local(tmp_path, named("q", "yes"), source=replace(LOCAL, unit="passage"), train=first)
+
+
+def test_equal_texts_are_one_unit_whatever_their_labels_and_join_named_ones(tmp_path: Path) -> None:
+    rows = [named(f"text {i % 40}", "yes" if i < 100 else "no") for i in range(200)]
+    examples = local(tmp_path, *rows).test
+    units = sampling_units(examples)
+    assert len(set(units.values())) == 40
+    for i in range(200):
+        assert units[examples[i].id] == units[examples[i % 40].id]
+    rows = [
+        named(text, "yes", topic=topic)
+        for text, topic in (("a", "p"), ("b", "p"), ("b", "q"), ("c", "r"), ("d", "r"), ("e", "s"), ("E", "t"))
+    ]
+    examples = local(tmp_path, *rows, source=replace(LOCAL, group="topic"), train={**FIRST, "topic": "t"}).test
+    units = sampling_units(examples)
+    assert [units.get(one.id) for one in examples] == ["topic p"] * 3 + ["topic r"] * 2 + [None] * 2
 
 
 def test_a_local_file_takes_the_place_of_the_source_split_by_split(tmp_path: Path, cache: Path) -> None:

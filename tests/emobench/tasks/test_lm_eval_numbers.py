@@ -6,23 +6,41 @@ from typing import Any
 
 import pytest
 
-from emobench.tasks.lm_eval_numbers import sampling_units
+from emobench.tasks.lm_eval_numbers import sample_contents, sampling_units
 
 
 def test_questions_on_one_passage_are_one_unit() -> None:
     documents = {"0": {"passage": "A.", "question": "x"}, "1": {"passage": "A."}, "2": {"passage": "B."}, "3": None}
-    units = sampling_units(documents)
+    units = sampling_units(documents, {})
     assert units.keys() == {"0", "1"}
     assert len(set(units.values())) == 1
 
 
 def test_questions_of_several_subjects_are_of_their_subject() -> None:
     documents = {f"{subject}/{i}": {"subject": subject} for subject in ("anatomy", "virology") for i in range(3)}
-    assert sampling_units(documents) == {key: f"subject {key.split('/')[0]}" for key in documents}
+    assert sampling_units(documents, {}) == {key: f"subject {key.split('/')[0]}" for key in documents}
     # Of one subject the questions were sampled.
-    assert sampling_units({key: value for key, value in documents.items() if value["subject"] == "anatomy"}) == {}
+    assert sampling_units({key: one for key, one in documents.items() if one["subject"] == "anatomy"}, {}) == {}
 
 
 @pytest.mark.parametrize("document", [None, "text", {}, {"passage": " "}, {"passage": 3}, {"premise": ["a"]}])
 def test_documents_that_name_nothing_shared_are_units_of_their_own(document: Any) -> None:
-    assert sampling_units({"0": document, "1": document}) == {}
+    assert sampling_units({"0": document, "1": document}, {}) == {}
+
+
+def test_samples_of_one_document_or_of_equal_arguments_are_one_unit() -> None:
+    asked = {"gen_args_0": {"arg_0": "Q: 1 + 1", "arg_1": {"until": []}}}
+    samples = {
+        "0": {"doc_hash": "a", "doc": {"n": 0}, "arguments": asked},
+        "1": {"doc_hash": "b", "doc": {"n": 1}, "arguments": asked},  # the same question under another number
+        "2": {"doc_hash": "b", "doc": {"n": 1}, "arguments": {**asked, "gen_args_1": {}}},
+        "3": {"doc": {"n": 3}, "arguments": []},  # nothing that was read is known
+        "4": {"doc": {"n": 4}, "arguments": []},
+        "5": {"doc": {"n": 3}, "arguments": [["", "text"]]},
+    }
+    documents = {example: sample["doc"] for example, sample in samples.items()}
+    units = sampling_units(documents, {example: sample_contents(sample) for example, sample in samples.items()})
+    assert [sorted(e for e in units if units[e] == unit) for unit in dict.fromkeys(units.values())] == [
+        ["0", "1", "2"],
+        ["3", "5"],
+    ]

@@ -28,8 +28,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def instruct(command: Callable[..., Any], byte_model: Path, asked: Path, tmp_path: Path) -> Callable[..., Any]:
     """Run `emobench VERB --suite instruct` on these data, with responses of eight tokens."""
 
-    def run(verb: str, *more: object) -> Any:
-        places = ("--data-dir", asked, "--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline")
+    def run(verb: str, *more: object, data: Path = asked) -> Any:
+        places = ("--data-dir", data, "--runs", tmp_path / "runs", "--leaderboard", tmp_path / "board", "--offline")
         given = any(str(one).startswith("instruct.max_new_tokens=") for one in more)
         length = () if given else ("--set", f"instruct.max_new_tokens={TOKENS}")
         return command(verb, "--suite", "instruct", "--model", byte_model, *length, *places, "-q", *more)

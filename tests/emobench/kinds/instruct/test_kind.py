@@ -84,6 +84,16 @@ def test_a_run_trains_answers_and_records(instruct: Callable[..., Any], tmp_path
         assert entry["metrics"][f"{TASK}/rougeL"]["n"] == len(given)
 
 
+def test_equal_instructions_are_one_unit(instruct: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [{"instruction": f"Say {i % 4}.", "input": "Loud" if i == 9 else "", "reference": f"{i}"} for i in range(10)]
+    data = tmp_path / "asked"
+    data.mkdir()
+    (data / "instructions.test.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (entry,) = instruct("evaluate", "--json", data=data).ok().json["entries"]
+    for metric in entry["metrics"].values():
+        assert (metric["n"], metric["units"]) == (10, 5)
+
+
 def test_greedy_responses_are_the_likeliest_tokens(
     instruct: Callable[..., Any], tmp_path: Path, byte_model: Path
 ) -> None:

@@ -26,11 +26,11 @@ SUITE = ("--suite", "figure-2", "--set", "tasks=wikitext2")
 @pytest.fixture(scope="module")
 def evaluate(command: Callable[..., Any], small_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("work")
-    places = ("--data-dir", small_data, "--runs", folder / "runs", "--leaderboard", folder / "board", "--offline")
+    places = ("--runs", folder / "runs", "--leaderboard", folder / "board", "--offline")
 
-    def run(model: Path, surrogate: object, *more: object, longest: int = 48) -> Any:
+    def run(model: Path, surrogate: object, *more: object, longest: int = 48, data: Path = small_data) -> Any:
         chosen = ("--set", f"surrogate.model={surrogate}", "--set", f"surrogate.max_tokens={longest}")
-        return command("evaluate", "--model", model, *SUITE, *chosen, *places, "-q", *more)
+        return command("evaluate", "--model", model, *SUITE, *chosen, "--data-dir", data, *places, "-q", *more)
 
     run.folder = folder  # type: ignore[attr-defined]
     return run
@@ -52,6 +52,15 @@ def test_a_model_against_itself_and_against_itself_by_name(evaluate: Any, small_
     expected = {"in_split": 20, "used": 20, "too_few_words": 0, "too_many_tokens": 0, "under_two_tokens": 0}
     assert min(len(text.split()) for text in texts) >= 20
     assert counts == [expected] * 2
+
+
+def test_equal_texts_are_one_unit(evaluate: Any, small_model: Path, small_data: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (small_data / "wikitext2.validation.jsonl").read_text().splitlines()]
+    texts = [text for i in range(12) for text in (f"= Title {i} =", rows[i % 5]["text"])]
+    (tmp_path / "wikitext2.validation.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (entry,) = evaluate(small_model, "pretrained", "--json", data=tmp_path).ok().json["entries"]
+    found = entry["metrics"]["wikitext2/forward_kl"]
+    assert (found["n"], found["units"]) == (12, 5)
 
 
 def test_another_vocabulary_is_refused_by_name(evaluate: Any, small_model: Path, byte_model: Path) -> None:

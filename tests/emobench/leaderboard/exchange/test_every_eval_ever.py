@@ -61,6 +61,7 @@ def test_every_number_is_there(tmp_path: Path) -> None:
 
 def written(folder: Path, model: str, scores: list[int], **changes: Any) -> str:
     """Write a record and its instances, in another order for each model."""
+    distinct = changes.get("distinct", len(scores))
     result = {
         "evaluation_result_id": "arc#accuracy",
         "evaluation_name": "arc",
@@ -89,7 +90,7 @@ def written(folder: Path, model: str, scores: list[int], **changes: Any) -> str:
             "evaluation_result_id": "arc#accuracy",
             "sample_id": str(i),
             "interaction_type": "single_turn",
-            "input": {"raw": f"question {i}", "reference": [changes.get("reference", "x")]},
+            "input": {"raw": f"question {i % distinct}", "reference": [changes.get("reference", "x")]},
             "output": {"raw": ["x"]},
             "answer_attribution": [],
             "evaluation": {"score": score, "is_correct": bool(score)},
@@ -113,6 +114,15 @@ def test_records_are_compared_example_by_example(tmp_path: Path) -> None:
     assert (contrast.metric, contrast.items, contrast.unit) == ("arc/accuracy", 20, "fraction")
     assert contrast.p == pytest.approx(stats.binomtest(10, 10).pvalue)
     assert contrast.verdict == "better"
+
+
+def test_instances_with_one_input_are_one_unit(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    scores = [[draw.randint(0, 1) for _ in range(60)] for _ in "xy"]
+    files = [written(tmp_path, name, of, distinct=15) for name, of in zip("xy", scores, strict=True)]
+    (contrast,) = compare_files(files)[0].contrasts
+    means = [np.array(of).reshape(4, 15).mean(axis=0) for of in scores]
+    assert (contrast.items, contrast.p) == (15, pytest.approx(stats.ttest_rel(*means).pvalue))
 
 
 def test_the_schemas_accept_what_is_compared_here(tmp_path: Path) -> None:

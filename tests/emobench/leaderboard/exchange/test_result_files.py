@@ -111,6 +111,25 @@ def test_scores_have_the_p_and_interval_of_scipys_paired_t(pair: list[str]) -> N
         assert contrast.test == "paired t test"
 
 
+def stored_again(rows: list[dict[str, Any]]) -> None:
+    """Store each of the first 30 documents 32 times, with answers that agree in most copies."""
+    draw = random.Random(sum(row["acc"] for row in rows))
+    copies = [{**row, "acc": row["acc"] if draw.random() < 0.7 else 1 - row["acc"]} for row in rows[:30] * 32]
+    rows[:] = copies
+
+
+def test_a_document_that_is_stored_32_times_is_one_unit(tmp_path: Path) -> None:
+    folders = [str(evaluated(tmp_path, name, seed, of_rows=stored_again)) for seed, name in enumerate("ab")]
+    found = by_metric(compare_files(folders)[0])
+    for task in ("a", "b"):
+        means = [values.reshape(30, 32).mean(1) for values in paired(folders, task, "acc")]
+        expected = stats.ttest_rel(*means)
+        contrast = found[f"{task}/acc"]
+        assert contrast.items == 30
+        assert contrast.p == pytest.approx(expected.pvalue, rel=1e-6)
+        assert contrast.effect == pytest.approx((means[0] - means[1]).mean())
+
+
 def test_the_baseline_can_be_any_of_them(pair: list[str]) -> None:
     last, first = (by_metric(compare_files(pair, baseline)[0]) for baseline in (None, pair[0]))
     assert {name: -one.effect for name, one in first.items()} == pytest.approx(
@@ -159,7 +178,7 @@ def test_equal_documents_are_paired_in_their_order(tmp_path: Path) -> None:
         rows[1]["prompt_hash"], rows[1]["target_hash"] = rows[0]["prompt_hash"], rows[0]["target_hash"]
 
     files = [str(evaluated(tmp_path, name, seed, of_rows=twice)) for seed, name in enumerate(("x", "y"))]
-    assert by_metric(compare_files(files)[0])["a/acc"].items == N
+    assert by_metric(compare_files(files)[0])["a/acc"].items == N - 1
 
 
 def test_files_without_samples_have_no_verdict_and_say_so(pair: list[str]) -> None:
@@ -215,9 +234,14 @@ def test_files_that_lm_eval_wrote(results_files: list[Path]) -> None:
 
 def log(path: Path, model: str, right: str, **changes: Any) -> str:
     """Write a log as inspect does, of one epoch or several for each sample: C is right, I is wrong."""
-    epochs = changes.get("epochs", 1)
+    epochs, distinct = changes.get("epochs", 1), changes.get("distinct", len(right))
     samples = [
-        {"id": i // epochs, "epoch": 1 + i % epochs, "input": f"question {i // epochs}", "target": "x"}
+        {
+            "id": i // epochs,
+            "epoch": 1 + i % epochs,
+            "input": f"question {i // epochs % distinct}",
+            "target": f"x{i // epochs // distinct}",
+        }
         | {"scores": {"match": {"value": letter}}}
         for i, letter in enumerate(right)
     ]
@@ -249,6 +273,16 @@ def test_the_epochs_of_a_sample_are_one_unit(tmp_path: Path) -> None:
     files = [log(tmp_path / f"{i}.json", f"m{i}", text, epochs=3) for i, text in enumerate(texts)]
     (contrast,) = compare_files(files)[0].contrasts
     means = [np.array([letter == "C" for letter in text]).reshape(20, 3).mean(axis=1) for text in texts]
+    assert (contrast.items, contrast.p) == (20, pytest.approx(stats.ttest_rel(*means).pvalue))
+
+
+def test_samples_with_one_input_are_one_unit_whatever_their_targets(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    texts = ["".join(draw.choices("CI", k=120)) for _ in range(2)]
+    files = [log(tmp_path / f"{i}.json", f"m{i}", text, epochs=2, distinct=20) for i, text in enumerate(texts)]
+    (contrast,) = compare_files(files)[0].contrasts
+    # 3 samples of each input, 2 epochs of each sample
+    means = [np.array([c == "C" for c in text]).reshape(3, 20, 2).mean(axis=(0, 2)) for text in texts]
     assert (contrast.items, contrast.p) == (20, pytest.approx(stats.ttest_rel(*means).pvalue))
 
 

@@ -1,0 +1,72 @@
+"""The sampling units of examples: which of them were drawn together.
+
+Examples with equal content are one unit: a text that a data set has 32 times is one draw, not 32. Data may name larger
+units, such as a passage or a subject, and equal content in two of these joins both. Units are therefore the connected
+components of a graph whose nodes are examples, contents and names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+
+def text_digest(*texts: str) -> str:
+    """Return the first 12 hex digits of the sha256 of texts, joined by the unit separator, U+001F."""
+    return hashlib.sha256("\x1f".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def joined_units(
+    contents: Mapping[str, Collection[str]], named: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Return the unit of each example that was drawn together with others.
+
+    `contents` has the digests of what a model reads of each example, without its target: examples with a digest in
+    common are one unit. `named` has the units that the data name. A unit is called by the first of its names, or else
+    by the first of its digests, in alphabetical order, so that its name does not depend on the order of the examples.
+    """
+    marks: dict[str, list[str]] = {}
+    for example in dict.fromkeys([*contents, *named]):
+        marks[example] = [f"text {digest}" for digest in contents.get(example, ())]
+        if example in named:
+            marks[example].insert(0, named[example])
+    groups = _Groups()
+    for example, own in marks.items():
+        groups.join([f"example {example}", *(f"mark {mark}" for mark in own)])
+    members: dict[str, list[str]] = {}
+    for example in marks:
+        members.setdefault(groups.root(f"example {example}"), []).append(example)
+    units = {}
+    for examples in members.values():
+        if len(examples) > 1:
+            name = _name(examples, marks, named)
+            units |= dict.fromkeys(examples, name)
+    return units
+
+
+def _name(examples: Collection[str], marks: Mapping[str, Collection[str]], named: Mapping[str, str]) -> str:
+    names = {named[example] for example in examples if example in named}
+    return min(names or {mark for example in examples for mark in marks[example]})
+
+
+class _Groups:
+    """Disjoint sets of names."""
+
+    def __init__(self) -> None:
+        self._parents: dict[str, str] = {}
+
+    def root(self, name: str) -> str:
+        """Return the representative of a name's set."""
+        parents = self._parents
+        parents.setdefault(name, name)
+        while parents[name] != name:
+            parents[name] = parents[parents[name]]
+            name = parents[name]
+        return name
+
+    def join(self, names: Collection[str]) -> None:
+        """Unite the sets of these names."""
+        first, *others = names
+        for other in others:
+            self._parents[self.root(other)] = self.root(first)
