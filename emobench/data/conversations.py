@@ -14,14 +14,13 @@ Legend: T tokens of an example.
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from emobench.errors import DataError, ModelError, first_line
+from emobench.data.chat_templates import ChatRefusedError, End, Frame, end_of, frame_of, render_chat, text_ids
+from emobench.errors import DataError, ModelError
 
 Role = Literal["system", "user", "assistant"]
 ROLES = ("system", "user", "assistant")
@@ -29,11 +28,6 @@ FORMS = '"instruction" and "output", "prompt" and "completion", or "messages"'
 LARGEST_WEIGHT = 1_000_000
 Responses = Literal["all", "last"]
 """Which turns of the assistant the loss counts."""
-
-
-DAY = datetime(2024, 7, 26)
-"""What chat templates take for today: that of Llama 3.2 has it where there is no clock."""
-CLOCK = re.compile(r"""\bstrftime_now\(\s*(['"])(.*?)\1\s*\)""")
 
 
 class Turn(NamedTuple):
@@ -149,6 +143,10 @@ class Format(ABC):
         """Return the ids of what a response follows, with one BOS if the tokenizer's texts begin with one."""
 
     @abstractmethod
+    def end(self, asked: Conversation) -> End:
+        """Return what ends a response to `asked`, in training and in generation alike."""
+
+    @abstractmethod
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
         """Return an example. Its responses carry the loss, with the token that ends each.
 
@@ -173,16 +171,21 @@ class AlpacaFormat(Format):
     def prompt(self, asked: Conversation) -> list[int]:
         return self._ids(self._text(asked))
 
+    def end(self, asked: Conversation) -> End:
+        eos = self.tokenizer.eos_token_id
+        return End((), is_written=False) if eos is None else End((int(eos),))
+
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
         text, response = self._text(conversation.asked), conversation.turns[-1].text
-        prompt, whole, eos = self._ids(text), self._ids(text + response), self.tokenizer.eos_token_id
-        if eos is None:
+        prompt, whole = self._ids(text), self._ids(text + response)
+        end = self.end(conversation.asked)
+        if not end.is_written:
             kind = type(self.tokenizer).__name__
             raise ModelError(f"The tokenizer {kind} has no EOS token, which ends responses; give it an eos_token.")
         if whole[: len(prompt)] != prompt:
             # The end of the prompt would merge with the response, and the model would be asked with other ids.
             whole = prompt + self._encoded(response, add_special_tokens=False)
-        ids_T = [*whole, eos]
+        ids_T = [*whole, *end.ids]
         return Tokens(ids_T, [place >= len(prompt) for place in range(len(ids_T))])
 
     def _ids(self, text: str) -> list[int]:
@@ -211,10 +214,13 @@ class AlpacaFormat(Format):
 
 
 class ChatFormat(Format):
-    """The tokenizer's chat template, which transformers renders in a sandbox. An input stands below its instruction."""
+    """The tokenizer's chat template (see `chat_templates`). An input stands below its instruction."""
 
     def prompt(self, asked: Conversation) -> list[int]:
-        return self._ids(asked, len(asked.turns), asks=True)
+        return text_ids(self.tokenizer, self._frame(asked).prompt)
+
+    def end(self, asked: Conversation) -> End:
+        return end_of(self.tokenizer, self._frame(asked).after)
 
     def tokens(self, conversation: Conversation, responses: Responses = "all") -> Tokens:
         turns = conversation.turns
@@ -222,61 +228,63 @@ class ChatFormat(Format):
         counts_T = [False] * len(ids_T)
         places = [place for place, turn in enumerate(turns) if turn.role == "assistant"]
         for place in places if responses == "all" else places[-1:]:
-            before = self._ids(conversation, place, asks=True)
+            number = 1 + places.index(place)
+            frame = self._frame(Conversation(turns[:place], conversation.input, conversation.where))
+            before = text_ids(self.tokenizer, frame.prompt)
             until = ids_T if place == len(turns) - 1 else self._ids(conversation, place + 1)
             if ids_T[: len(until)] != until or until[: len(before)] != before:
-                number = 1 + places.index(place)
                 raise DataError(
                     f"{conversation.where}: the chat template writes the beginning of a conversation otherwise when "
                     f"more follows: response {number} would not follow what a model is asked. Take the last response "
                     "alone, or another template."
                 )
+            self._check_end(frame, until[len(before) :], turns[place].text, f"{conversation.where}: response {number}")
             counts_T[len(before) : len(until)] = [True] * (len(until) - len(before))
         return Tokens(ids_T, counts_T)
 
-    def _ids(self, conversation: Conversation, count: int, *, asks: bool = False) -> list[int]:
-        """Return the ids of the first turns; `asks`: with the beginning of a response."""
+    def _check_end(self, frame: Frame, counted: Sequence[int], response: str, where: str) -> None:
+        """Raise a UserError unless the counted tokens of a response hold what ends responses, and only at the end."""
+        end = end_of(self.tokenizer, frame.after)
+        if not end.is_written:
+            raise ModelError(
+                "The chat template writes nothing after a response, so that the model would never learn to end one. "
+                "Give the tokenizer a template that ends each turn, such as with {{ eos_token }}, or take "
+                "recipe.template=alpaca."
+            )
+        if end.by_text and end.text in response.strip():
+            raise DataError(
+                f"{where} contains {end.text!r}, with which the chat template ends responses, so that the model could "
+                "not tell where one ends. Take a template that ends a turn with a token, or drop the row."
+            )
+        ends = end.text in self.tokenizer.decode(counted) if end.by_text else not {*end.ids}.isdisjoint(counted)
+        if not ends:
+            raise DataError(f"{where} does not end as the chat template ends others. Take another template.")
+
+    def _frame(self, asked: Conversation) -> Frame:
+        try:
+            return frame_of(self._with_template(), self._messages(asked, len(asked.turns)))
+        except ChatRefusedError as error:
+            raise DataError(f"{asked.where}: {error}") from None
+
+    def _ids(self, conversation: Conversation, count: int) -> list[int]:
+        """Return the ids of the first turns."""
+        try:
+            text = render_chat(self._with_template(), self._messages(conversation, count), asks=False)
+        except ChatRefusedError as error:
+            raise DataError(f"{conversation.where}: {error}") from None
+        return text_ids(self.tokenizer, text)
+
+    def _with_template(self) -> Any:
         if not self.tokenizer.chat_template:
             kind = type(self.tokenizer).__name__
             raise ModelError(f"The tokenizer {kind} has no chat template. Take the Alpaca prompt, or a chat model.")
+        return self.tokenizer
+
+    def _messages(self, conversation: Conversation, count: int) -> list[dict[str, str]]:
         messages = [{"role": turn.role, "content": turn.text} for turn in conversation.turns[:count]]
         if conversation.input:
             messages[0]["content"] += f"\n\n{conversation.input}"
-        try:
-            return chat_ids(self.tokenizer, messages, asks=asks)
-        except ModelError:
-            raise
-        except Exception as error:  # a template raises what it wants
-            raise DataError(
-                f"{conversation.where}: the chat template refuses the conversation ({first_line(error)}); its roles "
-                f"are {', '.join(turn.role for turn in conversation.turns)}."
-            ) from None
-
-
-def chat_ids(tokenizer: Any, messages: Sequence[Mapping[str, str]], *, asks: bool) -> list[int]:
-    """Return the ids of a chat by the tokenizer's template; `asks`: with the beginning of a response.
-
-    Raises whatever a template raises.
-    """
-    template = same_every_day(tokenizer.get_chat_template())
-    # Without `return_dict`, transformers 5 gives a mapping.
-    return tokenizer.apply_chat_template(
-        messages, chat_template=template, add_generation_prompt=asks, return_dict=True
-    )["input_ids"]
-
-
-def same_every_day(template: str) -> str:
-    """Return a chat template that writes `DAY` where it would write the date: prompts do not change overnight.
-
-    Raises ModelError for one that writes the time in a format that it computes.
-    """
-    found = CLOCK.sub(lambda call: json.dumps(DAY.strftime(call[2])), template)
-    if "strftime_now(" in found:
-        raise ModelError(
-            "The chat template writes the present time by `strftime_now` with a computed format, so that prompts would "
-            "change from day to day. Give the tokenizer a template without it."
-        )
-    return found
+        return messages
 
 
 FORMATS: Mapping[str, type[Format]] = {"alpaca": AlpacaFormat, "chat": ChatFormat}

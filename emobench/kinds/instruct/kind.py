@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.labelled import LabelledSource
 from emobench.errors import ConfigError
 from emobench.hooks import hookimpl
-from emobench.kinds.auxiliary import AuxiliaryModel, Packages
+from emobench.kinds.auxiliary import AuxiliaryModel, Packages, UnloadedModel
 from emobench.kinds.generation.vllm.package import generating_program, packages_of
 from emobench.kinds.instruct.rules import InstructProtocol
 from emobench.kinds.interface import Kind, OtherProgram
@@ -66,6 +67,10 @@ class InstructKind(Kind):
     def generation_rules(self, task: Task) -> dict[str, Any]:
         """All rules but the judge's: another one reads the same responses."""
         return {name: value for name, value in task.rules.items() if name != "judge"}
+
+    def generation_facts(self, task: Task, model: UnloadedModel) -> dict[str, Any]:
+        """Return the version of the rules by which chat templates are rendered, and responses end."""
+        return {"chat": CHAT_RULES} if task.protocol_as(InstructProtocol).template == "chat" else {}
 
     def score_facts(self, task: Task) -> dict[str, Any]:
         """Return what identifies the judge's prompt and parser."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import build
+from emobench.data.chat_templates import End
 from emobench.data.conversations import FORMATS, Conversation, Turn
 from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.generation.decoding.request import Continuation, Decoding
@@ -47,16 +48,14 @@ def prompt_ids(asked: Sequence[Instruction], tokenizer: Any, template: str) -> l
     return [layout.prompt(one.asked) for one in asked]
 
 
+def response_end(tokenizer: Any, template: str) -> End:
+    """Return what ends a response to an instruction: what ends it in training, too."""
+    return FORMATS[template](tokenizer).end(Conversation((Turn("user", "a"),)))
+
+
 def end_ids(tokenizer: Any, template: str) -> tuple[int, ...]:
-    """Return the ids by which a tokenizer and a template end a response: EOS, and what a chat template puts there."""
-    eos = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
-    if template != "chat":
-        return eos
-    layout = FORMATS[template](tokenizer)
-    example = Conversation((Turn("user", "a"), Turn("assistant", "b")))
-    special = set(tokenizer.all_special_ids)
-    after = layout.tokens(example).ids_T[len(layout.prompt(example.asked)) :]
-    return tuple(dict.fromkeys([*eos, *[token for token in after if token in special][:1]]))
+    """Return the ids by which a tokenizer and a template end a response: EOS, and what a chat template writes."""
+    return response_end(tokenizer, template).ids
 
 
 def generate_responses(subject: Subject, task: str, rules: InstructProtocol, data: Instructions, folder: Path) -> None:
@@ -67,6 +66,7 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
     from emobench.kinds.generation.decoding.backends import continuations_of
 
     asked = asked_instructions(data, rules)
+    end = response_end(subject.tokenizer, rules.template)
     journal = Journal(folder / UNFINISHED)
     found = {one.id: one for one in (_parse(line, UNFINISHED) for line in journal.read())}
     done = {index for index, one in enumerate(asked) if one.id in found}
@@ -76,10 +76,10 @@ def generate_responses(subject: Subject, task: str, rules: InstructProtocol, dat
             prompt_ids(asked, subject.tokenizer, rules.template),
             prompt_keys=[one.id for one in asked],
             decoding=Decoding(rule=rules.sampling, length=rules.max_new_tokens),
-            ends=end_ids(subject.tokenizer, rules.template),
+            ends=end.ids,
             done=frozenset(done),
         ):
-            new = {index: _response(asked[index], one, subject.tokenizer) for index, (one,) in batch}
+            new = {index: _response(asked[index], one, subject.tokenizer, end) for index, (one,) in batch}
             new = {index: one for index, one in new.items() if index not in done}
             journal.append(map(_line, new.values()))
             found |= {one.id: one for one in new.values()}
@@ -94,16 +94,24 @@ def read_responses(path: Path) -> list[Response]:
         return [_parse(line, f"{path}:{number}") for number, line in enumerate(file, start=1)]
 
 
-def _response(one: Instruction, found: Continuation, tokenizer: Any) -> Response:
+def _response(one: Instruction, found: Continuation, tokenizer: Any, end: End) -> Response:
+    ids = list(found.ids)
+    text, ended = end.cut(_text(ids, tokenizer))
+    while ended and len(_text(ids, tokenizer).strip()) > len(text):
+        ids.pop()  # the text that ended it
     return Response(
         id=one.id,
         instruction=one.text,
         input=one.asked.input,
         reference=one.reference,
-        ids=list(found.ids),
-        text=tokenizer.decode(found.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False).strip(),
-        ended=found.ended,
+        ids=ids,
+        text=text,
+        ended=found.ended or ended,
     )
+
+
+def _text(ids: Sequence[int], tokenizer: Any) -> str:
+    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 def _line(response: Response) -> str:

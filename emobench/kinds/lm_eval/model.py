@@ -27,7 +27,7 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from tqdm import tqdm
 
-from emobench.data.conversations import same_every_day
+from emobench.data.chat_templates import ChatRefusedError, continued_chat, render_chat
 from emobench.errors import ConfigError, ModelError
 from emobench.kinds.interface import Subject
 from emobench.kinds.journal import Journal
@@ -120,8 +120,6 @@ class MemoryModel(_Base):
             batch_size=rules.batch,
             max_length=rules.max_length,
         )
-        if rules.chat_template:
-            self.tokenizer.chat_template = same_every_day(self.tokenizer.get_chat_template())
         self.cut: set[str] = set()
         """Contexts whose beginning did not fit."""
         self._name = rules.task
@@ -131,6 +129,14 @@ class MemoryModel(_Base):
         if rules.engine == "auto":
             with suppress(ModelError):  # of a model whose head is not understood, lm-eval reads all logits
                 self._scorer = PromptScorer(subject.model, labels_only=True, greedy=True, section="lm_eval")
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Render a chat as lm-eval does, with the limits and the fixed date of `emobench.data.chat_templates`."""
+        render = partial(render_chat, asks=True) if add_generation_prompt else continued_chat
+        try:
+            return render(self.tokenizer, chat_history)
+        except ChatRefusedError:  # lm-eval then drops the system message
+            return render(self.tokenizer, [turn for turn in chat_history if turn["role"] != "system"])
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         return self._shown(requests, super().loglikelihood)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import code_sha256
-from emobench.data import conversations, packing, responses
+from emobench.data import chat_templates, chat_worker, conversations, packing, responses
 from emobench.data.conversations import FORMATS, Counts
 from emobench.data.instruction_sets import Conversations
 from emobench.data.packing import Packed, pack_blocks, pack_rows
@@ -92,7 +92,7 @@ def corpus_stage(planned: PlannedTraining, split: str) -> Stage:
     recipe = planned.recipe
     chats = recipe.template != "none"
     rules = ("template", "responses") if chats else ("ends", "mask_until")
-    modules = (packing, conversations, responses) if chats else (packing,)
+    modules = (packing, chat_templates, chat_worker, conversations, responses) if chats else (packing,)
     facts = {
         "texts": planned.texts[split].fingerprint,
         "tokenizer": planned.model.tokenizer_facts,

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from emobench.config import PRETRAINED, to_plain
+from emobench.data.chat_templates import RULES as CHAT_RULES
 from emobench.data.oracle.language import TEXT_COUNTS, HiddenMarkovLanguage, oracle_language
 from emobench.data.texts import Texts
 from emobench.kinds.auxiliary import AuxiliaryModel
@@ -51,6 +52,7 @@ class PlannedTraining:
             "recipe": to_plain(recipe),
             "texts": {split: texts[split].fingerprint for split in sorted(texts)},
             "seed": self.seed,
+            **({"chat": CHAT_RULES} if recipe.template == "chat" else {}),
             "dtype": model.options.dtype,
             **computed_with(model.options.device, recipe),
             **_machine(model.options, "torch", "transformers", "accelerate", *peft),

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from emobench.data.conversations import chat_ids
+from emobench.data.chat_templates import RULES, end_of, frame_of, text_ids
 from emobench.errors import ModelError
 from emobench.kinds.generation.decoding.continuations import iter_continuations
 from emobench.kinds.generation.decoding.request import Decoding
@@ -43,7 +43,7 @@ class LocalModel:
 
     @property
     def identity(self) -> str:
-        return self.digest
+        return f"{self.digest}/{RULES}"
 
     def ask(
         self,
@@ -65,13 +65,10 @@ class LocalModel:
                     f"{self.name} reads at most {context} tokens, and the prompt has {len(ids)} with {lengths[key]} "
                     "for the reply"
                 )
-        for length in sorted(set(lengths.values())):
-            for key, reply in self._answered(
-                [key for key in requests if lengths[key] == length and key not in found.refused],
-                prompts,
-                requests,
-                length,
-            ):
+        forms = {key: (lengths[key], isinstance(request.prompt, str)) for key, request in requests.items()}
+        for form in sorted(set(forms.values())):
+            keys = [key for key in requests if forms[key] == form and key not in found.refused]
+            for key, reply in self._answered(keys, prompts, requests, form[0]):
                 keep(key, reply)
                 found.replies += 1
                 progress(found.replies + len(found.refused), len(requests))
@@ -91,7 +88,13 @@ class LocalModel:
                 f"The judge writes messages, and the tokenizer of {self.name} has no chat template. Give a chat model, "
                 "or a judge that writes a text."
             )
-        return chat_ids(self.tokenizer, [dict(message) for message in request.prompt], asks=True)
+        return text_ids(self.tokenizer, frame_of(self.tokenizer, request.prompt).prompt)
+
+    def _ends(self, request: JudgeRequest) -> tuple[int, ...]:
+        """Return the ids that end a reply, besides those of the model's configuration."""
+        if isinstance(request.prompt, str):
+            return ()
+        return end_of(self.tokenizer, frame_of(self.tokenizer, request.prompt).after).ids
 
     def _answered(
         self,
@@ -100,7 +103,7 @@ class LocalModel:
         requests: Mapping[str, JudgeRequest],
         length: int,
     ) -> Any:
-        """Yield (key, reply) of requests whose replies have one length at most."""
+        """Yield (key, reply) of requests of one form, texts or messages, whose replies have one length at most."""
         ids = [prompts[key] for key in keys]
         tops = self._top_logprobs({key: prompts[key] for key in keys}, requests)
         if length == 1:  # the likeliest token of those is the whole reply
@@ -109,9 +112,11 @@ class LocalModel:
                 yield key, JudgeReply(max(likeliest, key=likeliest.__getitem__), found, self.name, len(prompts[key]), 1)
             keys = [key for key in keys if key not in tops]
             ids = [prompts[key] for key in keys]
-        decoding = Decoding(rule=GREEDY, length=length)
-        vocabulary = token_count(self.tokenizer)
-        for batch in iter_continuations(self.model, ids, prompt_keys=keys, decoding=decoding, vocabulary=vocabulary):
+        if not keys:
+            return
+        options = {"decoding": Decoding(rule=GREEDY, length=length), "vocabulary": token_count(self.tokenizer)}
+        ends = self._ends(requests[keys[0]])
+        for batch in iter_continuations(self.model, ids, prompt_keys=keys, ends=ends, **options):
             for index, (one,) in batch:
                 text = self.tokenizer.decode(one.ids, skip_special_tokens=True)
                 yield keys[index], JudgeReply(text, tops.get(keys[index], ()), self.name, len(ids[index]), len(one.ids))

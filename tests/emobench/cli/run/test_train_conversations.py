@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def train(command: Callable[..., Any], byte_model: Path, answers: Path, tmp_path: Path) -> Callable[..., Any]:
-    def run(*settings: str, model: Path = byte_model, objective: str = "emo", verb: str = "train") -> Any:
+    def run(*settings: str, model: Path = byte_model, objective: str = "emo", more: tuple[str, ...] = ()) -> Any:
         sets = ["recipe.batch=8", "recipe.epochs=1", "recipe.max_length=512", *settings]
         if not any(setting.startswith("corpus=") for setting in settings):
             sets.append("corpus=own")
         given = [word for setting in sets for word in ("--set", setting)]
         where = ("--data-dir", answers, "--runs", tmp_path / "runs", "--device", "cpu", "--offline", "--json")
         recipe = ("--recipe", "alpaca-gpt4", "--objective", objective, "--seed", 0)
-        return command(verb, "--model", model, *recipe, *where, *given)
+        return command("train", "--model", model, *recipe, *where, *given, *more)
 
     return run
 
@@ -78,6 +79,25 @@ def test_chat_templates_decide_the_rows(train: Callable[..., Any], byte_model: P
         tokenizer.save_pretrained(tmp_path / name)
         train("recipe.template=chat", model=tmp_path / name).ok()
     assert len(list((tmp_path / "runs" / "corpus").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        (CHAT.replace("{{ eos_token }}", ""), "writes nothing after a response"),
+        ("{# nothing #}", "the chat template does not write the content of a response"),
+        ("{{ 'x' * 900000000 }}", "The chat template of the tokenizer writes more than"),
+        ("{% for", "The chat template of the tokenizer is not valid"),
+    ],
+)
+def test_a_template_that_cannot_be_trained_on_is_refused_in_a_dry_run(
+    template: str, message: str, train: Callable[..., Any], byte_model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(byte_model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(byte_model)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(tmp_path / "model")
+    train("recipe.template=chat", model=tmp_path / "model", more=("--dry-run",)).refused(message)
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from rouge_score.rouge_scorer import RougeScorer
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from emobench.data.conversations import FORMATS, Conversation, Turn, instruction_of
 from emobench.errors import ConfigError, DataError, UnknownNameError
 from emobench.kinds.instruct.instructions import load_instructions
-from emobench.kinds.instruct.responses import end_ids, prompt_ids
+from emobench.kinds.instruct.responses import RESPONSES, end_ids, generate_responses, prompt_ids, read_responses
 from emobench.kinds.instruct.rules import InstructProtocol
+from emobench.kinds.interface import Subject
 from emobench.registry import find_task, load_kind
 
 CHAT = (
@@ -56,6 +59,51 @@ def test_a_turn_ends_where_the_template_ends_it(byte_model: Path) -> None:
     tokenizer = tokenizer_of(byte_model, chat=True)
     assert end_ids(tokenizer, "alpaca") == (256,)
     assert end_ids(tokenizer, "chat") == (256, tokenizer.convert_tokens_to_ids("<|end|>"))
+
+
+@pytest.mark.parametrize(
+    ("tail", "ends", "text"),
+    [
+        ("XYZ", "ordinary text", "abc"),
+        ("X", "a token that spells it", "abc"),
+        ("<|Q|>", "an added token that is not special", "abcX"),
+        ("<eos>", "EOS", "abcXYZ"),
+    ],
+)
+def test_generation_stops_at_what_the_template_writes_after_a_response(
+    tail: str, ends: str, text: str, byte_model: Path, asked: Path, tmp_path: Path
+) -> None:
+    """The model writes a fixed successor of each token: abcX, then Y or <|Q|>, Z and EOS."""
+    tokenizer = AutoTokenizer.from_pretrained(byte_model)
+    tokenizer.add_tokens(["<|Q|>"])
+    tokenizer.chat_template = "{% for m in messages %}" + CHAT[len("{% for m in messages %}<|start|>") :].replace(
+        "<|end|>\n", tail
+    )
+    added, eos = tokenizer.convert_tokens_to_ids("<|Q|>"), tokenizer.eos_token_id
+    letters = [tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "\nabcXYZ"]
+    path = [*letters[:5], added] if tail == "<|Q|>" else [*letters, eos]
+    size = len(tokenizer)
+    config = LlamaConfig(
+        vocab_size=size, hidden_size=size, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+        tie_word_embeddings=False, eos_token_id=eos, bos_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.model.norm.weight.fill_(1)
+        model.model.embed_tokens.weight.copy_(torch.eye(size))
+        for before, after in pairwise([*path, letters[0]]):
+            model.lm_head.weight[after, before] = 1
+    subject = Subject(
+        model, tokenizer, other=None, work=lambda title, unit: nullcontext(lambda done, total: None),
+        sentence_encoder=None, components=None, keep=None, facts={},
+    )  # type: ignore[arg-type]  # fmt: skip
+    rules = InstructProtocol(template="chat", max_new_tokens=20, limit=1)
+    data = load_instructions(TASK, data_dirs=[asked], offline=True)
+    generate_responses(subject, TASK, rules, data, tmp_path)
+    (found,) = read_responses(tmp_path / RESPONSES)
+    assert (found.text, found.ended, tokenizer.decode(found.ids)) == (text, True, text), ends
 
 
 def test_a_run_trains_answers_and_records(instruct: Callable[..., Any], tmp_path: Path, asked: Path) -> None:

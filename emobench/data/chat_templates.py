@@ -1,0 +1,227 @@
+"""Chat templates: the text that a tokenizer's template writes, and where a response begins and ends in it.
+
+`chat_worker.py` renders them, in a process of its own with limits. A text depends on the template and the messages
+alone, not on the day.
+
+A response begins where the template writes its content, and ends with what the template writes after it. Both are read
+from the rendering of a probe, `PROBE`, in the place of the response. Training counts, and generation stops, by the same
+`End`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from emobench.errors import DataError, ModelError
+
+RULES = 2
+"""Version of the rules by which a response begins and ends, for the keys of trainings and generated responses."""
+PROBE = "Emobench9probe"
+SCRIPT = Path(__file__).with_name("chat_worker.py")
+SECONDS = 10.0
+"""Processor time for a text."""
+SPARE, LONGEST = 100_000, 20
+"""A rendered text has at most SPARE characters, and LONGEST times as many as its messages besides."""
+KEPT = ("PATH", "HOME", "TMPDIR", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Environment variables that the worker gets. None of them is a key."""
+
+Message = Mapping[str, str]
+
+
+class ChatRefusedError(DataError):
+    """A template refuses these messages; it may take others."""
+
+
+class End(NamedTuple):
+    """What ends a response."""
+
+    ids: tuple[int, ...]
+    """Tokens, each of which ends it: EOS, and the token that the template writes after a response."""
+    text: str = ""
+    """Ordinary text that ends it, or that stands before the token that does; empty if there is none."""
+    is_written: bool = True
+    """Whether the template writes one of them after a response."""
+    by_text: bool = False
+    """Whether the template writes `text` alone, without a token that ends a response."""
+
+    def cut(self, text: str) -> tuple[str, bool]:
+        """Return a generated text without what ends it, and whether ordinary text ended it."""
+        text = text.strip() if self.text.strip() else text.lstrip()
+        if not self.by_text:
+            return text.removesuffix(self.text).strip(), False
+        place = text.find(self.text)
+        return (text.strip(), False) if place < 0 else (text[:place].strip(), True)
+
+
+class Frame(NamedTuple):
+    """What a template writes around a response."""
+
+    prompt: str
+    """All before it: what a model is asked with."""
+    after: str
+    """All after it."""
+
+
+class _Worker:
+    """The process that renders, started at first use, and again after it ended."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, str]:
+        """Return the answer; {"error": "ended", ...} if the process did not survive the request."""
+        with self._lock:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            line = b""
+            try:
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except BrokenPipeError:
+                pass
+            except BaseException:  # such as Ctrl-C: an answer that was not read would be the next one's
+                self._end()
+                raise
+            if line.endswith(b"\n"):
+                return json.loads(line)
+            code = self._end()
+            return {"error": "ended", "message": "time" if code == -signal.SIGPROF else f"exit code {code}"}
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._owner == os.getpid() and self._process.poll() is not None:
+            self._end()
+        if self._process is None or self._owner != os.getpid():
+            fixed = {"TZ": "UTC", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(SCRIPT)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**{name: os.environ[name] for name in KEPT if name in os.environ}, **fixed},
+                start_new_session=True,  # Ctrl-C is for this process
+            )
+            self._owner = os.getpid()
+        return self._process
+
+    def _end(self) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:  # what was written and not read
+                    continue
+        return process.wait()
+
+    def close(self) -> None:
+        """End the process, if this process started it."""
+        if self._owner == os.getpid():
+            self._end()
+
+
+_WORKER = _Worker()
+atexit.register(_WORKER.close)
+
+
+def render_chat(tokenizer: Any, messages: Sequence[Message], *, asks: bool) -> str:
+    """Return the text of a chat by the tokenizer's template; `asks`: with the beginning of a response.
+
+    Raises ChatRefusedError for messages that the template refuses, and ModelError for a template that is not valid,
+    takes too long or writes too much.
+    """
+    rows = [dict(message) for message in messages]
+    special = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
+    values = {**special, "messages": rows, "tools": None, "documents": None, "add_generation_prompt": asks}
+    longest = SPARE + LONGEST * len(json.dumps(rows))
+    limits = {"longest": longest, "seconds": SECONDS}
+    found = _WORKER.ask({"template": tokenizer.get_chat_template(), "values": values, **limits})
+    if "text" in found:
+        return found["text"]
+    from emobench.data import chat_worker  # not before: it imports jinja2
+
+    kind, message = found["error"], found["message"]
+    if kind == chat_worker.REFUSED:
+        roles = ", ".join(str(message.get("role")) for message in rows)
+        raise ChatRefusedError(f"the chat template refuses the conversation ({message}); its roles are {roles}.")
+    if kind == chat_worker.INVALID:
+        problem = f"is not valid ({message})"
+    elif kind == chat_worker.LARGE:
+        problem = f"writes more than {longest:,} characters, or needs more than {chat_worker.MEMORY >> 20} MiB"
+    elif message == "time":
+        problem = f"takes more than {SECONDS:.0f} s to render a conversation"
+    else:
+        problem = f"could not be rendered (its process ended with {message})"
+    raise ModelError(f"The chat template of the tokenizer {problem}. Give the tokenizer another template.")
+
+
+def _plain(value: Any) -> Any:
+    return [str(one) for one in value] if isinstance(value, (list, tuple)) else str(value)
+
+
+def continued_chat(tokenizer: Any, messages: Sequence[Message]) -> str:
+    """Return the text of a chat up to the end of its last message's content, which a model continues."""
+    tag = f"{PROBE} "
+    *before, last = messages
+    text = render_chat(tokenizer, [*before, {**last, "content": last["content"] + tag}], asks=False)
+    place = text.rfind(PROBE)
+    if place < 0:
+        raise ChatRefusedError("the chat template does not write the last message, which is to be continued.")
+    # A template that strips contents took the space of the tag, and would take the spaces before it.
+    return text[:place] if text.startswith(tag, place) else text[:place].rstrip()
+
+
+def frame_of(tokenizer: Any, asked: Sequence[Message]) -> Frame:
+    """Return what the template writes around a response to `asked`.
+
+    A header of the response that the template does not write when it asks for one belongs to the prompt. Raises what
+    `render_chat` raises, and ChatRefusedError for a template that does not write the response, or nothing before it.
+    """
+    opened = render_chat(tokenizer, asked, asks=True)
+    answered = render_chat(tokenizer, [*asked, {"role": "assistant", "content": PROBE}], asks=False)
+    place = answered.rfind(PROBE)
+    if place < 0:
+        raise ChatRefusedError("the chat template does not write the content of a response.")
+    header = answered[len(opened) : place] if answered.startswith(opened) else ""
+    prompt = opened + header if header.strip() else opened
+    if not prompt:
+        raise ChatRefusedError("the chat template writes nothing before a response, so that a model is asked nothing.")
+    return Frame(prompt, answered[place + len(PROBE) :])
+
+
+def text_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the ids of a rendered text, which has its own special tokens."""
+    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def end_of(tokenizer: Any, after: str) -> End:
+    """Return what ends a response, from what the template writes after it.
+
+    A token of the tokenizer's added ones (special or not) ends a response, and so does one that spells all of the text.
+    Otherwise the text does.
+    """
+    eos = () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+    added = {*tokenizer.get_added_vocab().values(), *tokenizer.all_special_ids}
+    ids = text_ids(tokenizer, after)
+    for token in ids:
+        spelled = tokenizer.decode([token])
+        if token in added and spelled.strip():
+            before = after.partition(spelled.strip())[0]
+            return End(tuple(dict.fromkeys((*eos, token))), before.strip())
+    text = after.strip() or after
+    whole = [token for token in ids if text.strip() and tokenizer.decode([token]).strip() == text]
+    return End(tuple(dict.fromkeys((*eos, *whole))), text, is_written=bool(after), by_text=bool(after))

@@ -1,0 +1,130 @@
+"""Renders chat templates in a process of its own, with limits: a template is a program of strangers.
+
+Reads one JSON object a line, {"template", "values", "longest", "seconds"}, and answers with one: {"text"}, or
+{"error", "message"}.
+The environment is that of transformers' chat templates, without what changes from run to run: the date is fixed, and
+nothing is random. The limits: `seconds` of processor time for a text, after which the process ends, `MEMORY` bytes, and
+`longest` characters. This file is run as a script and imports jinja2 and the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.sandbox
+
+DAY = datetime(2024, 7, 26)
+"""What chat templates take for today: the template of Llama 3.2 has it where there is no clock."""
+MEMORY = 2**29
+REFUSED, INVALID, LARGE = "refused", "invalid", "large"
+"""Why there is no text: the template refuses the messages, is no template, or writes too much."""
+
+
+class TooLongError(Exception):
+    """A text is longer than is asked for."""
+
+
+class Generation(jinja2.ext.Extension):
+    """`{% generation %}`, which marks responses: its content is written as it is."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Any) -> jinja2.nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_written"), [], [], body).set_lineno(line)
+
+    def _written(self, caller: Any) -> str:
+        return str(caller())
+
+
+class Namespace(jinja2.utils.Namespace):
+    """A namespace without attributes that begin with an underscore, which lead into Python."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"a template cannot set {name}")
+        super().__setitem__(name, value)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _today(form: str) -> str:
+    return DAY.strftime(form)
+
+
+def _json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _environment() -> jinja2.Environment:
+    found = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
+    found.filters["tojson"] = _json
+    found.globals |= {"raise_exception": _raise, "strftime_now": _today, "namespace": Namespace}
+    del found.filters["random"], found.globals["lipsum"]
+    return found
+
+
+ENVIRONMENT = _environment()
+
+
+@lru_cache(maxsize=8)
+def _compiled(template: str) -> jinja2.Template:
+    return ENVIRONMENT.from_string(template)
+
+
+def render(template: str, values: dict[str, Any], longest: int) -> str:
+    """Return what a template writes. Raises TooLongError, and whatever a template raises."""
+    parts, length = [], 0
+    for part in _compiled(template).generate(**values):
+        length += len(part)
+        if length > longest:
+            raise TooLongError
+        parts.append(part)
+    return "".join(parts)
+
+
+def answer(request: dict[str, Any]) -> dict[str, str]:
+    """Return the answer to one request."""
+    try:
+        return {"text": render(request["template"], request["values"], request["longest"])}
+    except (TooLongError, MemoryError, OverflowError):
+        return {"error": LARGE, "message": ""}
+    except (jinja2.TemplateSyntaxError, jinja2.TemplateAssertionError) as error:
+        return {"error": INVALID, "message": f"line {error.lineno}: {error.message}"}
+    except Exception as error:  # a template raises what it wants
+        return {"error": REFUSED, "message": str(error).strip().partition("\n")[0][:500] or type(error).__name__}
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    with suppress(ValueError, OSError):  # some systems have no such limits
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    for line in sys.stdin:
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])  # its signal ends the process, whatever it does
+        found = json.dumps(answer(request))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.write(found + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
