@@ -5,7 +5,9 @@ from __future__ import annotations
 import codecs
 import csv
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,24 @@ from emobench.models.hub import fetch, resolve_revision
 from emobench.reading import TooDeepError, is_file, is_folder, open_file, parse_json, read_text
 
 Row = dict[str, Any]
+LARGEST_FIELD = 2**27
+"""Largest number of characters of a field of a CSV file. The default of Python is less than a book."""
+
+
+class TwiceError(ValueError):
+    """A JSON object has two values of one name."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> Row:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise TwiceError(f"the field {name!r:.60} stands there more than once; expected each once")
+    return found
+
+
+_ROWS = JSONDecoder(object_pairs_hook=_each_once)
+"""Reads JSON without losing a field."""
 
 
 def local_file(name: str, split: str, data_dirs: Sequence[Path]) -> Path | None:
@@ -58,7 +78,7 @@ def json_rows(file: Path, where: str | None = None) -> list[tuple[str, Row]]:
     """
     where = where or str(file)
     try:
-        rows = parse_json(read_text(file))
+        rows = parse_json(read_text(file), _ROWS)
     except (OSError, ValueError) as error:
         raise DataError(f"{where}: expected a list of JSON objects ({error}).") from None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -144,21 +164,62 @@ def _is_list(file: Path) -> bool:
 
 
 def _csv_rows(file: Path, where: str) -> Iterator[tuple[str, Row]]:
+    """Yield (place, row) for each row of a CSV file. Raises DataError for a file in which a row has lost its form."""
+    names: list[str] | None = None
+    csv.field_size_limit(LARGEST_FIELD)
+    line = 1
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            for number, row in enumerate(csv.DictReader(stream), 2):
-                yield f"{where}:{number}", row
-    except (csv.Error, UnicodeDecodeError) as error:
+            reader = csv.reader(stream, strict=True)
+            for row in reader:
+                place = f"{where}:{line}"
+                if any("\0" in field for field in row):
+                    raise DataError(f"{place}: the row has a NUL byte; expected text. Save the file as UTF-8.")
+                if not row:
+                    pass  # a blank line
+                elif names is None:
+                    names = _column_names(row, place)
+                elif len(row) != len(names):
+                    raise DataError(
+                        f"{place}: the row has {len(row)} fields, and the first line names {len(names)} columns. Put "
+                        'quotes around a field with a comma or an end of line, and write a quote in it as "".'
+                    )
+                else:
+                    yield place, dict(zip(names, row, strict=True))
+                line = reader.line_num + 1
+    except UnicodeDecodeError as error:
         raise DataError(f"{where} is not a CSV file in UTF-8 ({error}).") from None
+    except csv.Error as error:
+        raise DataError(
+            f"{where}:{line}: the row that begins here is not CSV ({error}). Close each quote, and write a quote in a "
+            'field as "".'
+        ) from None
+    except OSError as error:
+        raise DataError(f"{where} could not be read: {error.strerror}.") from None
+
+
+def _column_names(row: list[str], place: str) -> list[str]:
+    """Return the names in the first line. Raises DataError for a name that stands twice, or for none.
+
+    The first column may be without a name: pandas writes its index so.
+    """
+    name, count = Counter(row).most_common(1)[0]
+    if count > 1:
+        raise DataError(f"{place}: the column {name!r} stands there {count} times; expected each name once.")
+    if "" in row[1:] or row == [""]:
+        raise DataError(f"{place}: column {1 + row.index('')} has no name; expected the names of the columns.")
+    return row
 
 
 def _object(raw: bytes, where: str) -> Row:
     try:
-        row = parse_json(raw.decode("utf-8-sig"))
+        row = parse_json(raw.decode("utf-8-sig"), _ROWS)
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8.") from None
     except TooDeepError as error:
         raise DataError(f"{where}: the row is {error}; expected texts and labels.") from None
+    except TwiceError as error:
+        raise DataError(f"{where}: {error}.") from None
     except ValueError:  # also a number with more digits than Python reads
         raise DataError(
             f'{where}: expected one JSON object a line, such as {{"text": "..."}}, got {shown(raw)}.'
