@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 Examples: TypeAlias = Mapping[str, tuple[float, float]]
 """Id -> (value, weight), of examples or of sampling units."""
 
+MOST_MISSING = 0.05
+"""The share of examples that a score or a test may be without: what more leave out may decide the result."""
 SECONDARY = "secondary"
 """A flag of metrics that describe a result and decide nothing: boards show and test them only where they are asked for,
 so that a task may report many without weakening the tests of its main ones."""
@@ -73,15 +75,35 @@ class Measure:
         )
 
 
+class Units(dict[str, tuple[float, float]]):
+    """Sampling unit -> (weighted mean, total weight) of its `examples`; `units` names those of more than one."""
+
+    def __init__(self, examples: Examples, units: Mapping[str, str]) -> None:
+        grouped: dict[str, list[tuple[float, float]]] = {}
+        for example, pair in examples.items():
+            grouped.setdefault(units.get(example, example), []).append(pair)
+        super().__init__({unit: pairs[0] if len(pairs) == 1 else _joined(pairs) for unit, pairs in grouped.items()})
+        self.examples = examples
+        self.units = units
+
+
 def by_unit(examples: Examples, units: Mapping[str, str]) -> Examples:
     """Return (weighted mean, total weight) of each sampling unit; `units` names those that are not the example itself.
 
     The weighted mean over units is that over examples.
     """
-    grouped: dict[str, list[tuple[float, float]]] = {}
-    for example, pair in examples.items():
-        grouped.setdefault(units.get(example, example), []).append(pair)
-    return {unit: pairs[0] if len(pairs) == 1 else _joined(pairs) for unit, pairs in grouped.items()}
+    return Units(examples, units)
+
+
+def single_examples(sampled: Examples) -> Examples:
+    """Return the single examples of sampling units; units that `by_unit` did not make are examples themselves."""
+    return sampled.examples if isinstance(sampled, Units) else sampled
+
+
+def only(sampled: Examples, kept: Collection[str]) -> Examples:
+    """Return the sampling units of some of their examples."""
+    examples = {example: pair for example, pair in single_examples(sampled).items() if example in kept}
+    return Units(examples, sampled.units) if isinstance(sampled, Units) else examples
 
 
 def _joined(pairs: list[tuple[float, float]]) -> tuple[float, float]:

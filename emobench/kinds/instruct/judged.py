@@ -32,13 +32,11 @@ from emobench.kinds.instruct.responses import Response
 from emobench.kinds.instruct.rules import InstructProtocol, JudgeRule
 from emobench.kinds.interface import Scored, Subject
 from emobench.metrics.by_prompt import FRACTION, mean_by_prompt
-from emobench.tasks.scores import Measure, Score
+from emobench.tasks.scores import MOST_MISSING, Measure, Score
 
 REPLIES, PROBLEMS = "replies.jsonl", "problems.json"
 JUDGEMENTS, JUDGE = "judgements.jsonl", "judge.json"
 """Next to the scores: each verdict, and who gave them with how many tokens."""
-MOST_WITHOUT_VERDICT = 0.05
-"""The share of requests without a verdict above which there is no metric: the others would be a selection."""
 DESCRIBES = Measure(None, "fraction", secondary=True)
 GRADE = Measure(True, "grade")
 WIN_RATE, GRADE_NAME, FAILURES = "win_rate", "grade", "parse_failures"
@@ -106,7 +104,7 @@ def kept_replies(
     def ask(folder: Path) -> None:
         with work() as progress:
             asked = ask_about(judge, pairs, answering, Replies(folder / REPLIES), progress)
-        if len(asked.failed) > MOST_WITHOUT_VERDICT * total:
+        if len(asked.failed) > MOST_MISSING * total:
             reason = next(iter(asked.failed.values()))
             raise RunError(
                 f"{len(asked.failed)} of {total} requests to the judge {judge.name} have no reply: {reason}. The other "
@@ -214,11 +212,11 @@ def check_verdicts(judged: Sequence[Judgement] | Sequence[Graded], counts: Mappi
     """Raise MetricError where more than 5 % of the requests have no verdict; `judge` begins the sentence."""
     failures = _without_verdict(judged)
     missing, total = sum(failures.values()), sum(counts.values())
-    if missing > MOST_WITHOUT_VERDICT * total:
+    if missing > MOST_MISSING * total:
         reason = next(one.problem for one in judged if failures[one.id])
         raise MetricError(
             f"{judge} gave no verdict to {missing} of {total} requests ({missing / total:.0%}; at most "
-            f"{MOST_WITHOUT_VERDICT:.0%} may be without): {reason}. Take a judge model that keeps to the form."
+            f"{MOST_MISSING:.0%} may be without): {reason}. Take a judge model that keeps to the form."
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emobench.config import PRETRAINED
-from emobench.errors import ConfigError, DataError
+from emobench.errors import ConfigError, DataError, MetricError
 from emobench.leaderboard.exchange.evaluation import EXPECTED, MOST_NAMED, Evaluation, unpaired
 from emobench.leaderboard.exchange.evaluation_entry import summary
 from emobench.leaderboard.exchange.every_eval_ever_evaluation import is_record, record_evaluation
@@ -17,6 +17,7 @@ from emobench.leaderboard.exchange.lm_eval_evaluation import lm_eval_evaluation
 from emobench.leaderboard.exchange.lm_eval_results import ResultsFile, read_json, require_no_samples
 from emobench.leaderboard.schema.entry import Entry, new_entry
 from emobench.leaderboard.schema.examples import RunExamples
+from emobench.leaderboard.stats.common_examples import common_examples, scored
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.models import compare_models
 from emobench.reading import expand_home, is_file, is_folder, path_exists
@@ -129,8 +130,11 @@ def _apart(ours: Evaluation, theirs: Evaluation) -> dict[str, str]:
     found = {metric: why[metric.partition("/")[0]] for metric in ours.numbers if metric in theirs.numbers}
     for metric, text in found.items():
         left, right = (one.examples.get(metric) for one in (ours, theirs))
-        if not text and left and right and left.sampled.keys() != right.sampled.keys():
-            found[metric] = "not the same examples"
+        if not text and left and right:
+            try:
+                common_examples([scored(left.sampled)], [scored(right.sampled)])
+            except MetricError as error:
+                found[metric] = str(error)
     return {metric: f"not the same evaluation: {text}" for metric, text in found.items() if text}
 
 

@@ -36,6 +36,7 @@ _CSV = (
     *("baseline", "baseline_objective", "candidate", "candidate_objective", "model", "suite"),
     *("metric", "unit", "baseline_mean", "candidate_mean", "effect", "log_scale", "ci95_low", "ci95_high"),
     *("p", "p_holm", "family", "tests", "test", "detectable", "seeds", "items", "verdict", "why", "baseline_model"),
+    *("common_examples", "all_examples"),
 )
 
 
@@ -104,7 +105,7 @@ def _columns(baseline: str, candidate: str) -> list[Column]:
 
 def _cells(contrast: Contrast, notes: Notes) -> list[Cell]:
     places = effect_decimals(contrast)
-    why = notes.number([f"{contrast.why}."] if contrast.why else [])
+    why = notes.number(contrast.notes)
     word = contrast.word
     return [
         Cell(contrast_mean(contrast, contrast.baseline_mean)),

@@ -92,7 +92,7 @@ def _shown(contrast: Contrast) -> list[Any]:
         ABSENT if contrast.p_holm is None else f"{contrast.family}, {adjusted}",
         figures.contrast_effect(contrast, contrast.detectable, places, ""),
         contrast.word or ABSENT,
-        (contrast.why or ABSENT).removeprefix(f"{NO_VERDICT}, without a verdict: "),
+        " ".join(contrast.notes).removeprefix(f"{NO_VERDICT}, without a verdict: ") or ABSENT,
         contrast.test or ABSENT,
         [
             [

@@ -11,15 +11,17 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from emobench.config import content_hash, to_plain
-from emobench.errors import ConfigError
+from emobench.errors import ConfigError, MetricError
 from emobench.leaderboard.schema.comparable import differences
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.stats.common_examples import Common, common_examples
 from emobench.leaderboard.stats.compare import Comparison, compare, title
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesOf, SeriesReader
 from emobench.leaderboard.stats.series import Series, mean
@@ -80,13 +82,54 @@ def _compare(
     rows = [_pooled(entries) for entries in (ours, theirs)]
     members = {row.id: tuple(entries) for row, entries in zip(rows, (ours, theirs), strict=True)}
 
-    def of_bases(row: Entry, metric: str) -> Series | None:
-        found = [series(entry, metric) for entry in members[row.id]]
-        known = [one for one in found if one is not None]
-        return _over_bases(known) if len(known) == len(found) else None
-
+    of_bases = _BaseSeries(members, series)
     made = compare(rows[1], rows[:1], metrics=metrics, series=of_bases)
-    return replace(made, contrasts=tuple(map(_of_bases, made.contrasts)), replicates="bases", members=members)
+    told = [of_bases.counted(_of_bases(contrast)) for contrast in made.contrasts]
+    return replace(made, contrasts=tuple(told), replicates="bases", members=members)
+
+
+class _BaseSeries:
+    """Makes the series of two rows over their bases, on the examples that every seed of every base has."""
+
+    def __init__(self, members: Mapping[str, Sequence[Entry]], series: SeriesOf) -> None:
+        self._members = members
+        self._series = series
+        self._common: dict[str, Common | None] = {}
+
+    def __call__(self, row: Entry, metric: str) -> Series | None:
+        found = self._of(row.id, metric)
+        if found is None:
+            return None
+        if metric not in self._common:
+            self._common[metric] = self._common_examples(metric)
+        common = self._common[metric]
+        return _over_bases([one.only(common, list(one.values)) for one in found] if common else found)
+
+    def counted(self, contrast: Contrast) -> Contrast:
+        """Return a contrast with the number of its examples, where a run lacks one."""
+        name = contrast.metric.partition("/")[2]
+        found = [common for task in contrast.tasks if (common := self._common.get(f"{task}/{name}"))]
+        if contrast.items is None or all(common.complete for common in found):
+            return contrast
+        ids, total = sum(len(common.ids) for common in found), sum(common.total for common in found)
+        return replace(contrast, common_examples=ids, all_examples=total)
+
+    def _of(self, row: str, metric: str) -> list[Series] | None:
+        found = [self._series(entry, metric) for entry in self._members[row]]
+        known = [one for one in found if one is not None]
+        return known if len(known) == len(found) else None
+
+    def _common_examples(self, metric: str) -> Common | None:
+        """Return the common examples of both rows; None where a run has none, or too few are common."""
+        sides = []
+        for row in self._members:
+            bases = self._of(row, metric) or []
+            if not bases or any(one.examples is None for one in bases):
+                return None
+            sides.append([ids for one in bases for ids in one.scored.values()])
+        with suppress(MetricError):
+            return common_examples(*sides)
+        return None
 
 
 def _of_bases(contrast: Contrast) -> Contrast:

@@ -43,6 +43,8 @@ class Contrast:
     (`tasks.families`), of which the primary endpoint is one of its own. It gives the verdict: better or worse, at 5 %;
     else tied, which does not prove equality: `ci95` holds what is possible. `detectable` is the smallest true effect
     that this many seeds and items detect with 80 % power in a single test (`Uncertainty.detectable`).
+    Where a run lacks an example, effect, interval and p are over the `common_examples` of `all_examples`; the means are
+    those of what each run scored.
     Equal values are tied without a test. An undetermined contrast says `why`; entries that are not comparable have no
     verdict at all. Neither has a metric without a family: it describes, with an interval and without a p.
 
@@ -69,6 +71,8 @@ class Contrast:
     detectable: float | None = None
     seeds: int | None = None
     items: int | None = None
+    common_examples: int | None = None
+    all_examples: int | None = None
     within: tuple[WithinSeed, ...] = ()
     family: str | None = None
     tests: int = 0
@@ -78,6 +82,15 @@ class Contrast:
     @property
     def beyond_noise(self) -> bool:
         return self.verdict in ("better", "worse")
+
+    @property
+    def notes(self) -> list[str]:
+        """Why there is no verdict, and which examples were compared where not all were, as sentences."""
+        found = [f"{self.why}."] if self.why else []
+        if self.common_examples is not None:
+            examples = f"{self.common_examples:,} of {self.all_examples:,} examples"
+            found.append(f"The difference is over the {examples} that all compared runs have.")
+        return found
 
     @property
     def word(self) -> str | None:
@@ -179,7 +192,7 @@ def _judged(plain: Contrast, ours: Sequence[Series], theirs: Sequence[Series]) -
     if isinstance(found, str):
         return replace(plain, verdict="undetermined", why=found)
     if found.test == EQUAL:
-        return replace(plain, verdict="tied", why="all values are equal", seeds=found.seeds, items=found.items)
+        return replace(plain, **{**vars(found), "p": None, "test": None}, verdict="tied", why="all values are equal")
     return replace(plain, **vars(found), why=SMALL_N if plain.small_n else None)
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emobench.errors import MetricError
 from emobench.leaderboard.stats import random_effects
+from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.random_effects import Array, Uncertainty
 from emobench.leaderboard.stats.series import Series, effective
 from emobench.leaderboard.stats.thresholds import MIN_ITEMS, MIN_SEEDS
@@ -27,7 +29,8 @@ class Difference:
 
     `test` names the test, `items` counts the items that were paired (None: the seeds' scores alone), and `detectable`
     is the smallest true effect that it detects with 80 % power. Rows that are equal, seed by seed and item by item,
-    have the test EQUAL, no interval and nothing detectable: no noise was seen.
+    have the test EQUAL, no interval and nothing detectable: no noise was seen. Where a run lacks an example, all of
+    this is over the `common_examples` of `all_examples`.
     """
 
     effect: float
@@ -38,6 +41,8 @@ class Difference:
     test: str
     items: int | None
     detectable: float | None
+    common_examples: int | None = None
+    all_examples: int | None = None
 
 
 def compare_rows(a: Sequence[Series], b: Sequence[Series]) -> Difference | str:
@@ -49,7 +54,7 @@ def compare_rows(a: Sequence[Series], b: Sequence[Series]) -> Difference | str:
     where all are perplexities.
     """
     try:
-        return _difference(a, b)
+        return _difference(a, b, *_seeds(a, b))
     except _Undetermined as why:
         return str(why)
 
@@ -58,14 +63,16 @@ class _Undetermined(Exception):
     """Why two rows cannot be told apart."""
 
 
-def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
-    seeds_a, seeds_b = _seeds(a, b)
+def _difference(
+    a: Sequence[Series], b: Sequence[Series], seeds_a: Sequence[int | None], seeds_b: Sequence[int | None]
+) -> Difference:
     seeds = min(len(seeds_a), len(seeds_b))
     if seeds_a == [None]:
         raise _Undetermined("the values of single seeds are not known on either side")
     if seeds < MIN_SEEDS:
         counted = {0: "no common seed", 1: "1 common seed"}.get(seeds, f"{seeds} common seeds")
         raise _Undetermined(f"{counted}; {MIN_SEEDS} are needed, or as many other ones of each side")
+    a, b, counts = _on_common_examples(a, b, seeds_a, seeds_b)
     log = all(row.log_scale for row in (*a, *b))
     left_S, right_S = _task_mean(a, seeds_a, log), _task_mean(b, seeds_b, log)
     effect = float(left_S.mean() - right_S.mean())
@@ -81,9 +88,32 @@ def _difference(a: Sequence[Series], b: Sequence[Series]) -> Difference:
     if found is None and effect:
         raise _Undetermined(random_effects.SAME_AMOUNT)
     if found is None:
-        return Difference(0.0, None, 1.0, seeds, log, EQUAL, count, None)
+        return Difference(0.0, None, 1.0, seeds, log, EQUAL, count, None, *counts)
     interval, p = found.interval(effect), found.p_value(effect)
-    return Difference(effect, interval, p, seeds, log, test, count, found.detectable)
+    return Difference(effect, interval, p, seeds, log, test, count, found.detectable, *counts)
+
+
+def _on_common_examples(
+    a: Sequence[Series], b: Sequence[Series], seeds_a: Sequence[int | None], seeds_b: Sequence[int | None]
+) -> tuple[list[Series], list[Series], tuple[int | None, int | None]]:
+    """Return both rows over the examples that all their runs have, how many these are, and how many there are.
+
+    The counts are over all tasks; None where no run lacks an example, or a task has no examples.
+    """
+    kept_a, kept_b, found = [], [], []
+    for row_a, row_b in zip(a, b, strict=True):
+        left, right = row_a.scored_by(seeds_a), row_b.scored_by(seeds_b)
+        if left and right:
+            try:
+                found.append(common_examples(left, right))
+            except MetricError as error:
+                raise _Undetermined(str(error)) from None
+            row_a, row_b = row_a.only(found[-1], seeds_a), row_b.only(found[-1], seeds_b)
+        kept_a.append(row_a)
+        kept_b.append(row_b)
+    if all(common.complete for common in found):
+        return kept_a, kept_b, (None, None)
+    return kept_a, kept_b, (sum(len(common.ids) for common in found), sum(common.total for common in found))
 
 
 def _check_seeds_suffice(a: Sequence[Series], b: Sequence[Series]) -> None:

@@ -11,8 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import ROUNDING, Entry
 from emobench.leaderboard.schema.examples import ExamplesOf
+from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.compare import Comparison
 from emobench.leaderboard.stats.contrasts import Contrast, SeriesReader, adjusted, describing, plain_contrast
 from emobench.leaderboard.stats.paired_tests import mcnemar
@@ -77,6 +79,14 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     left, right = (None if row is None else row.examples_of(None) for row in (ours, theirs))
     if ours is None or theirs is None or left is None or right is None or ours.log_scale != theirs.log_scale:
         return NO_EXAMPLES
+    try:
+        common = common_examples(ours.scored_by([None]), theirs.scored_by([None]))
+    except MetricError as error:
+        return str(error)
+    ours, theirs = ours.only(common, [None]), theirs.only(common, [None])
+    left, right = ours.examples_of(None) or {}, theirs.examples_of(None) or {}
+    if left.keys() != right.keys():
+        return "the examples have other sampling units (documents, passages)"
     if ours.log_scale and any(left[i][1] != right[i][1] for i in left):
         return UNLIKE_WEIGHTS
     ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
@@ -97,6 +107,8 @@ def _tested(plain: Contrast, ours: Series | None, theirs: Series | None) -> Cont
     p, interval = (1.0, None) if noise is None else (noise.p_value(effect), noise.interval(effect))
     if binary:
         p = mcnemar.mcnemar_exact(*(sum(a[i][0] > b[i][0] for i in ids) for a, b in ((left, right), (right, left))))
+    if not common.complete:
+        plain = replace(plain, common_examples=len(common.ids), all_examples=common.total)
     return replace(
         plain,
         effect=effect,

@@ -30,8 +30,9 @@ import numpy as np
 
 from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
+from emobench.leaderboard.stats.common_examples import Common, scored
 from emobench.leaderboard.stats.random_effects import Array
-from emobench.tasks.scores import Examples
+from emobench.tasks.scores import Examples, only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,11 @@ class Series:
             for seed, examples in (self.examples or {}).items()
         }
 
+    @functools.cached_property
+    def scored(self) -> Mapping[int | None, frozenset[str]]:
+        """Seed -> the ids of the examples that its score is made of."""
+        return {seed: scored(examples) for seed, examples in (self.examples or {}).items()}
+
     def value(self, seed: int | None) -> float:
         return self.values[self._key(seed)]
 
@@ -73,6 +79,27 @@ class Series:
     def centre(self, seed: int | None) -> float:
         """Return a seed's score on the scale of its examples."""
         return math.log(self.value(seed)) if self.log_scale else self.value(seed)
+
+    def scored_by(self, seeds: Sequence[int | None]) -> list[frozenset[str]]:
+        """Return the ids of each seed's examples; nothing where those of a seed are not available."""
+        ids = self.scored
+        known = [key for seed in seeds if (key := seed if seed in ids else None) in ids]
+        return [ids[key] for key in known] if len(known) == len(seeds) else []
+
+    def only(self, common: Common, seeds: Sequence[int | None]) -> Series:
+        """Return this series of some seeds, with the scores that the common examples give.
+
+        A score that is no mean of its examples (of pseudo-values) moves as their mean does.
+        """
+        if common.complete:
+            return self
+        values, examples = {}, {}
+        for key in dict.fromkeys(map(self._key, seeds)):
+            given = (self.examples or {})[key]
+            examples[key] = only(given, common.ids)
+            centre = self.centre(key) + weighted_mean(examples[key]) - weighted_mean(given)
+            values[key] = math.exp(centre) if self.log_scale else centre
+        return replace(self, values=values, examples=examples)
 
     def _key(self, seed: int | None) -> int | None:
         return None if None in self.values else seed

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emobench.errors import MetricError
+from emobench.leaderboard.stats.common_examples import common_examples
 from emobench.leaderboard.stats.paired_tests import bootstrap, mcnemar, permutation
 from emobench.leaderboard.stats.random_effects import over_items
 from emobench.leaderboard.stats.series import Series, effective, linearise
@@ -38,12 +40,21 @@ class WithinSeed:
 
 
 def within_seed(a: Series, b: Series, seed: int | None) -> WithinSeed | None:
-    """Test one seed's pair of models; None without per-example values of the same two or more items.
+    """Test one seed's pair of models on their common examples; None without two or more sampling units of these.
 
-    None also for perplexities with different numbers of tokens: those of two tokenizers are not on one scale.
+    None also where one of the two lacks more than 5 % of the examples, and for perplexities with different numbers of
+    tokens: those of two tokenizers are not on one scale.
     """
     left, right = a.examples_of(seed), b.examples_of(seed)
-    if left is None or right is None or left.keys() != right.keys() or a.log_scale != b.log_scale:
+    if left is None or right is None or a.log_scale != b.log_scale:
+        return None
+    try:
+        common = common_examples(a.scored_by([seed]), b.scored_by([seed]))
+    except MetricError:
+        return None
+    a, b = a.only(common, [seed]), b.only(common, [seed])
+    left, right = a.examples_of(seed) or {}, b.examples_of(seed) or {}
+    if left.keys() != right.keys():
         return None
     ids = [i for i in sorted(left) if left[i][1] or right[i][1]]  # what has no weight is not in the score
     if len(ids) < 2 or (a.log_scale and any(left[i][1] != right[i][1] for i in ids)):

@@ -236,7 +236,9 @@ def test_seeds_of_unlike_examples_need_their_files() -> None:
             value = float(np.mean([value for value, _ in kept[-1].values()]))
             given.append(dataclasses.replace(score, value=value, n=59, examples=kept[-1]))
         summary = summarise(given)
-        assert (summary.ci95_of, summary.units) == ("seeds", 59)
+        assert (summary.ci95_of, summary.units) == ("seeds and items", 59)
         rows.append([Series.of(summary, [0, 1, 2], examples) for examples in (kept, None)])
-    for a, b in zip(*rows, strict=True):
-        assert "not available for the same examples" in str(compare_rows([a], [b]))
+    (a, absent_a), (b, absent_b) = rows
+    assert isinstance(compare_rows([a], [b]), Difference)
+    for pair in ((absent_a, absent_b), (a, absent_b)):
+        assert "not available for the same examples" in str(compare_rows(*([row] for row in pair)))

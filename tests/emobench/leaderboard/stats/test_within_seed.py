@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,7 +126,7 @@ def test_a_row_without_seeds_stands_beside_any_seed() -> None:
 def test_other_items_or_none_say_nothing() -> None:
     a, b = series(np.arange(5.0)), series(np.arange(6.0))
     assert within_seed(a, b, 0) is None
-    assert within_seed(a, Series(**{**vars(a), "examples": None}), 0) is None
+    assert within_seed(a, replace(a, examples=None), 0) is None
 
 
 def test_identical_models_do_not_differ() -> None:

@@ -1,0 +1,277 @@
+"""Where a run lacks an example, everything is tested as if no run had it; where it lacks many, nothing is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emobench.leaderboard.render import compare_table
+from emobench.leaderboard.schema.entry import Entry
+from emobench.leaderboard.stats.across_bases import compare_across_bases
+from emobench.leaderboard.stats.compare import compare
+from emobench.leaderboard.stats.contrasts import Contrast
+from emobench.leaderboard.stats.difference import Difference, compare_rows
+from emobench.leaderboard.stats.models import compare_models
+from emobench.leaderboard.stats.series import Series
+from emobench.leaderboard.stats.summary import summarise
+from emobench.leaderboard.stats.within_seed import within_seed
+from emobench.tasks.scores import Score
+
+UNITS = {str(i): f"document {i // 3}" for i in range(60)}
+"""Of three examples each."""
+
+
+def score(
+    value_I: np.ndarray,
+    weight_I: np.ndarray,
+    lacking: Collection[int] = (),
+    *,
+    aggregate: Any = "mean",
+    units: Mapping[str, str] | None = None,
+    shift: float = 0.0,
+) -> Score:
+    """Return the score of one seed without some examples; `shift` is that of a score from its pseudo-values' mean."""
+    kept = [i for i in range(len(value_I)) if i not in lacking]
+    mean = float(np.average(value_I[kept], weights=weight_I[kept])) + shift
+    log = aggregate == "exp_mean"
+    return Score(
+        value=math.exp(mean) if log else mean,
+        n=len(kept),
+        higher_is_better=not log,
+        unit="perplexity" if log else "nats",
+        examples={str(i): (float(value_I[i]), float(weight_I[i])) for i in kept},
+        units=units,
+        aggregate=aggregate,
+    )
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "perplexity": {"aggregate": "exp_mean"},
+    "units": {"units": UNITS},
+    "jackknife": {"aggregate": "jackknife", "shift": 0.3},
+}
+
+
+def rows(
+    lacking: Sequence[Sequence[Collection[int]]], kind: str, seeds: Sequence[Sequence[int]], items: int = 60
+) -> list[list[Score]]:
+    """Return the scores of two rows; `lacking` holds what each seed of each row lacks. Calls differ in nothing else."""
+    rng = np.random.default_rng(3)
+    item_I, weight_I = rng.normal(2, 0.3, items), np.ones(items)
+    if kind == "perplexity":
+        weight_I = rng.integers(1, 30, items).astype(float)
+    found: list[list[Score]] = []
+    for side, of_seeds in enumerate(seeds):
+        values = [item_I + 0.05 * side + rng.normal(0, 0.03) + rng.normal(0, 0.1, items) for _ in of_seeds]
+        told = zip(values, lacking[side], strict=True)
+        found.append([score(value_I, weight_I, without, **KINDS[kind]) for value_I, without in told])
+    return found
+
+
+def series(scores: Sequence[Score], seeds: Sequence[int]) -> Series:
+    return Series.of(summarise(scores), seeds, [one.sampled or {} for one in scores])
+
+
+NONE: tuple[int, ...] = ()
+LACKING: dict[str, list[list[tuple[int, ...]]]] = {
+    "one run": [[(7,), NONE, NONE], [NONE] * 3],
+    "each run another": [[(7,), (8,), (9,)], [(10,), (7,), NONE]],
+    "a whole side": [[NONE] * 3, [(0, 59)] * 3],
+}
+SEEDS = {"paired": [[0, 1, 2]] * 2, "unpaired": [[0, 1, 2], [5, 6, 7]]}
+
+
+@pytest.mark.parametrize("pairing", SEEDS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", LACKING)
+def test_a_missing_example_is_as_one_that_no_run_has(what: str, kind: str, pairing: str) -> None:
+    lacking, seeds = LACKING[what], SEEDS[pairing]
+    gone = sorted({i for side in lacking for run in side for i in run})
+    ours, theirs = (series(row, of) for row, of in zip(rows(lacking, kind, seeds), seeds, strict=True))
+    found = compare_rows([ours], [theirs])
+    assert isinstance(found, Difference)
+    assert (found.common_examples, found.all_examples) == (60 - len(gone), 60)
+
+    without = rows([[gone] * 3, [gone] * 3], kind, seeds)
+    if kind == "jackknife":  # the score of fewer texts is not known: it moves as the mean of its pseudo-values
+        scored = rows(lacking, kind, seeds)
+        pairs = [zip(*sides, strict=True) for sides in zip(without, scored, strict=True)]
+        without = [[moved(*pair) for pair in side] for side in pairs]
+    expected = compare_rows(*([series(row, of)] for row, of in zip(without, seeds, strict=True)))
+    assert isinstance(expected, Difference)
+    assert (expected.common_examples, expected.all_examples) == (None, None)
+    assert (found.test, found.items, found.seeds) == (expected.test, expected.items, expected.seeds)
+    for name in ("effect", "p", "ci95", "detectable"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-9)
+
+
+def moved(fewer: Score, given: Score) -> Score:
+    means = [np.mean([value for value, _ in (one.examples or {}).values()]) for one in (fewer, given)]
+    return Score(**{**vars(fewer), "value": given.value + means[0] - means[1]})
+
+
+def test_a_mean_over_tasks_counts_the_examples_of_all() -> None:
+    full = [series(row, [0, 1, 2]) for row in rows([[NONE] * 3] * 2, "mean", SEEDS["paired"])]
+    some = [series(row, [0, 1, 2]) for row in rows(LACKING["one run"], "mean", SEEDS["paired"])]
+    found = compare_rows([full[0], some[0]], [full[1], some[1]])
+    assert isinstance(found, Difference)
+    assert (found.common_examples, found.all_examples) == (119, 120)
+
+
+def test_a_row_without_seeds_has_one_run() -> None:
+    ours, theirs = rows([[NONE, (3,), NONE], [(4,)]], "mean", [[0, 1, 2], [0]])
+    found = compare_rows([series(ours, [0, 1, 2])], [series(theirs, [])])
+    assert isinstance(found, Difference)
+    assert (found.common_examples, found.all_examples) == (58, 60)
+    expected = rows([[(3, 4)] * 3, [(3, 4)]], "mean", [[0, 1, 2], [0]])
+    plain = compare_rows([series(expected[0], [0, 1, 2])], [series(expected[1], [])])
+    assert isinstance(plain, Difference)
+    assert (found.effect, found.p) == pytest.approx((plain.effect, plain.p), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["mean", "units"])
+@pytest.mark.parametrize(
+    ("lacking", "tested"),
+    [
+        ([[range(3), NONE, NONE], [NONE] * 3], True),  # 5 %
+        ([[NONE] * 3, [range(4), NONE, NONE]], False),
+        ([[(0, 1), (2, 3), NONE], [NONE] * 3], False),  # each seed lacks few, and together they lack 4
+        ([[(0, 1), NONE, NONE], [(2, 3), NONE, NONE]], True),  # 2 of each side
+        ([[(0, 10, 20, 30, 40, 50), NONE, NONE], [NONE] * 3], False),  # no unit is missing, and 10 % of the examples
+    ],
+)
+def test_more_than_one_of_twenty_missing_on_a_side_gives_no_verdict(lacking: Any, tested: bool, kind: str) -> None:
+    ours, theirs = (series(row, [0, 1, 2]) for row in rows(lacking, kind, SEEDS["paired"]))
+    for found in (compare_rows([ours], [theirs]), compare_rows([theirs], [ours])):
+        assert isinstance(found, Difference) == tested
+        if not tested:
+            assert "of 60 examples are missing in a run of one side" in str(found)
+
+
+def test_an_example_without_weight_is_missing() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(2, 0.3, (2, 3, 100))
+    weight_I = np.ones(100)
+    empty_I = np.where(np.arange(100) < 20, 0.0, 1.0)
+    made = [[score(value_I, weight_I, aggregate="exp_mean") for value_I in side] for side in values]
+    ended = [score(value_I, empty_I, aggregate="exp_mean") for value_I in values[0]]
+    found = compare_rows([series(ended, [0, 1, 2])], [series(made[1], [0, 1, 2])])
+    assert "20 of 100 examples are missing" in str(found)
+
+
+@pytest.mark.parametrize("kind", ["mean", "perplexity", "units"])
+def test_an_interval_is_over_the_examples_of_every_seed(kind: str) -> None:
+    lacking = [(7,), NONE, (8,)]
+    (given, _), (fewer, _) = (rows([of, [NONE] * 3], kind, SEEDS["paired"]) for of in (lacking, [(7, 8)] * 3))
+    summary, expected = summarise(given), summarise(fewer)
+    assert summary.values == tuple(one.value for one in given)  # what was scored
+    assert summary.n == 59
+    assert summary.ci95_of == "seeds and items"
+    assert summary.ci95 == pytest.approx(expected.ci95, rel=1e-9)
+    assert [flag for flag in summary.flags if "58 of 60 examples" in flag]
+    assert not expected.flags
+
+    many, _ = rows([[(0, 1), (2, 3), NONE], [NONE] * 3], kind, SEEDS["paired"])
+    told = summarise(many)
+    assert (told.ci95, told.ci95_of) == (None, None)
+    assert "4 of 60 examples are missing" in (told.ci95_missing or "")
+
+
+def test_within_a_seed_two_models_are_compared_on_their_common_examples() -> None:
+    lacking = [[(7,), NONE, NONE], [NONE] * 3]
+    ours, theirs = (series(row, [0, 1, 2]) for row in rows(lacking, "mean", SEEDS["paired"]))
+    fewer, rival = (series(row, [0, 1, 2]) for row in rows([[(7,)] * 3] * 2, "mean", SEEDS["paired"]))
+    found, expected = within_seed(ours, theirs, 0), within_seed(fewer, rival, 0)
+    assert found is not None
+    assert expected is not None
+    assert (found.items, found.test) == (59, expected.test)
+    assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
+    assert found.ci95 == pytest.approx(expected.ci95, rel=1e-9)
+    full = within_seed(ours, theirs, 1)
+    assert full is not None
+    assert full.items == 60
+    many, _ = (series(row, [0, 1, 2]) for row in rows([[range(4), NONE, NONE], [NONE] * 3], "mean", SEEDS["paired"]))
+    assert within_seed(many, theirs, 0) is None
+
+
+@pytest.fixture
+def entries(entry_of: Callable[..., Entry]) -> Callable[..., tuple[list[Entry], Callable[[Entry], Any]]]:
+    """Return a function that makes the entries of two rows, and what returns their examples."""
+
+    def make(made: Sequence[Sequence[Score]], **changes: Any) -> tuple[list[Entry], Callable[[Entry], Any]]:
+        found, examples = [], {}
+        for name, scores in zip(("emo", "mle"), made, strict=True):
+            seeds = [] if len(scores) == 1 else list(range(len(scores)))
+            fields = {"metrics": {"lm/score": vars(summarise(scores))}, "seeds": seeds, **changes}
+            found.append(entry_of(name, **fields))
+            examples[found[-1].id] = [{"lm/score": one.sampled} for one in scores]
+        return found, lambda entry: examples[entry.id]
+
+    return make
+
+
+def test_a_contrast_says_how_many_examples_of_how_many(entries: Any) -> None:
+    lacking = [[(7,), NONE, NONE], [NONE, (8,), NONE]]
+    (emo, mle), examples_of = entries(rows(lacking, "mean", SEEDS["paired"]))
+    compared = compare(mle, [emo], examples_of)
+    (contrast,) = compared.contrasts
+    assert contrast.verdict in ("better", "worse", "tied")
+    assert (contrast.common_examples, contrast.all_examples) == (58, 60)
+    assert contrast.candidate_mean == emo.metrics["lm/score"].mean  # of all that was scored
+    assert "58 of 60 examples" in str(compare_table.report([compared]).ending)
+    (plain,) = compare_table.to_json(compared)["contrasts"]
+    assert (plain["common_examples"], plain["all_examples"]) == (58, 60)
+    (line,) = csv.DictReader(io.StringIO(compare_table.to_csv([compared])))
+    assert (line["common_examples"], line["all_examples"]) == ("58", "60")
+
+
+def test_two_models_are_compared_on_their_common_examples(entries: Any) -> None:
+    def models(*lacking: Collection[int]) -> Contrast:
+        (emo, mle), examples_of = entries(rows([[of] for of in lacking], "mean", [[0], [0]]), kind="imported",
+                                          source={"cite": "a file"})  # fmt: skip
+        (contrast,) = compare_models(mle, [emo], examples_of, {}).contrasts
+        return contrast
+
+    found, expected = models((7,), (8, 9)), models((7, 8, 9), (7, 8, 9))
+    assert (found.common_examples, found.all_examples) == (57, 60)
+    assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
+    assert found.ci95 == pytest.approx(expected.ci95, rel=1e-9)
+    undetermined = models((), (1, 2, 3, 4))
+    assert undetermined.verdict == "undetermined"
+    assert "4 of 60 examples are missing" in (undetermined.why or "")
+
+
+def test_bases_are_compared_on_the_examples_of_all_their_seeds(entries: Any) -> None:
+    def compared(lacking: Collection[int], others: Collection[int]) -> Contrast:
+        rng = np.random.default_rng(1)
+        item_I, found = rng.normal(2, 0.3, 60), [[], []]  # type: ignore[var-annotated]
+        examples: dict[str, Any] = {}
+        for base in range(3):
+            made = [
+                [score(item_I + rng.normal(0, 0.1, 60) + 0.1 * side, np.ones(60), others) for _ in range(2)]
+                for side in range(2)
+            ]
+            value_I = np.array([(made[0][0].examples or {}).get(str(i), (0.0, 1.0))[0] for i in range(60)])
+            if base == 0:
+                made[0][0] = score(value_I, np.ones(60), {*lacking, *others})
+            model = {"name": f"tiny(seed={base})", "source": "tiny", "revision": f"sha256:{base}" + "0" * 63,
+                     "pretraining": {"seed": base, "setting": "1" * 64}}  # fmt: skip
+            pair, examples_of = entries(made, model=model)
+            for side, entry in enumerate(pair):
+                found[side].append(entry)
+                examples[entry.id] = examples_of(entry)
+        (comparison,) = compare_across_bases(found, None, lambda entry: examples[entry.id])
+        (contrast,) = comparison.contrasts
+        return contrast
+
+    found, expected = compared((7,), ()), compared((), (7,))
+    assert (found.common_examples, found.all_examples) == (59, 60)
+    assert expected.common_examples is None
+    assert (found.effect, found.p) == pytest.approx((expected.effect, expected.p), rel=1e-9)
