@@ -111,12 +111,29 @@ class File:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrainedWeights:
+    """The weights with which a run's `tasks` were evaluated, in the precision of the evaluation, and those of its base.
+
+    Equal digests (sha256, in hex) are equal weights, bit by bit.
+    """
+
+    tasks: tuple[str, ...]
+    base: str
+    trained: str
+
+    def __post_init__(self) -> None:
+        for digest in (self.base, self.trained):
+            if not _SHA256.fullmatch(digest):
+                raise ConfigError(f"`weights` has the digest {digest!r:.80}; expected 64 hex digits.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One seed: its key, and the files that stay beside the entry.
 
     `examples` are the per-example results (`examples.py`); `curves` the step logs of its trainings, one for each
     recipe of the suite; `samples` what its tasks generated, as the generation wrote it; `environment` all packages,
-    hardware and flags with which its stages were computed.
+    hardware and flags with which its stages were computed; `weights` those of each of its trainings.
     """
 
     seed: int | None
@@ -125,6 +142,7 @@ class Run:
     curves: tuple[File, ...] = ()
     samples: tuple[File, ...] = ()
     environment: File | None = field(default=None, metadata=OPTIONAL)
+    weights: tuple[TrainedWeights, ...] = field(default=(), metadata=OPTIONAL)
 
     def files(self) -> tuple[File, ...]:
         """Return all files of the run."""

@@ -66,6 +66,9 @@ class _Undetermined(Exception):
 def _difference(
     a: Sequence[Series], b: Sequence[Series], seeds_a: Sequence[int | None], seeds_b: Sequence[int | None]
 ) -> Difference:
+    for row in (*a, *b):
+        if row.no_replicates is not None:
+            raise _Undetermined(row.no_replicates)
     seeds = min(len(seeds_a), len(seeds_b))
     if seeds_a == [None]:
         raise _Undetermined("the values of single seeds are not known on either side")

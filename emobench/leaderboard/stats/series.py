@@ -32,6 +32,7 @@ from emobench.errors import MetricError
 from emobench.leaderboard.schema.entry import Entry, MetricSummary
 from emobench.leaderboard.stats.common_examples import Common, scored
 from emobench.leaderboard.stats.random_effects import Array
+from emobench.leaderboard.stats.replicates import no_replicates
 from emobench.tasks.scores import Examples, only
 
 
@@ -50,6 +51,8 @@ class Series:
     log_scale: bool
     flags: tuple[str, ...] = ()
     of_examples: bool = False
+    no_replicates: str | None = None
+    """Why the seeds are no replicates, so that no verdict may rest on them."""
 
     @functools.cached_property
     def linearised(self) -> Mapping[int | None, Array]:
@@ -132,6 +135,7 @@ class Series:
             return None
         examples = [run[metric] for run in runs or () if metric in run and not _of_blocks(metric, summary)]
         found = cls.of(summary, seeds, examples if len(examples) == len(summary.values) else None)
+        found = replace(found, no_replicates=no_replicates(entry, metric))
         return replace(found, of_examples=True) if _has_unlike_items(metric, summary) else found
 
 
